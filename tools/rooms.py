@@ -1,11 +1,13 @@
 """The rooms of the project, the walls between them and their budgets: one table for tests and drawings.
 
-``python tools/rooms.py`` writes the drawing of docs/architecture.md and prints the size of every room.
+``python tools/rooms.py`` writes the drawing and the lists of modules of docs/architecture.md, and prints the size
+of every room.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +42,33 @@ LAZY = frozenset({"operad.auth", "operad.testing"})
 
 KERNEL = ("ground", "registry", "plugins")
 """The rooms that somebody who wants to understand operad reads first."""
+
+DISTRIBUTIONS: dict[str, tuple[str, str]] = {
+    "operad_schema": ("JSON Schema: check, cast, explain, formats", ""),
+    "operad": ("the kernel, typed functions, configuration, `operad.sync`", "schema"),
+    "operad_calls": ("the call protocol: call map, call handler, source `remote`, transport in process", "operad"),
+    "operad_auth": ("identities of callers, logins, stored tokens; host rules and retries over HTTP", "operad"),
+    "operad_serve": (
+        "the HTTP API, the explorer, the front door of `operad serve`",
+        "operad, schema, auth, calls, cli (its command only)",
+    ),
+    "operad_search": ("ranked search, through the hook `operad_search`", "operad"),
+    "operad_rules": ("idempotency keys, as an interceptor", "operad"),
+    "operad_testing": ("conformance kit, fixtures, cassettes", "operad, schema, calls, rules"),
+    "operad_openapi": ("REST APIs described by OpenAPI documents, as operations", "operad, schema, auth"),
+    "operad_mcp": (
+        "MCP servers as operations; a registry as an MCP server",
+        "operad, auth, serve (over HTTP only)",
+    ),
+    "operad_cli": ("the command `operad`", "operad, schema, auth; calls and serve if they are installed"),
+    "operad_websocket": ("a WebSocket hub and its spokes", "operad, auth, calls"),
+    "operad_nats": ("the transport NATS", "operad, calls; testing in its own `testing.py`"),
+    "operad_redis": ("the transport Redis", "operad, calls; testing in its own `testing.py`"),
+    "operad_llm": ("operations as tools of language models", "operad"),
+    "operad_opentelemetry": ("spans and metrics of calls", "operad"),
+    "operad_scanner": ("a folder of Python files as operations", "operad"),
+}
+"""What each distribution is, and the distributions that it imports."""
 
 BUDGETS: dict[str, int] = {
     "operad/ground": 3600,
@@ -124,6 +153,43 @@ def floor(module: str) -> int:
     return next(height for height, rooms in enumerate(reversed(FLOORS)) if room(module) in rooms)
 
 
+def imported(source: Path) -> set[str]:
+    """Return the short names of the other distributions that a distribution imports, wherever it does so."""
+    found = set()
+    for path in source.rglob("*.py"):
+        if "template" in path.parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.partition(".")[0])
+    own = {path.name for path in source.iterdir()}
+    return {short(name) for name in (found & DISTRIBUTIONS.keys()) - own}
+
+
+def short(package: str) -> str:
+    """Return the name of a distribution in the table: ``calls`` for ``operad_calls``."""
+    return package.removeprefix("operad_")
+
+
+def allowed(package: str) -> set[str]:
+    """Return the short names of the distributions that DISTRIBUTIONS lets one import."""
+    names = {short(name) for name in DISTRIBUTIONS}
+    text = re.sub(r"`[^`]*`|\([^)]*\)", "", DISTRIBUTIONS[package][1])
+    return names & set(re.findall(r"\w+", text))
+
+
+def table() -> str:
+    """Return the table of the distributions."""
+    folders = {path.name: source.parent for source in sources() for path in source.iterdir() if path.is_dir()}
+    lines = ["| distribution | folder | what it is | imports |", "|---|---|---|---|"]
+    for package, (what, imports_) in DISTRIBUTIONS.items():
+        folder = folders[package].relative_to(ROOT).as_posix()
+        lines.append(f"| `{package.replace('_', '-')}` | `{folder}/` | {what} | {imports_ or 'none'} |")
+    return "\n".join(lines)
+
+
 def sizes() -> dict[str, int]:
     """Return the lines of Python of each room of the core and of each other distribution, as in `BUDGETS`."""
     counted: dict[str, int] = {}
@@ -148,17 +214,57 @@ def drawing() -> str:
     return "\n".join([lines[-1], *lines])
 
 
-BEGIN, END = "<!-- rooms: written by tools/rooms.py -->\n```text\n", "\n```\n<!-- end of rooms -->"
+def first_line(path: Path) -> str:
+    """Return the first line of a module's docstring; empty if there is none."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def lists() -> str:
+    """Return what each module is for: one list for each room of the core and of each distribution."""
+    found: dict[str, dict[str, Path]] = {}
+    for source in sources():
+        for name, path in modules(source).items():
+            package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+            found.setdefault(package, {})[name] = path
+    lines = []
+    for package, members in found.items():
+        if len(members) == 1 and package in members:  # only the package itself: its room has no modules
+            continue
+        level = "###" if "." not in package else "####"
+        lines += [f"{level} `{package}`", ""]
+        if package in members:
+            lines += [first_line(members[package]), ""]
+        lines += [
+            f"- `{name.rpartition('.')[2]}`: {first_line(path)}"
+            for name, path in members.items()
+            if name != package
+        ]
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+DRAWING = ("<!-- rooms: written by tools/rooms.py -->\n```text\n", "\n```\n<!-- end of rooms -->")
+TABLE = ("<!-- distributions: written by tools/rooms.py -->\n\n", "\n\n<!-- end of distributions -->")
+LISTS = ("<!-- modules: written by tools/rooms.py -->\n\n", "\n\n<!-- end of modules -->")
+
+
+def written(text: str) -> str:
+    """Return the page with the table, the drawing and the lists as they have to be now."""
+    for (begin, end), fresh in ((TABLE, table()), (DRAWING, drawing()), (LISTS, lists())):
+        head, found, rest = text.partition(begin)
+        _, closed, tail = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"docs/architecture.md: expected {begin.strip()!r} and {end.strip()!r}")
+        text = f"{head}{begin}{fresh}{end}{tail}"
+    return text
+
+
+PAGE = ROOT / "docs" / "architecture.md"
 
 
 def main() -> None:
-    """Write the drawing into the page, and print the sizes."""
-    page = ROOT / "docs" / "architecture.md"
-    text = page.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    fresh = f"{head}{BEGIN}{drawing()}{END}{tail}"
-    page.write_text(fresh, encoding="utf-8")
+    """Write the page, and print the sizes."""
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     counted = sizes()
     for name, lines in sorted(counted.items()):
         print(f"{name:<24}{lines:>7} of {BUDGETS.get(name, 0)}")

@@ -162,6 +162,46 @@ def unexplained(path: Path) -> list[str]:
     return [f"{path.name}:{number}" for number, match in found if match and not match["reason"].strip(" #-")]
 
 
+PAGE = ROOT / "docs" / "architecture.md"
+_FILE = r"(?:\w+/)*\w+\.py"
+_DEFINED = re.compile(r"^ *(?:class|(?:async )?def) (\w+)|^ *(?:self\.)?(\w+)(?:: | = )", re.MULTILINE)
+
+
+def unclear(found: dict[str, Path]) -> dict[str, str]:
+    """The modules whose first line is not a sentence: it is missing, or goes on in the next line."""
+    return {
+        name: line for name, path in found.items() if not (line := rooms.first_line(path)).endswith((".", "…"))
+    }
+
+
+def missing_names(page: str) -> list[str]:
+    """What the page names and does not exist: files, names, and names in the file beside them."""
+    folders = [*SOURCES, *(source.parent / "tests" for source in SOURCES), ROOT / "tools", ROOT / "tests"]
+    files = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
+    known = {
+        path.relative_to(ROOT).as_posix(): {
+            name for pair in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in pair
+        }
+        for path in files
+    }
+    names = set().union(*known.values(), *(path.relative_to(ROOT).with_suffix("").parts for path in files))
+    wrong = [
+        name
+        for name in re.findall(r"`([A-Z]\w+(?:\.\w+)*|\w+_\w+)`", page)
+        if not names.issuperset(name.split("."))
+    ]
+    wrong += [
+        file
+        for file in re.findall(rf"`({_FILE})`", page)
+        if not any(f"/{path}".endswith(f"/{file}") for path in known)
+    ]
+    for name, file in re.findall(rf"`([\w.]+)` \(`({_FILE})`\)", page):
+        there = set().union(*(found for path, found in known.items() if f"/{path}".endswith(f"/{file}")))
+        if not there.issuperset(name.split(".")):
+            wrong.append(f"{name} in {file}")
+    return wrong
+
+
 # --- the walls ---------------------------------------------------------------------------------------
 
 
@@ -217,32 +257,25 @@ def test_each_ignore_of_a_checker_carries_its_reason(folder: Path) -> None:
     assert [breach for path in files for breach in unexplained(path)] == []
 
 
-def test_the_drawing_is_made_from_the_same_table() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert rooms.drawing() in text, "run: python tools/rooms.py"
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_a_distribution_imports_the_distributions_that_the_table_names(source: Path) -> None:
+    packages = {path.name for path in source.iterdir()} & rooms.DISTRIBUTIONS.keys()
+    assert len(packages) == 1, "a new distribution needs a line in DISTRIBUTIONS of tools/rooms.py"
+    assert rooms.imported(source) == rooms.allowed(packages.pop())
 
 
-def test_the_page_names_files_classes_and_functions_that_are_there() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    texts = {
-        path.as_posix(): path.read_text(encoding="utf-8")
-        for folder in [*SOURCES, *(source.parent / "tests" for source in SOURCES), ROOT / "tools", ROOT / "tests"]
-        for path in folder.rglob("*.py")
-        if "node_modules" not in path.parts and ".venv" not in path.parts
-    }
-    files = re.findall(r"`((?:\w+/)*\w+\.py)`", page)
-    assert [name for name in files if not any(path.endswith(f"/{name}") for path in texts)] == ["_x.py"]
-    defined = set(
-        re.findall(
-            r"^ *(?:class|(?:async )?def) (\w+)|^ *(\w+)(?:: | = )", "\n".join(texts.values()), re.MULTILINE
-        )
-    )
-    names = {name for pair in defined for name in pair} | {
-        part for path in texts for part in Path(path).with_suffix("").parts
-    }
-    called = re.findall(r"`([A-Z]\w+(?:\.\w+)*|\w+_\w+)`", page)
-    wrong = [name for name in called if not names.issuperset(name.split("."))]
-    assert wrong == ["list_changed"]  # a word of MCP
+def test_the_page_is_written_from_the_tables_and_the_modules() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert rooms.written(text) == text, "run: python tools/rooms.py"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
+def test_the_first_line_of_each_module_says_what_it_is_for(source: Path) -> None:
+    assert unclear(rooms.modules(source)) == {}
+
+
+def test_the_page_names_files_classes_and_functions_that_exist() -> None:
+    assert missing_names(PAGE.read_text(encoding="utf-8")) == []
 
 
 # --- that each wall holds ----------------------------------------------------------------------------
@@ -321,10 +354,40 @@ def test_a_room_that_outgrows_its_budget_is_found() -> None:
 
 def test_a_room_that_the_drawing_lacks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms, "FLOORS", ((*rooms.FLOORS[0], "attic"), *rooms.FLOORS[1:]))
-    monkeypatch.setitem(rooms.WHAT, "attic", "what nobody looks for")
+    monkeypatch.setitem(rooms.WHAT, "attic", "a room without a line in the drawing")
     monkeypatch.setattr(rooms, "room", lambda name: "attic" if name == "operad.errors" else "ground")
     assert "attic" in rooms.drawing()
-    assert rooms.drawing() not in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
+    assert rooms.written(text) != text
+
+
+def test_a_planted_import_of_another_distribution_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "operad_search"
+    package.mkdir()
+    (package / "index.py").write_text("import operad\n")
+    assert rooms.imported(tmp_path) == rooms.allowed("operad_search")
+    (package / "plugin.py").write_text("def f():\n    from operad_mcp.client import x")
+    assert rooms.imported(tmp_path) - rooms.allowed("operad_search") == {"mcp"}
+
+
+def test_a_module_that_the_lists_lack_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _planted(tmp_path, attic='"""Keep old things."""')
+    monkeypatch.setattr(rooms, "sources", lambda: [tmp_path / "src"])
+    assert rooms.lists().endswith("- `attic`: Keep old things.")
+
+
+@pytest.mark.parametrize("text", ["", '"""A first line that goes on\nin the next one."""'])
+def test_a_planted_module_without_a_first_line_is_found(tmp_path: Path, text: str) -> None:
+    found = _planted(tmp_path, a=text)
+    assert "operad.a" in unclear(found)
+
+
+@pytest.mark.parametrize(
+    "text", ["`no_such_name`", "`Entry.no_such_name`", "`no/such_file.py`", "`check_access` (`registry/entry.py`)"]
+)
+def test_a_planted_name_that_does_not_exist_is_found(text: str) -> None:
+    assert missing_names("`check_access` (`access.py`), `Entry.admit`, `registry/entry.py`") == []
+    assert missing_names(text)
 
 
 def test_a_planted_ignore_without_a_reason_is_found(tmp_path: Path) -> None:

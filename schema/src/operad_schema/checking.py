@@ -1,5 +1,4 @@
-"""Validation of the normal form: closures, compiled where a value first reaches a schema and shared by all that
-refer to it.
+"""Check values by closures, compiled when a value first reaches a schema.
 
 Nothing can be fetched, every pattern is bounded, and what a schema can make of a value is known before: where one
 part of it can meet many schemas (`Node.crowd`), each schema that is applied draws on one budget for the whole

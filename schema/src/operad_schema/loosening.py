@@ -1,5 +1,7 @@
-"""What takes more than was written, because a pattern of it is not run or an `enum` is too large, refuses nothing:
-neither by being excluded (`not`) nor by being the second to match (`oneOf`)."""
+"""Keep a loosened subschema from rejecting values through `not` or `oneOf`.
+
+A subschema is loosened if one of its patterns is not run, or if its `enum` is too large.
+"""
 
 from __future__ import annotations
 

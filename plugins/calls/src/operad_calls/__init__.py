@@ -1,8 +1,7 @@
-"""The call protocol: `PendingRequestMap` calls, `CallHandler` serves, over any transport; `from_remote`
-makes operations here of what peers serve.
+"""The call protocol over any transport: `PendingRequestMap` calls, `CallHandler` serves.
 
-Correlation, identity, deadlines, cancellation, credit and the end of streams live here, once; a transport only
-moves events. The events are those of `operad_calls.protocol`.
+`from_remote` makes operations here of what peers serve. Correlation, identity, deadlines, cancellation, credit and
+the end of streams live here, once; a transport only moves events, which are those of `operad_calls.protocol`.
 """
 
 from operad.lazy import lazily

@@ -1,5 +1,7 @@
-"""The tasks of calls that have an idempotency key, kept in a file each: the same call made again, by whatever
-process of this user, asks for the result of the first one's task."""
+"""The tasks of calls that have an idempotency key, one file each.
+
+If the same call is made again, by any process of this user, it gets the result of the first call's task.
+"""
 
 from __future__ import annotations
 
