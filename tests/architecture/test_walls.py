@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture import test_private_names
 from tools import rooms
 
 ROOT = Path(__file__).parents[2]
@@ -144,14 +145,6 @@ def over(sizes: dict[str, int]) -> dict[str, int]:
     return {name: lines for name, lines in sizes.items() if lines > rooms.BUDGETS.get(name, 0)}
 
 
-FOREIGN = {
-    "_loop", "_transport", "_get_running_loop", "_MEIPASS", "_parser", "_constants",
-    "_buffer", "_protocol", "_data_received_cb", "_reader", "_payload_parser", "_connection",
-    "_exit",
-}  # fmt: skip
-"""Private names of others that have no public way: each use says so where it stands."""
-
-
 _IGNORE = re.compile(r"# (?:type: ignore(?:\[[^]]*\])?|noqa(?:: [A-Z0-9, ]+)?|pragma: no cover)(?P<reason>.*)$")
 
 
@@ -217,7 +210,7 @@ def test_no_modules_import_one_another_in_a_circle(source: Path) -> None:
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)
 def test_no_module_reaches_into_another_one(source: Path) -> None:
     breaches = [breach for path in rooms.modules(source).values() for breach in private(path)]
-    assert [breach for breach in breaches if not any(breach.endswith(f".{name}") for name in FOREIGN)] == []
+    assert [breach for breach in breaches if breach.rpartition(".")[2] not in test_private_names.KNOWN] == []
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)

@@ -26,6 +26,14 @@ T = TypeVar("T")
 _END: Any = object()
 
 
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class WorkerCall:
     """A call whose handler runs in a worker thread."""
 
@@ -56,7 +64,7 @@ class WorkerCall:
         """
         from concurrent.futures import CancelledError
 
-        if asyncio._get_running_loop() is not None:
+        if _in_event_loop():
             coroutine.close()
             raise RuntimeError("call_sync would block this event loop; use `await context.env[id](input)`")
         with self._lock:

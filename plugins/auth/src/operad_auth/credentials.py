@@ -85,7 +85,7 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
     What it raises, other than a `CallError`, is logged by its type alone (a message may quote the token), and the
     caller is nobody. What it answers has to be an `Identity` or ``None``.
     """
-    if getattr(function, "_is_authenticator", False):
+    if getattr(function, "is_authenticator", False):
         return function  # type: ignore[return-value]  # marked below, or by a class of this package
     if not callable(function):
         raise ConfigError(f"an authenticator is a callable, got {type(function).__name__}")
@@ -105,7 +105,7 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
             return None
         return identity
 
-    authenticate._is_authenticator = True  # type: ignore[attr-defined]  # a mark on a function
+    authenticate.is_authenticator = True  # type: ignore[attr-defined]  # a mark on a function
     return authenticate
 
 
@@ -130,7 +130,7 @@ def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
             raise undecided
         return None
 
-    authenticate._is_authenticator = True  # type: ignore[attr-defined]  # a mark on a function
+    authenticate.is_authenticator = True  # type: ignore[attr-defined]  # a mark on a function
     return authenticate
 
 

@@ -101,7 +101,7 @@ class JWTAuthenticator:
         ConfigError: no audience, an unknown algorithm, a URL that is not secure, PyJWT is not installed.
     """
 
-    _is_authenticator = True
+    is_authenticator = True
 
     def __init__(
         self,

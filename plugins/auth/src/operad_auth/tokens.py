@@ -50,7 +50,7 @@ class StaticTokens:
         ConfigError: no token, an empty one, one that stands twice, or a record that is none. No token is quoted.
     """
 
-    _is_authenticator = True
+    is_authenticator = True
 
     def __init__(
         self,

@@ -135,7 +135,7 @@ class Gate:
         """Return the identity; ``token``, if given, replaces the one in the header."""
         authenticate = self._authenticate
         assert authenticate is not None
-        if getattr(authenticate, "_is_authenticator", False):
+        if getattr(authenticate, "is_authenticator", False):
             if token is None:
                 shown = Credentials.from_headers(request.headers, request.remote)
             else:
