@@ -270,7 +270,8 @@ class Kit:
 
     def __init__(self, transport: Transport, *, idempotent: bool = False) -> None:
         self.wrong: list[str] = []
-        self.transport: Transport = CheckedFrames(transport, self.wrong)
+        self.transport = transport
+        self._checked: Transport = CheckedFrames(transport, self.wrong)
         self.served = Served()
         self._idempotent = idempotent
 
@@ -286,7 +287,7 @@ class Kit:
 
     def serving(self, served: Served | None = None, extra: tuple[str, ...] = (), **options: Any) -> CallHandler:
         """A handler of the kit's operations."""
-        return CallHandler(self.registry(served, extra), self.transport, **options)
+        return CallHandler(self.registry(served, extra), self._checked, **options)
 
     def registry(self, served: Served | None = None, extra: tuple[str, ...] = ()) -> OperationRegistry:
         """The kit's operations."""
@@ -294,11 +295,11 @@ class Kit:
 
     def calling(self, **options: Any) -> PendingRequestMap:
         """A call map."""
-        return PendingRequestMap(self.transport, **options)
+        return PendingRequestMap(self._checked, **options)
 
     def participant(self) -> AbstractAsyncContextManager[Participant]:
         """A raw link."""
-        return Participant.open(self.transport)
+        return Participant.open(self._checked)
 
     async def encodes(self, calls: PendingRequestMap) -> bool:
         """Whether events become JSON on their way: a tuple comes back as a list."""
