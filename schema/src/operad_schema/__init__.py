@@ -1,4 +1,4 @@
-"""JSON Schema: one compiled object for a schema of any draft. Imports nothing of operad."""
+"""JSON Schema of every draft as one compiled object. Does not need operad."""
 
 from operad_schema.bundling import SharedDefinitions
 from operad_schema.limits import Limits

@@ -20,13 +20,13 @@ from operad_schema.vocabulary import KEYWORDS, SIBLINGS
 
 _DEFS = "#/$defs/"
 _MAX_LEVELS = 200
-"""Levels of JSON that every reader takes: the models of common servers end at 255."""
+"""Levels of JSON that every reader accepts: the models of common servers end at 255."""
 _MAX_VALUES = 200_000
-"""JSON values of a schema that is sent as it was given: objects that hold one another may unfold to any number."""
+"""JSON values of a schema that is sent as given: objects that hold one another may unfold to any number."""
 
 
 def bundle(origin: Origin) -> dict[str, Any] | bool:
-    """A schema with all that it refers to in its own `$defs`, in JSON Schema 2020-12."""
+    """Return a schema in JSON Schema 2020-12 with all that it refers to in its own `$defs`."""
     closure = closure_of(new_store(origin, annotations=True), origin)
     taken: dict[str, int] = {}
     names = {one: _free(_export_name(one.target.location), taken) for one in closure.definitions}
@@ -71,7 +71,7 @@ def is_larger(origin: Origin, values: int) -> bool:
 
 
 def is_sendable(value: Any) -> bool:
-    """Whether a schema, as it was given, is JSON that can be sent: in UTF-8, and not too deep for others."""
+    """Return True if a schema, as it was given, is JSON in UTF-8 that is not too deep for others."""
     waiting, count = [(value, 0)], 0
     while waiting:
         node, level = waiting.pop()
@@ -98,7 +98,7 @@ def _is_sendable_scalar(value: Any) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """The text, with what UTF-8 cannot hold escaped, as operations have theirs: this room knows none of them."""
+    """Return the text with characters that UTF-8 cannot encode escaped, as operad does for operations."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -124,7 +124,7 @@ class SharedDefinitions:
         self._taken: dict[str, int] = {}
 
     def add(self, origin: Origin) -> dict[str, Any] | bool:
-        """As `bundle`, with references to `definitions` instead of ``$defs`` of its own."""
+        """Bundle a schema, with references to `definitions` instead of ``$defs`` of its own."""
         if origin.document is None:
             names = _Names(new_store(origin, annotations=True))
         else:
@@ -145,7 +145,7 @@ class SharedDefinitions:
         return self._prefix + _token(names.known[definition])
 
     def _define(self, names: _Names, closure: Closure, root: Definition | None) -> None:
-        """Give all that a schema reaches a name, and a definition; not the schema itself, which stands alone."""
+        """Give each definition that a schema reaches a name and an entry, except the schema itself."""
         import hashlib  # brings OpenSSL along, which many schemas are sent without
 
         fresh = [one for one in closure.definitions if one not in names.known and one is not root]
@@ -170,7 +170,7 @@ class SharedDefinitions:
 
 
 class _Names:
-    """What the definitions of one document are called."""
+    """The names of the definitions of one document."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -185,7 +185,7 @@ def _export_name(location: Location) -> str:
 
 
 def _free(base: str, taken: dict[str, int]) -> str:
-    """A name that is not taken; `taken` has the number of the last one made of each base."""
+    """Return a name that is not taken; `taken` has the number of the last one made from each base."""
     name = base
     while name in taken:
         taken[base] += 1
@@ -199,7 +199,7 @@ def _token(name: str) -> str:
 
 
 def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
-    """A copy of a schema as a document, in which a reference is what `link` says."""
+    """Return a copy of a schema as a document; `link` makes its references."""
     if not isinstance(node, Node):
         return node
     out: dict[str, Any] = {}
@@ -226,7 +226,7 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a JSON value, in words that UTF-8 can hold: who exports a schema sends it to others."""
+    """Return a copy of a JSON value in texts that UTF-8 can encode, because exports are sent to others."""
     if isinstance(value, str):
         return _escaped(value)
     if isinstance(value, Mapping):

@@ -59,7 +59,7 @@ class Casting:
         self._zeros = Zeros(self)
 
     def node(self, schemas: Iterable[Body]) -> Caster:
-        """The cast of a conjunction of schemas."""
+        """Return the cast of a conjunction of schemas."""
         members, impossible = flatten(schemas)
         if impossible:
             return identity
@@ -70,11 +70,11 @@ class Casting:
         return cast
 
     def lazy(self, schemas: list[Body]) -> Lazy:
-        """The cast of a conjunction, compiled when first called."""
+        """Return the cast of a conjunction, compiled when first called."""
         return Lazy(self, schemas)
 
     def rows(self, members: Members) -> list[Row]:
-        """The declared properties of a conjunction; one whose schema is `false` has no row."""
+        """Return the declared properties of a conjunction; a property whose schema is `false` has no row."""
         return self._shape(members).rows
 
     def _shape(self, members: Members) -> ObjectShape:
@@ -92,7 +92,7 @@ class Casting:
         return name, exact, cast or self.lazy(schemas), fill
 
     def _fill(self, schemas: list[Body], *, zero: bool, required: bool) -> Fill:
-        """What is filled in where something with these schemas is missing: one object, wherever it is missing."""
+        """Return the fill for these schemas: one object, wherever something is missing."""
         key = zero, required, flatten(schemas)[0]
         known = self._fills.get(key)
         if known is None:
@@ -100,12 +100,12 @@ class Casting:
         return known
 
     def position_fill(self, schemas: list[Body]) -> Fill:
-        """What is filled in where a position of an array is missing."""
+        """Return the fill for a missing position of an array."""
         zero = not any("default" in member for member in flatten(schemas)[0])
         return self._fill(schemas, zero=zero, required=True)
 
     def _faithful(self, members: Members, cast: Caster) -> Caster:
-        """`cast`, but a container that is valid and would not be once cast stays as it is."""
+        """Return `cast`, except that a valid container whose cast would be invalid stays as it is."""
 
         def is_valid(value: Any) -> bool:
             return all(self.checks.of(member)(value) for member in members)
@@ -140,7 +140,7 @@ class Casting:
         return self._faithful(members, cast) if is_fragile(members) else cast
 
     def _plain(self, members: Members) -> Caster:
-        """The cast of a node without unions."""
+        """Return the cast of a node without unions."""
         types = node_types(members)
         objects = self._shape(members).caster(types) if types is None or "object" in types else None
         items = _items(self, members) if types is None or "array" in types else None
@@ -165,7 +165,7 @@ _NONE: frozenset[type] = frozenset()
 
 
 def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
-    """The classes of the values that need no cast, and the cast of a node of scalars; None for other nodes."""
+    """Return the classes of values that need no cast, and the cast of a node of scalars; None for others."""
     if not members:
         return _NONE, identity
     if any(key in member for member in members for key in ("anyOf", "oneOf")):
@@ -193,7 +193,7 @@ def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
 
 
 def _items(casting: Casting, members: Members) -> Caster | None:
-    """The cast of an array; None when the node says nothing about arrays."""
+    """Return the cast of an array; None if the node has no keyword for arrays."""
     length = max((len(member.get("prefixItems", ())) for member in members), default=0)
     rests = further_items(members, length)
     if not length and not rests:

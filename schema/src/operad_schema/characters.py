@@ -21,7 +21,7 @@ _HEX: Ranges = ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66))
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """Every other character."""
+    """Return every other character."""
     out = []
     start = 0
     for low, high in ranges:
@@ -34,7 +34,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def character_class(ranges: Ranges) -> str:
-    """The ranges as what stands between the brackets of a Python class."""
+    """Return the ranges in the syntax of a Python character class, without brackets."""
     return "".join(f"\\U{low:08x}-\\U{high:08x}" if high > low else f"\\U{low:08x}" for low, high in ranges)
 
 
@@ -46,9 +46,9 @@ CLASSES = {
     "s": character_class(_SPACE),
     "S": character_class(complement(_SPACE)),
 }
-"""The escapes that stand for a set of characters."""
+"""The escapes for sets of characters."""
 DOT = r"[^\n\r\u2028\u2029]"
-"""`.`: any character that ends no line."""
+"""`.`: any character except a line terminator."""
 
 _LONG_NAMES = {
     "Letter": "L", "Cased_Letter": "LC", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll",
@@ -70,7 +70,7 @@ _NAMED: dict[str, Ranges] = {
     "White_Space": tuple(sorted({*_SPACE, (0x85, 0x85)} - {(0xFEFF, 0xFEFF)})),
 }
 _ASSIGNED = (range(0x34000), range(0xE0000, 0xE0200))
-"""Where Unicode has characters, but for its private planes."""
+"""The assigned planes of Unicode, except private ones."""
 
 
 @lru_cache(maxsize=64)

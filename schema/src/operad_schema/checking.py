@@ -38,11 +38,11 @@ _ITEMS = {"items", "prefixItems", "unevaluatedItems"}
 _REST = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
 _LOOPS = {key for key, word in KEYWORDS.items() if word.applies == "each part"} | {"uniqueItems"}
 SPARSE = 32
-"""From how many declared properties on an object of few is read by what it has."""
+"""With this many declared properties, an object of few is read by the properties that it has."""
 
 
 class Checks:
-    """The checks of a document's schemas, each made when first needed and kept by its node."""
+    """The checks of a document's schemas, each compiled when first needed and kept by its node."""
 
     def __init__(self, store: Store) -> None:
         self.limits = store.limits
@@ -51,7 +51,7 @@ class Checks:
         self.evaluation = Evaluation(self)
 
     def of(self, body: Body) -> Check:
-        """The check of a schema; it answers for any value, and raises `RecursionError` on one that is too deep."""
+        """Return the check of a schema. It accepts any value; one that is too deep raises `RecursionError`."""
         if isinstance(body, bool):
             return _everything if body else _nothing
         return body.check or self._make(body)
@@ -65,7 +65,7 @@ class Checks:
         return body.check
 
     def counted(self, body: Node, check: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-        """`check`, drawing on the call's budget where one part of a value can meet many schemas."""
+        """Return `check`, drawing on the call's budget if one part of a value can meet many schemas."""
         if not body.counts or _is_leaf(body):
             return check
         deep = "uniqueItems" in body
@@ -113,13 +113,13 @@ class Checks:
         return all_of(checks)
 
     def lazy(self, body: Body) -> Check:
-        """The check of a schema, made when first called."""
+        """Return the check of a schema, compiled when first called."""
         if isinstance(body, bool) or body.keys() <= _SMALL:
             return self.of(body)
         return lambda value: (body.check or self._make(body))(value)
 
     def remembered(self, definition: Definition, check: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
-        """`check`, asked once in a call for each part of a value, where its definition is met too often."""
+        """Return `check`, run once in a call for each part of a value if its definition is met too often."""
         if not definition.is_heavy:
             return check
 
@@ -216,7 +216,7 @@ class Checks:
         return check_sparse
 
     def _others(self, body: Node) -> Check | None:
-        """The check of what `properties` does not name; of `unevaluatedProperties` where that is simple."""
+        """Return the check of properties that `properties` does not name; None if there is nothing to check."""
         if body.keys().isdisjoint(_REST):
             return None
         simple = is_plain(body)
@@ -289,7 +289,7 @@ class Checks:
 
 
 def _is_leaf(body: Body) -> bool:
-    """Whether no schema is in it: the schema that it is in counts it with itself."""
+    """Return True if it holds no schema; then the schema around it counts it together with itself."""
     if isinstance(body, bool):
         return True
     holds = body.ref is not None or "uniqueItems" in body
@@ -305,7 +305,7 @@ def _nothing(_value: Any) -> bool:
 
 
 def _tagged(body: Node, keyword: str, branches: list[Check], plain: Check) -> Check:
-    """The check of a union that a discriminator decides; `plain` where it does not."""
+    """Return the check of a union that a discriminator decides; `plain` if it does not."""
     given = body.get("discriminator")
     if given is None or not given["decides"] or given["union"] != keyword:
         return plain

@@ -1,4 +1,4 @@
-"""What a `Schema` becomes when it is first used: its normal form, its check, its cast; shared where it can be."""
+"""The compiled form of a `Schema`: its normal form, its check and its cast, shared if possible."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS_OF_A_PART = 15
 """What each part of a value adds to `max_check_steps`."""
 
 Traced = tuple[Any, bool, bool, bool]
-"""A cast value; whether nothing about it is worth a warning, whether anything was dropped, or invented."""
+"""A cast value; whether nothing about it is worth a warning; whether parts were dropped, or invented."""
 
 
 class Compiled:
@@ -81,7 +81,7 @@ class Compiled:
         return self._is_recursive and is_deeper(value, self.limits.max_data_depth)
 
     def _counted(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """`function`, with a budget for the work of a call where it needs one."""
+        """Return `function`, with a budget for the work of a call if it needs one."""
         if not self._counts and not self._counts_steps:
             return function
         patterns, steps = self.limits.max_pattern_steps, self.limits.max_check_steps
@@ -140,7 +140,7 @@ class Compiled:
         return cast
 
     def _left(self, value: Any, error: Exception | None) -> Any:
-        """A value that is left as it is."""
+        """Log why a value is left as it is, and return it."""
         if error is None:
             logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
         else:
@@ -149,7 +149,7 @@ class Compiled:
         return value
 
     def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
-        """Cast and check in one, saying what the cast did; with `keeps`, one that drops and invents nothing."""
+        """Return cast and check in one, which reports what the cast did; with `keeps`, nothing is dropped."""
         made = self._tracers.get(keeps)
         if made is None:
             made = self._tracers[keeps] = self._tracer(keeps=keeps)
@@ -191,7 +191,7 @@ class Compiled:
         return normalize
 
     def _errors(self, value: Any) -> list[SchemaError]:
-        """What is wrong with a value."""
+        """Return what is wrong with a value."""
         if self.validator(value):
             return []
         # What is wrong is said by modules of their own, which nobody needs for whom all is right.
@@ -215,7 +215,7 @@ class Compiled:
         return readable(found) or [generic]
 
     def _mismatches(self, value: Any) -> list[SchemaError]:
-        """What is worth a warning once a value is cast."""
+        """Return what is worth a warning once a value is cast."""
         from operad_schema.explaining import beyond, invented
 
         call = Call()
@@ -233,7 +233,7 @@ class Compiled:
 
 
 def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
-    """What is shared by all schemas of a document, made once."""
+    """Return what all schemas of a document share, made once."""
     with store.lock:
         if key not in store.made:
             store.made[key] = make()
@@ -243,12 +243,12 @@ def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
 # --- what is shared ------------------------------------------------------------------------------------
 
 MAX_CACHED = 512
-"""The compiled schemas that are kept for others that say the same; a schema in use keeps its own."""
+"""The compiled schemas that are kept for equal ones; a schema in use keeps its own."""
 
 _lock = threading.Lock()
 _cache: OrderedDict[Any, Compiled] = OrderedDict()
 _LONG = 1_000
-"""Characters from which on a schema is known by its digest there, not by its text."""
+"""A schema with more characters is known by its digest, not by its text."""
 _stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
 
 
@@ -281,12 +281,12 @@ def compiled(origin: Origin) -> Compiled:
 
 
 def dialect(origin: Origin) -> str:
-    """How a schema is read."""
+    """Return the dialect by which a schema is read."""
     return dialect_of(origin.raw) or dialect_of(origin.document) or origin.dialect or "2020-12"
 
 
 def new_store(origin: Origin, *, annotations: bool = False) -> Store:
-    """An empty normal form of the document that a schema is part of, or of the schema itself."""
+    """Return an empty normal form of the document that a schema is part of, or of the schema itself."""
     document = origin.raw if origin.document is None else origin.document
     roots = ((),) if origin.document is None else _roots(document)
     used = dialect(origin)
@@ -295,7 +295,7 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
 
 
 def closure_of(store: Store, origin: Origin) -> Closure:
-    """The normal form of a schema with all that it reaches; unknown, with the reason, where there is none."""
+    """Return the normal form of a schema with all that it reaches; unknown, with the reason, if it has none."""
     try:
         if origin.document is not None and not origin.pointer:
             return store.closure((), origin.raw)
@@ -333,7 +333,7 @@ def _text_key(origin: Origin) -> Any:
 
 
 def _store(document: Any, used: str, origin: Origin) -> Store:
-    """The normal form of a document, shared by its schemas for as long as one of them is compiled."""
+    """Return the normal form of a document, shared by its schemas while one of them is compiled."""
     key = id(document), used, origin.limits, origin.formats
     with _lock:
         found = _stores.get(key)
@@ -344,7 +344,7 @@ def _store(document: Any, used: str, origin: Origin) -> Store:
 
 
 def _roots(document: Any) -> tuple[tuple[Any, ...], ...]:
-    """Where a document holds schemas: as an OpenAPI or Swagger document, or as a schema itself."""
+    """Return where a document holds schemas: an OpenAPI or Swagger document, or a schema itself."""
     components = document.get("components") if isinstance(document, Mapping) else None
     named = components.get("schemas") if isinstance(components, Mapping) else None
     roots: list[tuple[Any, ...]] = [()]

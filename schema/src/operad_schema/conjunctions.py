@@ -1,4 +1,4 @@
-"""What a cast reads as one: the conjunction of a schema, its reference and its `allOf`; and what a call keeps."""
+"""The conjunction of a schema, its reference and its `allOf`, which a cast reads as one; the state of a call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operad_schema.values import MAX_PARTS, count_parts, equal
 from operad_schema.vocabulary import KEYWORDS
 
 ABSENT: Any = object()
-"""In the place of a value: there is none."""
+"""Stands for a value that does not exist."""
 
 SCALARS = 10
 """How many scalar defaults may be filled in for each other part that may, and for each part of the value."""
@@ -31,35 +31,35 @@ class Call:
     dropped = False
     recasts = 0
     filled = 0
-    """The parts of the defaults and zero values that are filled in, without scalar defaults."""
+    """The parts of the defaults and zero values that were filled in, except scalar defaults."""
     scalars: float = 0
-    """The scalar defaults: there may be far more of them, as many as are plausible for the value."""
+    """The scalar defaults. There may be far more of them: as many as are plausible for the value."""
     is_full = False
-    """Whether as much is filled in as may be: what is missing from there on stays absent."""
+    """Whether the limit is reached: what is missing from here on stays absent."""
     value: Any = None
-    """What is cast."""
+    """The value that is cast."""
 
     def be_full(self) -> None:
-        """Nothing more is filled in: whatever comes is too much, scalar defaults included."""
+        """Fill in nothing more, not even scalar defaults."""
         self.is_full, self.scalars = True, math.inf
 
     def is_plausible(self) -> bool:
-        """Whether so many scalar defaults as are filled in by now are to be expected, for such a value."""
+        """Return True if this number of scalar defaults is to be expected for such a value."""
         return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
 
     def mark(self) -> tuple[int, bool]:
-        """Where the notes are, for `forget` and `moved`."""
+        """Return the position in the notes, for `forget` and `moved`."""
         return len(self.invented or ()), self.dropped
 
     def forget(self, mark: tuple[int, bool]) -> None:
-        """Drop what was noted since `mark`: it is about no part of the result."""
+        """Drop the notes since `mark`: they are about no part of the result."""
         self.dropped = mark[1]
         if self.invented is not None:
             del self.invented[mark[0] :]
             self.invented = self.invented or None
 
     def moved(self, mark: tuple[int, bool], before: Any, after: Any) -> None:
-        """Note the places of `before` as those of `after`, which was cast from it; what was dropped has none."""
+        """Move the notes about `before` to `after`, which was cast from it; dropped parts lose theirs."""
         start = mark[0]
         if self.invented is None or len(self.invented) <= start:
             return
@@ -79,7 +79,7 @@ class Call:
 
 
 def has(container: Any, key: Any) -> bool:
-    """Whether an object has a property, or an array a position."""
+    """Return True if an object has a property, or an array a position."""
     return key < len(container) if isinstance(container, list) else key in container
 
 
@@ -87,36 +87,36 @@ Caster = Callable[[Any, Call], Any]
 
 
 class Fills(Protocol):
-    """What is filled in where something is missing; see `operad_schema.zeros`."""
+    """Fills in what is missing; see `operad_schema.zeros`."""
 
     invents: bool
     schemas: list[Body]
 
     def __call__(self, out: Any, key: Any, call: Call) -> bool:
-        """Fill in a property or the next position; whether it did."""
+        """Fill in a property or the next position; return True if it was."""
 
     def template(self) -> Any:
-        """What is filled in, made once; `ABSENT` where there is nothing."""
+        """Return the value to fill in, made once; `ABSENT` if there is none."""
 
 
 Row = tuple[str, frozenset[type], Caster, Fills | None]
-"""A declared property: its name, the classes of values that need no cast, its cast, and what fills it in."""
+"""A declared property: its name, the classes of values that need no cast, its cast, and its fill."""
 
 
 class Checking(Protocol):
-    """What casts take from the checks of a document."""
+    """What casts use of the checks of a document."""
 
     limits: Limits
 
     def of(self, body: Body) -> Callable[[Any], bool]:
-        """Whether a value is valid by a schema."""
+        """Return the check of a schema."""
 
     def kind(self, location: Location) -> Definition | None:
-        """The schema at a location that a tag names; None where there is none that can be read."""
+        """Return the schema at a location that a tag names; None if it cannot be read."""
 
 
 class Casts(Protocol):
-    """What unions, zero values and objects take from the casts of a document."""
+    """What unions, zero values and objects use of the casts of a document."""
 
     keeps: bool
     checks: Checking
@@ -125,17 +125,17 @@ class Casts(Protocol):
     kinds: int
 
     def node(self, schemas: Iterable[Body]) -> Caster:
-        """The cast of a conjunction."""
+        """Return the cast of a conjunction."""
 
     def lazy(self, schemas: list[Body]) -> Caster:
-        """The same, compiled when first called."""
+        """Return the cast of a conjunction, compiled when first called."""
 
     def rows(self, members: Members) -> list[Row]:
-        """The declared properties of a conjunction."""
+        """Return the declared properties of a conjunction."""
 
 
 class Lazy:
-    """A cast that is compiled when first called; `put` puts it where this stood."""
+    """A cast that is compiled when first called; `put` then replaces it by the compiled one."""
 
     __slots__ = ("casting", "made", "put", "schemas")
 
@@ -180,12 +180,12 @@ def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
 
 
 def identity(value: Any, _call: Call) -> Any:
-    """The cast of a schema that says nothing."""
+    """Cast by a schema without constraints: return the value."""
     return value
 
 
 def node_types(members: Members) -> list[str] | None:
-    """The JSON types that every member allows, in the first one's order; None when none says."""
+    """Return the JSON types that every member allows, in the order of the first; None for any type."""
     types: list[str] | None = None
     for member in members:
         given = member.get("type")
@@ -207,7 +207,7 @@ def common_types(left: list[str], right: list[str]) -> list[str]:
 
 
 def allowed_values(members: Members) -> list[Any] | None:
-    """The values of `enum` and `const`, as far as every member allows them; None when none says."""
+    """Return the values of `enum` and `const` that every member allows; None for any value."""
     values: list[Any] | None = None
     for member in members:
         for given in ([member["const"]] if "const" in member else None, member.get("enum")):
@@ -223,14 +223,14 @@ _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluat
 
 
 def is_fragile(members: Members) -> bool:
-    """Whether a container can be valid by a node, and its cast not."""
+    """Return True if a container can be valid by a node while its cast is not."""
     fragile = any(not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members)
     closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
     return fragile or closed
 
 
 def further_items(members: Members, length: int) -> list[tuple[int, Body]]:
-    """For each member that says something about further elements: from which one on, and its schema."""
+    """Return, for each member that constrains further elements, the first position and the schema."""
     rests: list[tuple[int, Body]] = [
         (len(member.get("prefixItems", ())), member["items"]) for member in members if "items" in member
     ]

@@ -14,32 +14,32 @@ from operad_schema.tags import decides
 from operad_schema.values import ARRAY
 
 Seen = set[Any]
-"""The names of an object's properties, or the positions of an array, that were evaluated."""
+"""The evaluated names of an object's properties, or positions of an array."""
 Evaluate = Callable[[Any], Seen | None]
-"""What was evaluated of a value; None of one that is not valid."""
+"""Returns what was evaluated of a value; None if it is invalid."""
 
 
 class Checking(Protocol):
-    """What evaluations take from the checks of a document."""
+    """What evaluations use of the checks of a document."""
 
     def lazy(self, body: Body) -> Callable[[Any], bool]:
-        """The check of a schema, made when first called."""
+        """Return the check of a schema, compiled when first called."""
 
     def but_unevaluated(self, body: Node, *, in_place: bool) -> Callable[[Any], bool]:
-        """The check of what a schema says itself."""
+        """Return the check of a schema's own keywords."""
 
     def counted(self, body: Node, check: Evaluate) -> Evaluate:
-        """A check that draws on the call's budget where it needs to."""
+        """Return a check that draws on the call's budget if it needs to."""
 
     def remembered(self, definition: Definition, check: Evaluate, what: str) -> Evaluate:
-        """A check that is asked once in a call for each part of a value, where it needs to be."""
+        """Return a check that runs once in a call for each part of a value, if it needs to."""
 
 
 _NONE: Seen = set()
 
 
 def seen_by(body: Node) -> list[Node]:
-    """A schema, what it refers to and its `allOf`, each with theirs: all that see a value beside it."""
+    """Return a schema, its reference and its `allOf`, each with theirs: all that see the same value."""
     out = [body]
     for one in out:
         parts = [*one.get("allOf", ()), *([one.ref.body] if one.ref is not None else ())]
@@ -66,14 +66,14 @@ _MARKS = _CONDITIONS | {"additionalProperties", "items", "unevaluatedProperties"
 
 
 class Evaluation:
-    """The evaluations of a document's schemas, each made when first needed."""
+    """The evaluations of a document's schemas, each compiled when first needed."""
 
     def __init__(self, checks: Checking) -> None:
         self.checks = checks
         self._made: dict[Node, Evaluate] = {}
 
     def of(self, body: Body) -> Evaluate:
-        """What a schema evaluates of a value."""
+        """Return the evaluation of a schema."""
         if isinstance(body, bool):
             return (lambda _value: _NONE) if body else (lambda _value: None)
         made = self._made.get(body)
@@ -105,7 +105,7 @@ class Evaluation:
         return self.checks.counted(body, evaluate)
 
     def _others(self, body: Node) -> Iterator[Evaluate]:
-        """What the schemas in it that see the same value evaluate."""
+        """Yield the evaluations of the schemas in it that apply to the same value."""
         if body.ref is not None:
             yield self.checks.remembered(body.ref, self._lazy(body.ref.body), "seen")
         for node in body.get("allOf", ()):

@@ -1,4 +1,4 @@
-"""For people: the errors of a value, and what a cast did to it."""
+"""Readable errors of a value, and the changes that a cast made."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from operad_schema.vocabulary import KEYWORDS
 _NAME = re.compile(r"[^\W\d]\w*")
 _WIDTH = 80
 _LOOKED_AT = 64
-"""How many declared properties one that is undeclared may have been meant to be."""
+"""How many declared properties are compared with an undeclared one, to suggest a name."""
 
 
 def path_of(parts: Iterable[Any]) -> str:
-    """A path such as `$.items[3].id`; a name that is no word is quoted: `$["a b"]`."""
+    """Return a path such as `$.items[3].id`; a name that is not a word is quoted: `$["a b"]`."""
     out = "$"
     for part in parts:
         if isinstance(part, int):
@@ -35,7 +35,7 @@ def path_of(parts: Iterable[Any]) -> str:
 
 
 def readable(found: Iterable[Fault]) -> list[SchemaError]:
-    """What the search found, for people."""
+    """Return the faults that the search found as readable errors."""
     return [_readable(fault) for fault in found]
 
 
@@ -51,7 +51,7 @@ def _readable(fault: Fault) -> SchemaError:
 
 
 def _meant(fault: Fault) -> str:
-    """Which declared property the first undeclared one was probably meant to be."""
+    """Return which declared property the first undeclared one was probably meant to be."""
     from difflib import get_close_matches  # with the first one
 
     name = fault.wanted[0]
@@ -62,7 +62,7 @@ def _meant(fault: Fault) -> str:
 
 
 def _union(fault: Fault, path: str) -> SchemaError:
-    """A union's error says what came closest: the branch whose first mismatch is deepest."""
+    """Return the error of a union. It names the closest branch: the one whose first mismatch is deepest."""
     count = len(fault.wanted)
     branches = fault.branches
     if fault.keyword == "oneOf" and not branches:
@@ -81,7 +81,7 @@ def _union(fault: Fault, path: str) -> SchemaError:
 
 
 def _closeness(fault: Fault) -> tuple[bool, int]:
-    """A branch that failed on its tag is further away than one that failed on its content."""
+    """Return the sort key of a branch: one that failed on its tag is further away than one on its content."""
     return fault.keyword not in ("type", "const", "enum"), len(fault.path)
 
 
@@ -100,7 +100,7 @@ def beyond(bound: str, limits: Limits) -> SchemaError:
 
 
 def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:
-    """The zero values that a cast put into `value`, each as an error of `required`."""
+    """Return the zero values that a cast put into `value`, each as an error of `required`."""
     if not places:
         return []
     wanted: dict[int, list[Any]] = {}
@@ -129,7 +129,7 @@ def _containers(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def changes(before: Any, after: Any) -> list[Change]:
-    """The difference that a cast made."""
+    """Return the changes that a cast made."""
     found: list[Change] = []
     stack: list[tuple[tuple[Any, ...], Any, Any]] = [((), before, after)]
     while stack:

@@ -1,4 +1,4 @@
-"""What is wrong with a value: the search for errors, which looks only into what the compiled checks refuse."""
+"""The search for errors, which looks only into what the compiled checks reject."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Fault:
     path: tuple[Any, ...]
     schema: Body
     branches: list[Fault] = attrs.field(factory=list)
-    """Of a union: what is wrong by its branches."""
+    """Of a union: the faults by its branches."""
 
 
 class _EnoughError(Exception):
-    """The search has taken all of its steps."""
+    """The search has used all of its steps."""
 
 
 def faults(checks: Checks, value: Any, body: Body) -> list[Fault]:

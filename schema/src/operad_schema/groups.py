@@ -1,4 +1,4 @@
-"""Which schemas refer to one another in a circle."""
+"""Groups of schemas that refer to one another in a circle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:
-    """The strongly connected groups of a graph, what is referred to first (Tarjan, without recursion)."""
+    """Yield the strongly connected groups of a graph, referred ones first (Tarjan, without recursion)."""
     order: dict[Any, int] = {}
     low: dict[Any, int] = {}
     stack: list[Any] = []

@@ -40,7 +40,7 @@ def settled(members: Members) -> Members:
 
 
 def derives(body: Body, location: Location) -> bool:
-    """Whether a schema includes the one at a location: itself, by reference or in an `allOf`."""
+    """Return True if a schema includes the one at a location: itself, by reference or in an `allOf`."""
     stack, seen = [body], set[int]()
     while stack:
         one = stack.pop()
@@ -56,12 +56,12 @@ def derives(body: Body, location: Location) -> bool:
 
 
 def _kept(name: str) -> Node:
-    """A schema that takes everything, and of which a property is no undeclared one."""
+    """Return a schema that accepts anything and declares a property, so that it is not dropped."""
     return Node({"dependentRequired": {name: []}})
 
 
 class Kinds:
-    """The cast of a conjunction that has a base: by the kind that a value's tag names."""
+    """The cast of a conjunction that has a base, by the kind that a value's tag names."""
 
     def __init__(self, casting: Casts, members: Members, member: Node) -> None:
         given: dict[str, Any] = member[KINDS]
@@ -80,7 +80,7 @@ class Kinds:
         self.of_base: Caster = casting.lazy(list(self.rest))
 
     def cast(self, value: Any, call: Call) -> Any:
-        """The value, cast by its kind; where that gives it another tag, by that one's."""
+        """Cast a value by its kind; if that changes its tag, by the kind of the new one."""
         if not isinstance(value, dict):
             return self.of_base(value, call)
         mark = call.mark()
@@ -98,7 +98,7 @@ class Kinds:
             kind = again
 
     def kind(self, value: dict[Any, Any]) -> Location | None:
-        """Where the kind of an object is; None where its tag names none."""
+        """Return the location of an object's kind; None if its tag names none."""
         tag = value.get(self.tag)
         if not isinstance(tag, str):
             return self.other

@@ -1,4 +1,4 @@
-"""The bounds of the engine, in one place. Each has a name that errors, warnings and the configuration use."""
+"""The bounds of the engine. Each has a name that errors, warnings and the configuration use."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ class Limits:
     max_schema_depth: int = 64
     """Subschemas within subschemas, and levels of a `default`, `const` or `enum` value."""
     max_schema_in_place: int = 10_000
-    """The subschemas that apply to one and the same value."""
+    """The subschemas that apply to the same value."""
     max_schema_enum: int = 5_000
     """The members of one `enum`."""
     max_schema_indexed: int = 100_000
-    """The nodes of a document that the search for `$id` and anchors looks at."""
+    """The nodes of a document that the search for `$id` and anchors visits."""
     max_pattern_length: int = 1_024
     """The characters of a pattern."""
     max_pattern_string: int = 4_096
     """The characters of a string that a pattern is run on; a longer one counts as a match."""
     max_pattern_steps: int = 4_000_000
-    """The steps of backtracking, at worst, that the patterns of one call may take; beyond them strings match."""
+    """The worst-case backtracking steps that the patterns of one call may take; beyond them strings match."""
     max_check_steps: int = 30_000
     """The schemas that one call may apply to a value, beside 15 for each part of it; one that takes more is not
     valid. Counted only where one part can meet more than 64 schemas."""
     max_data_depth: int = 200
     """The levels of a value that are checked and cast."""
     max_fill: int = 10_000
-    """The parts of a value that one default or zero value may have; a larger one is not filled in."""
+    """The parts of one default or zero value; a larger one is not filled in."""
     max_filled: int = 10_000
-    """The parts that zero values and structured defaults may add in one call; what is beyond stays absent."""
+    """The parts that zero values and structured defaults may add in one call; the rest stays absent."""
     max_recasts: int = 100
-    """How often, in one call, unions may change their mind about the branch of a value that they have cast."""
+    """How often unions may change the branch of a value that they have cast, in one call."""
     max_schema_errors: int = 20
     """The errors that are collected for one value."""
     max_error_steps: int = 20_000
-    """The subschemas that the search for errors applies to parts of one value; it ends there."""
+    """The subschemas that the search for errors applies to parts of one value; then it ends."""
 
     def __attrs_post_init__(self) -> None:
         for bound in attrs.fields(Limits):
@@ -56,7 +56,7 @@ class Limits:
                 raise ValueError(f"{bound.name}: expected a whole number of at least 1, got {value!r}")
 
     def trusting(self) -> Limits:
-        """The same without the bounds on how large a schema may be, for documents of one's own."""
+        """Return the same limits without the bounds on the size of a schema, for your own documents."""
         unbounded: int = math.inf  # type: ignore[assignment]  # compared with, never counted to
         return attrs.evolve(
             self,

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def loosen(fresh: Iterable[Any]) -> None:
-    """Take back what such schemas would refuse, in definitions that were read now."""
+    """Remove the rejections of such schemas from newly read definitions."""
     stack: list[Any] = [one.body for one in fresh if one.is_lax]
     while stack:
         node = stack.pop()

@@ -23,13 +23,13 @@ from operad_schema.vocabulary import KEYWORDS
 
 _MISSING: Any = object()
 FEW = 64
-"""How many schemas one part of a value may meet without being counted."""
+"""How many schemas one part of a value may meet before they are counted."""
 MANY = 1_000
-"""From how many on what was found out about a part of a value is remembered."""
+"""From this number on, results for a part of a value are remembered within a call."""
 
 
 class SchemaLimitError(ValueError):
-    """A schema is beyond a named limit, and unknown for that."""
+    """A schema exceeds a named limit and is therefore unknown."""
 
 
 class Node(dict[str, Any]):
@@ -44,11 +44,11 @@ class Node(dict[str, Any]):
         super().__init__(keywords or {})
         self.ref = ref
         self.check: Callable[[Any], bool] | None = None
-        """Whether a value is valid; made when first needed."""
+        """The check of a value; compiled when first needed."""
         self.counts = False
         """Whether each check draws on the budget of its call."""
         self.is_lax = False
-        """Whether it takes more than was written: a pattern of it is not run, or an `enum` too large."""
+        """Whether it accepts more than was written, because a pattern is not run or an `enum` is too large."""
         self._lesser: dict[tuple[str, ...], Node] = {}
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
@@ -60,7 +60,7 @@ class Node(dict[str, Any]):
         return self is not other
 
     def less(self, *keys: str) -> Node:
-        """The schema without some keywords: the same object every time, because nodes are known by identity."""
+        """Return the schema without some keywords: the same object every time, because identity matters."""
         if self.keys().isdisjoint(keys):
             return self
         made = self._lesser.get(keys)
@@ -71,11 +71,11 @@ class Node(dict[str, Any]):
         return made
 
     def here(self) -> Iterator[Body]:
-        """The subschemas that apply to the same value, but for the reference."""
+        """Yield the subschemas that apply to the same value, except the reference."""
         return self._below("itself")
 
     def parts(self) -> Iterator[Body]:
-        """The subschemas that apply to parts of the value."""
+        """Yield the subschemas that apply to parts of the value."""
         return self._below("one part", "each part")
 
     def _below(self, *what: str) -> Iterator[Body]:
@@ -96,7 +96,7 @@ Body = Node | bool
 
 
 class Definition:
-    """One schema of the normal form that has a name, with what was found out about it."""
+    """A schema of the normal form that has a name, and what is known about it."""
 
     __slots__ = (
         "body", "counts", "crowd", "has_kinds", "is_heavy", "is_lax", "is_read", "is_recursive", "name", "nodes",
@@ -112,14 +112,14 @@ class Definition:
         self.size = 0
         self.refs: tuple[Definition, ...] = ()
         self.crowd = 0
-        """How many schemas one part of a value can meet from here on, at most; 0 before it is settled."""
+        """The most schemas that one part of a value can meet from here on; 0 until it is settled."""
         self.is_heavy: bool
-        """Whether that is so many that what was found out about a part of a value is remembered within a call."""
+        """Whether there are so many that results for a part of a value are remembered within a call."""
         self.counts = False
-        """Whether that is so many that each schema that is applied draws on the budget of its call."""
+        """Whether there are so many that each applied schema draws on the budget of its call."""
         self.is_recursive: bool
         self.is_lax = False
-        """Whether any schema that it reaches takes more than was written."""
+        """Whether any schema that it reaches accepts more than was written."""
         self.has_kinds = False
         """Whether a cast may read further schemas: the kinds that tags name."""
         self.warnings: list[str] = []
@@ -127,19 +127,19 @@ class Definition:
         """The unions with a `discriminator`."""
 
     def warn(self, location: Location, text: str) -> None:
-        """Note what is ignored or unknown, and where."""
+        """Record what is ignored or unknown, and where."""
         if len(self.warnings) < 20:
             self.warnings.append(f"{where(location)}: {text}")
 
 
 def where(location: Location) -> str:
-    """A location for people: `#/components/schemas/Pet`."""
+    """Return a location as text: `#/components/schemas/Pet`."""
     tokens = [token.replace("~", "~0").replace("/", "~1") for token in location if isinstance(token, str)]
     return "#" + "".join("/" + token for token in tokens)
 
 
 class Closure:
-    """A schema with all that it reaches."""
+    """A schema with all schemas that it reaches."""
 
     __slots__ = ("definitions", "root", "store", "warnings")
 
@@ -148,9 +148,9 @@ class Closure:
     ) -> None:
         self.root = root
         self.definitions = definitions
-        """The root first, then the rest by distance."""
+        """The root first, then the others by distance."""
         self.store = store
-        """Kept, so that the document's other schemas find it for as long as this one is used."""
+        """Held so that the document's other schemas find it while this one is in use."""
         self.warnings = warnings
 
 
@@ -172,7 +172,7 @@ class Store:
         self.lock = threading.RLock()
         self.warned: set[str] = set()
         self.made: dict[Any, Any] = {}
-        """What was made of the schemas: checks, casts and compiled forms."""
+        """What was compiled from the schemas: checks, casts and compiled forms."""
         self._read = read
         self._definitions: dict[Any, Definition] = {}
 
@@ -191,7 +191,7 @@ class Store:
                 return self._closure(self.define(self._root(location, schema)))
 
     def kind(self, location: Location) -> Definition | None:
-        """The schema at a location that a tag names; None where there is none, or one that is beyond a limit."""
+        """Return the schema at a location that a tag names; None if there is none, or if it exceeds a limit."""
         try:
             return self.closure(location).root
         except (LookupError, SchemaLimitError, RecursionError):
@@ -207,7 +207,7 @@ class Store:
         return Target((id(schema),), schema, scope)
 
     def define(self, target: Target) -> Definition:
-        """The definition of what a reference leads to, read or not."""
+        """Return the definition of a reference's target, which may not be read yet."""
         key = target.location, target.scope.dynamic
         found = self._definitions.get(key)
         if found is None:
@@ -242,7 +242,7 @@ class Store:
             raise SchemaLimitError(f"beyond max_schema_bytes = {self.limits.max_schema_bytes} ({size} so far)")
 
     def _settle(self, fresh: list[Definition]) -> None:
-        """Cut what would not end, and note what recurses and what is heavy."""
+        """Cut references that would not end, and record which definitions recurse and which are heavy."""
         for group in components({one: in_place_refs(one.body) for one in fresh}):
             for one in group:
                 if len(group) > 1 or one in in_place_refs(one.body):
@@ -275,7 +275,7 @@ class Store:
 
 
 def _crowd(body: Body) -> tuple[int, int]:
-    """How many schemas the value itself can meet, and how many a part of it can, at most; both up to `MANY`."""
+    """Return how many schemas the value itself, and a part of it, can meet at most; each up to `MANY`."""
     if isinstance(body, bool):
         return 1, 0
     itself, parts = 1, 0
@@ -316,7 +316,7 @@ def _recursive_crowd(group: frozenset[Definition]) -> int:
 
 
 def _is_tree(body: Body) -> bool:
-    """Whether each part of a value meets one schema of it, and a cast never has to look at a part twice."""
+    """Return True if each part of a value meets one schema, and a cast never looks at a part twice."""
     stack = [body]
     while stack:
         node = stack.pop()
@@ -336,7 +336,7 @@ def _is_tree(body: Body) -> bool:
 
 
 def _is_scalar(body: Body) -> bool:
-    """Whether no array and no object is valid by it, as its types say."""
+    """Return True if its types allow no array and no object."""
     if isinstance(body, bool) or "type" not in body or not body.keys() <= _SCALAR:
         return False
     types = body["type"]
@@ -344,12 +344,12 @@ def _is_scalar(body: Body) -> bool:
 
 
 def lists_containers(node: Node) -> bool:
-    """Whether an array or an object is among the values that its `const` and `enum` name."""
+    """Return True if its `const` or `enum` has an array or an object."""
     return any(isinstance(value, (dict, list)) for value in [node.get("const"), *node.get("enum", ())])
 
 
 def _count(crowded: list[Definition]) -> None:
-    """Note that these definitions, and all that they reach, draw on the budget of a call."""
+    """Mark these definitions, and all that they reach, as drawing on the budget of a call."""
     stack: list[Any] = list(crowded)
     while stack:
         one = stack.pop()
@@ -365,16 +365,16 @@ def _count(crowded: list[Definition]) -> None:
 
 
 class TrackDynamicError(Exception):
-    """A dynamic reference was met, and the store does not track the dynamic scope yet."""
+    """A dynamic reference was found, and the store does not track the dynamic scope yet."""
 
 
 def in_place_refs(body: Body) -> list[Definition]:
-    """What a schema refers to in place; what it refers to twice is there twice."""
+    """Return the definitions that a schema refers to in place, once for each reference."""
     return _refs(body, parts=False)
 
 
 def refs_of(body: Body) -> list[Definition]:
-    """What a schema refers to, wherever."""
+    """Return the definitions that a schema refers to anywhere."""
     return _refs(body, parts=True)
 
 
@@ -393,7 +393,7 @@ def _refs(body: Body, *, parts: bool) -> list[Definition]:
 
 
 def without(body: Body, group: frozenset[Definition]) -> Body:
-    """A schema whose in-place references to a group are unknown."""
+    """Return a schema whose in-place references to a group are unknown."""
     if isinstance(body, bool):
         return body
     if body.ref in group:

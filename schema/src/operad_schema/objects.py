@@ -1,4 +1,4 @@
-"""The casts of objects: what a conjunction says about properties, compiled into one row for each."""
+"""The casts of objects: the properties of a conjunction, compiled into one row for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OBJECT_KEYWORDS = ("properties", "patternProperties", "additionalProperties", "u
 
 
 class ObjectShape:
-    """What a node says about objects."""
+    """What a node requires of objects."""
 
     def __init__(
         self, casting: Casts, members: Members, row: Callable[[str, list[Body], bool], Row | None]
@@ -39,7 +39,7 @@ class ObjectShape:
         self.rows = [one for one in made if one is not None]
 
     def _conditional(self, members: Members) -> tuple[set[str], list[Pattern]]:
-        """What is declared under a condition: kept, because the condition is not evaluated."""
+        """Return what is declared under a condition. It is kept, because the condition is not evaluated."""
         names: set[str] = set()
         patterns: list[Pattern] = []
         stack: list[Body] = [body for member in members for body in conditions(member, names)]
@@ -57,7 +57,7 @@ class ObjectShape:
         return names, patterns
 
     def caster(self, types: list[str] | None) -> Caster | None:
-        """The cast of an object; None when the node says nothing about objects."""
+        """Return the cast of an object; None if the node has no keyword for objects."""
         if not self.says:
             return None if types is None else copy_object
         rows = self._patchable()
@@ -82,7 +82,7 @@ class ObjectShape:
         return rows
 
     def _extras(self) -> Callable[[Any, Any, Call], Any] | None:
-        """What becomes of a property that is not declared; None when every one is dropped."""
+        """Return the cast of undeclared properties; None if all of them are dropped."""
         patterns, kept_patterns = self.patterns, self.kept_patterns
         kept = self.kept - self.properties.keys()
         keep_all = not self.properties and not patterns and not self.closed

@@ -24,7 +24,7 @@ from functools import cached_property
 import attrs
 
 FREE = 5_000
-"""The steps up to which a match is not counted: most strings, with most patterns."""
+"""A match that may take fewer steps is not counted: most strings, with most patterns."""
 
 
 class TooMuchWorkError(Exception):
@@ -32,7 +32,7 @@ class TooMuchWorkError(Exception):
 
 
 class Work(threading.local):
-    """What one call may still cost: steps of backtracking at worst, and schemas applied to parts of a value."""
+    """What one call may still cost: worst-case steps of backtracking, and schemas applied to parts of a value."""
 
     left: float = 0
     steps = math.inf
@@ -41,7 +41,7 @@ class Work(threading.local):
 
     @contextmanager
     def call(self, patterns: float, steps: float) -> Iterator[Work]:
-        """Within it, at most so many; a call within a call draws on the outer one's."""
+        """Set the budget of a call; a call within a call draws on the outer one's."""
         if self.depth == 0:
             self.left, self.steps, self.exhausted = patterns, steps, False
         self.depth += 1
@@ -53,7 +53,7 @@ class Work(threading.local):
                 self.steps = math.inf
 
     def step(self, count: int) -> None:
-        """Draw on the budget of schemas; raises `TooMuchWorkError` when it is spent."""
+        """Draw on the budget of schemas; raise `TooMuchWorkError` if it is exhausted."""
         self.steps -= count
         if self.steps < 0:
             raise TooMuchWorkError
@@ -82,7 +82,7 @@ class Pattern:
     """The character that every match begins with; empty if that is not known."""
 
     def cost(self, text: str) -> int:
-        """The steps that a match of `text` can take at worst, but for what grows with its length alone."""
+        """Return the worst-case steps of a match of `text`, except those that are linear in its length."""
         length = len(text) + 1
         starts = 1 if self.anchored else text.count(self.start) + 1 if self.start else length
         return self._cost(length, starts)
@@ -100,11 +100,11 @@ class Pattern:
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
-        """The pattern as Python runs it."""
+        """The compiled Python pattern."""
         return re.compile(self.body)
 
     def matches(self, text: str) -> bool:
-        """Whether `text` matches; a string beyond `longest`, or beyond what is left of the call, does."""
+        """Return True if `text` matches, or is longer than `longest`, or would exceed the budget of the call."""
         if len(text) > self.longest:
             return True
         if not self.is_cheap and (cost := self.cost(text)) > FREE:
@@ -115,7 +115,7 @@ class Pattern:
         return self.compiled.search(text) is not None
 
     def of_names(self) -> Pattern:
-        """The same for names of properties, never counted: a name that could cost more than `FREE` matches."""
+        """Return the pattern for names of properties, never counted: a name that could cost too much matches."""
         longest = self.longest
         while longest > 16 and self._cost(longest + 1, 1 if self.anchored else longest + 1) > FREE:
             longest //= 2

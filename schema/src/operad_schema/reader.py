@@ -1,4 +1,4 @@
-"""Any JSON Schema in, one normal form out (`operad_schema.nodes`): every keyword is read here, and here only."""
+"""Reads JSON Schema of any draft into one normal form (`operad_schema.nodes`). Keywords are read only here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from operad_schema.vocabulary import ANNOTATIONS, KEYWORDS, SIBLINGS, TYPES
 
 
 def read(store: Store, definition: Definition) -> None:
-    """Read one schema of a document into one definition; `SchemaLimitError` beyond `max_schema_nodes`."""
+    """Read one schema of a document into a definition; raise `SchemaLimitError` beyond `max_schema_nodes`."""
     reader = _Reader(store, definition)
     location, node, scope = definition.target
     definition.body = reader.schema(node, location, scope, 0)
@@ -79,7 +79,7 @@ class _Reader:
         return out
 
     def reference(self, node: Mapping[str, Any], out: Node, location: Location, scope: Scope) -> bool:
-        """Add the node's references; False when one leads nowhere, so that the node is unknown."""
+        """Add the node's references; return False if one leads nowhere, so that the node is unknown."""
         found = []
         try:
             if isinstance(ref := node.get("$ref"), str):
@@ -126,7 +126,7 @@ class _Reader:
             out.pop("unevaluatedProperties", None)
 
     def json(self, value: Any, depth: int = 0) -> Any:
-        """A private copy of a JSON value; raises `ValueError` for what is none."""
+        """Return a private copy of a JSON value; raise `ValueError` if it is not one."""
         if depth > self.limits.max_schema_depth:
             raise ValueError(f"beyond max_schema_depth = {self.limits.max_schema_depth}")
         self.definition.size += 4
@@ -149,7 +149,7 @@ def _refer(node: Node, definition: Definition) -> Node:
 
 
 def _nullable(out: Node) -> Node:
-    """The schema of OpenAPI 3.0's `nullable: true`: null, or what the schema says."""
+    """Return the schema for OpenAPI 3.0's `nullable: true`: null, or what the schema allows."""
     apart = {key: out.pop(key) for key in ("default", *ANNOTATIONS) if key in out}
     types = out.get("type")
     if "enum" in out and None not in out["enum"]:
@@ -334,7 +334,7 @@ class _Keyword:
             self.discriminator(schemas)
 
     def discriminator(self, branches: list[Body]) -> None:
-        """The branch of each tag, from the names of the branches and then from the mapping."""
+        """Record the branch of each tag, from the names of the branches and then from the mapping."""
         given = self.node.get("discriminator")
         if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
             return
@@ -354,7 +354,7 @@ class _Keyword:
             self.reader.definition.tagged.append(self.out)
 
     def position(self, branches: list[Body], names: Mapping[str, int], target: Any) -> int | None:
-        """The branch that a `mapping` means, by its name or by a reference to it."""
+        """Return the branch that a `mapping` means, by its name or by a reference to it."""
         if not isinstance(target, str) or target in names:
             return names.get(target) if isinstance(target, str) else None
         with suppress(LookupError, ValueError):
@@ -365,7 +365,7 @@ class _Keyword:
         return None
 
     def kinds(self) -> None:
-        """The discriminator of a base: where its kinds are."""
+        """Record where the kinds of a base are, by its discriminator."""
         if not self.node.keys().isdisjoint(("anyOf", "oneOf")):  # read with the branches
             return
         if given := kinds_of(self.value, self.reader.definition.target, self.reader.references, self.scope):
@@ -428,11 +428,11 @@ _TAKES: dict[str, Callable[[_Keyword], None]] = {
     "list": _Keyword.subschemas,
     "map": _Keyword.named_subschemas,
 }
-"""How the value of a keyword is read, by what the table of keywords says that it takes or holds."""
+"""The reader of a keyword's value, by what the table of keywords states that it takes or holds."""
 
 _READ = {
     key: _TAKES[word.takes or word.holds]
     for key, word in KEYWORDS.items()
     if word.takes or word.applies != "nothing"
 } | {SIBLINGS: _Keyword.siblings}
-"""How each keyword is read; any other is an annotation or unknown."""
+"""The reader of each keyword; any other keyword is an annotation or unknown."""

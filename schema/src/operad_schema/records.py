@@ -1,4 +1,4 @@
-"""What the engine is given, and what it says about a value."""
+"""The records of the engine: errors, changes, and where a schema comes from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SchemaError:
 
 @attrs.frozen
 class Change:
-    """One thing that a cast did at `path`: what was dropped has no `after`, what was filled in no `before`."""
+    """One change that a cast made at `path`. A dropped part has no `after`, a filled one no `before`."""
 
     path: str
     action: Literal["dropped", "filled", "converted"]

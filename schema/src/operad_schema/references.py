@@ -17,7 +17,7 @@ Location = tuple[Any, ...]
 
 
 def dialect_of(schema: Any) -> str | None:
-    """The dialect that a schema's `$schema` names, or None."""
+    """Return the dialect that a schema's `$schema` names, or None."""
     uri = schema.get("$schema") if isinstance(schema, Mapping) else None
     if not isinstance(uri, str):
         return None
@@ -37,7 +37,7 @@ def parse_pointer(pointer: str) -> Location:
 
 
 def follow(node: Any, tokens: Location) -> Any:
-    """The node at `tokens` below `node`; raises `LookupError` when there is none."""
+    """Return the node at `tokens` below `node`; raise `LookupError` if there is none."""
     for token in tokens:
         if isinstance(node, list):
             if not (token.isascii() and token.isdigit()):
@@ -60,7 +60,7 @@ class Scope(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a reference leads to."""
+    """The target of a reference."""
 
     location: Location
     node: Any
@@ -68,7 +68,7 @@ class Target(NamedTuple):
 
 
 class _Index:
-    """The resources and anchors of a document, found once, when first needed."""
+    """The resources and anchors of a document, collected once when first needed."""
 
     __slots__ = ("anchors", "dynamic", "resources")
 
@@ -96,14 +96,14 @@ class References:
         self._index: _Index | None = None
 
     def identifier(self, node: Any, draft: int) -> str | None:
-        """The `$id` of a node, where it has a say."""
+        """Return the `$id` of a node, if it has one that is valid there."""
         if not isinstance(node, Mapping) or (draft < 2019 and "$ref" in node):
             return None
         found = node.get("id" if draft == 4 else "$id")
         return found if isinstance(found, str) and not found.startswith("#") else None
 
     def enter(self, node: Any, location: Location, scope: Scope) -> Scope:
-        """The scope inside `node`, which may begin a resource of its own."""
+        """Return the scope inside `node`, which may begin a resource of its own."""
         identifier = self.identifier(node, scope.draft)
         if identifier is None:
             return scope
@@ -114,7 +114,7 @@ class References:
         return scope._replace(base=join(scope.base, urldefrag(identifier).url), resource=location)
 
     def locate(self, location: Location, dynamic: tuple[tuple[str, Location], ...] = ()) -> Target:
-        """The node at a location and its scope; raises `LookupError`."""
+        """Return the node at a location and its scope; raise `LookupError` if there is none."""
         scope = Scope("", (), self.draft, dynamic)
         node = self.document
         start = 0
@@ -134,7 +134,7 @@ class References:
         return Target(location, node, scope)
 
     def resolve(self, ref: str, scope: Scope) -> Target:
-        """The target of a `$ref`; raises `LookupError` when it is not in this document."""
+        """Return the target of a `$ref`; raise `LookupError` if it is not in this document."""
         url, fragment = urldefrag(ref)
         resource = scope.resource
         if url:
@@ -146,7 +146,7 @@ class References:
         return self.locate(location, scope.dynamic)
 
     def resolve_dynamic(self, ref: str, scope: Scope) -> Target:
-        """The target of a `$dynamicRef`: the outermost `$dynamicAnchor` of that name, if the first is one."""
+        """Return the target of a `$dynamicRef`: the outermost `$dynamicAnchor` of its name, if it is one."""
         target = self.resolve(ref, scope)
         name = urldefrag(ref).fragment
         resource = self.enter(target.node, target.location, target.scope).resource
@@ -155,7 +155,7 @@ class References:
         return self.locate(dict(scope.dynamic).get(name, target.location), scope.dynamic)
 
     def resolve_recursive(self, scope: Scope) -> Target:
-        """The target of `$recursiveRef: "#"`."""
+        """Return the target of `$recursiveRef: "#"`."""
         target = self.locate(scope.resource, scope.dynamic)
         if not (isinstance(target.node, Mapping) and target.node.get(RECURSIVE) is True):
             return target
@@ -236,7 +236,7 @@ def _meta_schema(uri: str) -> Any:
 
 
 def join(base: str, url: str) -> str:
-    """`url` resolved against `base`; opaque bases such as `urn:` are left behind."""
+    """Resolve `url` against `base`; opaque bases such as `urn:` are dropped."""
     try:
         return urljoin(base, url) if base else url
     except ValueError:

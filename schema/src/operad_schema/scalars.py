@@ -1,4 +1,4 @@
-"""The cast of scalars: conversions that lose nothing."""
+"""The cast of scalars: lossless conversions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operad_schema.conjunctions import ABSENT, Call, Caster, Members, allowed_va
 from operad_schema.values import CONTAINER, frozen, is_type
 
 MAX_NUMBER = 330
-"""The longest string, in characters, that is read as a number: none that is longer is a finite one of use."""
+"""The longest string, in characters, that is read as a number: a longer one is hardly a finite number."""
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
@@ -25,7 +25,7 @@ _SCALARS = ("boolean", "integer", "number", "string")
 
 
 def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
-    """The cast of a scalar; None when the node says nothing about scalars."""
+    """Return the cast of a scalar; None if the node has no keyword for scalars."""
     values = allowed_values(members)
     if values is not None:
         return _member_cast(values, types)
@@ -40,7 +40,7 @@ def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
 
 
 def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
-    """The cast to one of some values: to the first that is a conversion of the value."""
+    """Return the cast to one of some values: to the first that the value converts to."""
     scalars: dict[Any, int] = {}
     for position, one in enumerate(values):
         if not isinstance(one, CONTAINER):
@@ -62,7 +62,7 @@ def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
 
 
 def to_type(value: Any, types: list[str]) -> Any:
-    """A scalar as the first of `types` that it can be without loss; itself when it can be none."""
+    """Convert a scalar to the first of `types` that loses nothing; return it unchanged if there is none."""
     if isinstance(value, float) and "integer" in types and "number" not in types and value.is_integer():
         return int(value)
     if any(is_type(value, name) for name in types):

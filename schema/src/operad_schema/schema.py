@@ -49,16 +49,16 @@ class Schema:
 
     @property
     def origin(self) -> Origin:
-        """Where the schema stands."""
+        """Where the schema is, and how it is read."""
         return self._origin or self._built()
 
     @property
     def raw(self) -> Any:
-        """The schema as it was given: the document's own node, not to be changed."""
+        """The schema as it was given: the document's own node, which must not be changed."""
         return self.origin.raw
 
     def limited(self, limits: Limits) -> Schema:
-        """The same schema, read within other bounds; nothing is read or built yet."""
+        """Return the same schema, read within other bounds; nothing is read or built yet."""
         if self._build is not None:
             made = Schema(None, self._build)
             made._limits = limits
@@ -67,22 +67,22 @@ class Schema:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it says nothing, or nothing usable: every value is valid and no value is cast."""
+        """Whether the schema has no usable constraint: every value is valid and none is cast."""
         return (self._compiled or self._compile()).is_unknown
 
     @property
     def validator(self) -> Callable[[Any], bool]:
-        """The compiled check: whether a value is valid. Never raises."""
+        """The compiled check. It returns True if a value is valid, and never raises."""
         return (self._compiled or self._compile()).validator
 
     @property
     def caster(self) -> Callable[[Any], Any]:
-        """The compiled cast: a value in the schema's shape. Never raises, never changes its argument."""
+        """The compiled cast. It never raises and never changes its argument."""
         return (self._compiled or self._compile()).caster
 
     @property
     def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
-        """The compiled cast and check in one: the cast value, and whether nothing about it is worth a warning."""
+        """The compiled cast and check in one: (value, clean), where a clean value needs no warning."""
         return (self._compiled or self._compile()).normalizer
 
     def tracer(self, *, keeps: bool = False) -> Callable[[Any], tuple[Any, bool, bool, bool]]:
@@ -94,15 +94,15 @@ class Schema:
         return (self._compiled or self._compile()).tracer(keeps=keeps)
 
     def is_valid(self, value: Any) -> bool:
-        """Whether `value` is valid."""
+        """Return True if `value` is valid."""
         return (self._compiled or self._compile()).validator(value)
 
     def errors(self, value: Any) -> list[SchemaError]:
-        """What is wrong with `value`, at most 20 errors; empty when it is valid."""
+        """Return what is wrong with `value`, at most 20 errors; an empty list if it is valid."""
         return (self._compiled or self._compile()).errors(value)
 
     def mismatches(self, value: Any) -> list[SchemaError]:
-        """What is worth a warning about `value` once it is cast: invented zero values, then errors."""
+        """Return what is worth a warning about `value` once it is cast: invented zero values, then errors."""
         return (self._compiled or self._compile()).mismatches(value)
 
     def cast(self, value: Any) -> Any:
@@ -114,13 +114,13 @@ class Schema:
         return (self._compiled or self._compile()).caster(value)
 
     def cast_report(self, value: Any) -> tuple[Any, list[Change]]:
-        """`cast(value)`, and what it dropped, filled in and converted."""
+        """Return `cast(value)`, and what it dropped, filled in and converted."""
         result = self.cast(value)
         return result, self.changes(value, result)
 
     @staticmethod
     def changes(before: Any, after: Any) -> list[Change]:
-        """What a cast of `before` that made `after` dropped, filled in and converted."""
+        """Return what a cast from `before` to `after` dropped, filled in and converted."""
         from operad_schema.explaining import changes
 
         return changes(before, after)
@@ -242,7 +242,7 @@ def from_schema(
 
 
 def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schema:
-    """A `Schema` whose content `build` gives when it is first used; what `build` raises is raised there."""
+    """Return a `Schema` that `build` makes when it is first used; what `build` raises is raised then."""
     return Schema(None, build)
 
 
@@ -253,4 +253,4 @@ def _checked(schema: Any) -> Any:
 
 
 UNKNOWN = from_schema(True)
-"""The schema that says nothing: everything is valid."""
+"""The schema without constraints: every value is valid."""

@@ -39,7 +39,7 @@ def settle_tags(node: Any, *, decides: bool) -> None:
 
 
 def _tags_of(body: Any, name: str, depth: int) -> set[str] | None:
-    """The tags that a branch declares, none for a property that takes any; None where that cannot be seen."""
+    """Return the tags that a branch declares, none for a property that takes any; None if unknown."""
     if isinstance(body, bool) or depth > _DEEPEST:
         return None
     found: set[str] = set()
@@ -71,7 +71,7 @@ def _values_of(body: Any, depth: int) -> list[Any]:
 
 
 def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
-    """Whether a `discriminator` alone says which branch of a union a value has to be, or that it is none."""
+    """Return True if a `discriminator` alone decides which branch a value must match, or that none does."""
     if given is None or not given.get("decides") or given["union"] != keyword:
         return False
     if not isinstance(value, dict) or given["propertyName"] not in value:
@@ -83,12 +83,12 @@ def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
 
 
 def kinds_of(given: Any, base: Target, references: References, scope: Scope) -> dict[str, Any] | None:
-    """Of the `discriminator` of a base, where its kinds are; None of what is none."""
+    """Return where the kinds of a base are, by its `discriminator`; None if it is malformed."""
     if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
         return None
 
     def place(target: Any) -> Location | None:
-        """Of what a mapping names: a schema beside the base, or one that it refers to."""
+        """Return the location that a mapping names: a schema beside the base, or the target of a reference."""
         with suppress(LookupError, ValueError):
             if base.location and isinstance(target, str):
                 return references.locate((*base.location[:-1], target)).location

@@ -13,7 +13,7 @@ from operad_schema.patterns import FREE, Pattern
 
 
 class UnsafePatternError(ValueError):
-    """The pattern is not run; the message says why."""
+    """The pattern is not run; the message has the reason."""
 
 
 def translate(pattern: str, limits: Limits = DEFAULT) -> Pattern:
@@ -118,7 +118,7 @@ class _Scanner:
         return f"{atom}{{{low},{'' if high is None else high}}}{lazy}"
 
     def repeat(self) -> tuple[int, int | None]:
-        """The quantifier at the cursor, as (lowest, highest or None); (1, 1) is none."""
+        """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) if there is none."""
         char = self.peek()
         if char in ("*", "+", "?"):
             self.at += 1
@@ -183,7 +183,7 @@ class _Scanner:
         return character_class(ranges if char == "p" else complement(ranges))
 
     def character(self, char: str) -> str:
-        """An escape that stands for one character, inside a class or outside."""
+        """Return the character of an escape, inside a class or outside."""
         if char == "":
             raise UnsafePatternError("ends in a backslash")
         if char in _CONTROL:

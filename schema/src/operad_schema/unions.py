@@ -1,4 +1,4 @@
-"""The cast of unions: which branch a value is meant to be."""
+"""The cast of unions: choose the branch that a value is meant to match."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Union:
         return given["propertyName"], given["tags"], given["decides"]
 
     def cast(self, value: Any, call: Call) -> Any:
-        """The value, cast by the branch that it is, or that its cast form is."""
+        """Cast a value by its branch, or by the branch of its cast form."""
         mark = call.mark()
         tag = value.get(self.tag) if self.tag is not None and isinstance(value, dict) else None
         if isinstance(tag, str) and (chosen := self.tags.get(tag)) is not None:
@@ -80,7 +80,7 @@ class Union:
         return out
 
     def _is_spoilt(self, value: Any, out: Any) -> bool:
-        """Whether a container is valid, and would not be once cast: one branch takes it, and two take its cast."""
+        """Return True if a container is valid and its cast is not: one branch accepts it, two accept its cast."""
         if out is value or not isinstance(value, CONTAINER) or out == value:
             return False
         checks = [self.casting.checks.of(member) for member in self.members]
@@ -123,7 +123,7 @@ class Union:
         return None, ABSENT, None
 
     def branch(self, index: int) -> Caster:
-        """The cast by one branch and the union's siblings."""
+        """Return the cast by one branch and the union's siblings."""
         cast = self.casts[index]
         if cast is None:
             with self.casting.lock:
@@ -131,7 +131,7 @@ class Union:
         return cast
 
     def check(self, index: int) -> Callable[[Any], bool]:
-        """Whether a value is valid by one branch."""
+        """Return the check of one branch."""
         check = self.checks[index]
         if check is None:
             with self.casting.lock:
@@ -139,7 +139,7 @@ class Union:
         return check
 
     def score(self, index: int, value: dict[Any, Any]) -> int:
-        """How much an object looks like a branch: 1 for a declared property, 10 for a valid one, 100 for a tag."""
+        """Return how much an object resembles a branch: 1 per declared property, 10 if valid, 100 for a tag."""
         rows = self.scores[index]
         if rows is None:
             with self.casting.lock:
@@ -170,7 +170,7 @@ class Union:
 
 
 def branch_types(branch: Body, depth: int = 0) -> set[str] | None:
-    """The JSON types that a schema allows; None for all of them."""
+    """Return the JSON types that a schema allows; None for all."""
     if branch is False:
         return set()
     members, impossible = flatten([branch])

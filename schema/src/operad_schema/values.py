@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MAX_BITS = 14_000
-"""The bits of an integer that Python still writes out (`sys.set_int_max_str_digits`, 4,300 digits)."""
+"""The bits of an integer that Python can still write out (`sys.set_int_max_str_digits`, 4,300 digits)."""
 
 MAX_PARTS = 1_000_000
 """Where counting the parts of a value stops."""

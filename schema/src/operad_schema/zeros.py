@@ -1,4 +1,4 @@
-"""What a cast puts where something is missing: defaults and zero values."""
+"""Defaults and zero values: what a cast fills in for what is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INFINITE: Any = object()
 
 
 class Fill:
-    """The value of a missing property: its default, or the zero value that being required asks for."""
+    """The value of a missing property: its default, or a zero value if it is required."""
 
     def __init__(self, casting: Casts, zeros: Zeros, schemas: list[Body], *, zero: bool, required: bool) -> None:
         members, _ = flatten(schemas)
@@ -67,7 +67,7 @@ class Fill:
         return True
 
     def template(self) -> Any:
-        """The value, made once. One that would contain itself, at any distance, is absent."""
+        """Return the value, made once. A value that would contain itself, at any distance, is absent."""
         with self.casting.lock:
             if self.known:
                 return self.value
@@ -111,7 +111,7 @@ def _copied(value: Any) -> Any:
 
 
 class Zeros:
-    """Zero values: the smallest value of a type. One that would contain itself does not exist."""
+    """Zero values: the smallest value of a type. A zero value that would contain itself does not exist."""
 
     def __init__(self, casting: Casts) -> None:
         self.casting = casting
@@ -122,7 +122,7 @@ class Zeros:
         self.steps = 0
 
     def of(self, schemas: list[Body]) -> Any:
-        """The zero value of a conjunction, or `ABSENT`."""
+        """Return the zero value of a conjunction, or `ABSENT`."""
         self.stack, self.steps = [], 0
         value = self._of(schemas)
         return ABSENT if value is _INFINITE else value
