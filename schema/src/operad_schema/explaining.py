@@ -86,16 +86,19 @@ def _closeness(fault: Fault) -> tuple[bool, int]:
 
 
 _BEYOND = {
-    "max_check_steps": ("a value that takes at most {} steps of checking", "; [registry.limits] can raise it"),
-    "max_data_depth": ("at most {} levels of arrays and objects", ""),
-    "max_filled": ("at most {} missing parts", ": the rest stays absent"),
+    "max_check_steps": (
+        "a value that takes at most {} steps of checking (max_check_steps)",
+        "; [registry.limits] can raise it",
+    ),
+    "max_data_depth": ("at most {} levels of arrays and objects (max_data_depth)", ""),
+    "max_filled": ("at most {} missing parts (max_filled)", ": the rest stays absent"),
 }
 
 
 def beyond(bound: str, limits: Limits) -> SchemaError:
     """Return the error of a value that is beyond one of the bounds."""
     text, note = _BEYOND[bound]
-    expected = f"{text.format(getattr(limits, bound))} ({bound})"
+    expected = text.format(getattr(limits, bound))
     return SchemaError("$", f"expected {expected}, got more at ${note}", bound, expected, "more")
 
 
