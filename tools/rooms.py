@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "operad_scanner": 400,
     "operad_schema": 5800,
     "operad_search": 360,
-    "operad_serve": 4000,
+    "operad_serve": 3700,
     "operad_testing": 3750,  # frames and published schemas are checked, 90 lines
     "operad_websocket": 3300,
 }
