@@ -71,7 +71,7 @@ def no_notices(monkeypatch):
 async def side():
     made = Side()
     yield made
-    await made.hand.stop()
+    await made.hand.close()
 
 
 async def settle():
@@ -127,18 +127,18 @@ async def test_a_taker_that_fails_fails_the_request_and_says_why_within_its_proc
     side.hand._on_request = lambda request: 1 / 0
     side.request("1")
     await settle()
-    assert "a request for t.op could not be taken" in caplog.text
+    assert "on_request failed for t.op" in caplog.text
     ((to, type_, payload),) = side.told()
     assert (to, type_, payload["requestId"]) == ("inbox:a", "call.error", "1")
     assert ("division by zero" in payload["message"]) is told
     assert "1" not in side.hand
-    await side.hand.stop()
+    await side.hand.close()
 
 
 async def test_a_taker_that_fails_after_it_has_answered_fails_nothing(side):
     def take(request):
         task = asyncio.ensure_future(side.hand.respond(request.request_id, answer()))
-        side.hand._forget(side.hand._requests[request.request_id])
+        side.hand._forget(side.hand._named[request.request_id])
         task.cancel()
         raise ValueError("too late")
 
@@ -167,7 +167,7 @@ async def test_what_is_not_under_way_cannot_be_answered(side, name):
         side.hand.emit_error(name, CallError("X", "")),
         side.hand.abort(name),
     ):
-        with pytest.raises(LookupError, match=f'no request "{name}" of this link is under way'):
+        with pytest.raises(LookupError, match=f'no request "{name}" is in flight on this link'):
             await act
     assert side.told() == []
 
@@ -274,14 +274,14 @@ async def test_the_loss_of_a_peer_ends_its_requests_alone():
     assert "1" not in side.hand
     assert "2" in side.hand
     assert side.told() == [], "whoever asked is gone"
-    await side.hand.stop()
+    await side.hand.close()
 
 
 async def test_an_answer_that_is_too_large_is_told_to_both_sides(side):
     done = []
     side.request("1", delivery=Delivery(done=lambda: done.append(1)))
     side.link.errors = [PayloadTooLargeError("9 of 5 bytes")]
-    with pytest.raises(CallError, match=r'the answer of "t\.op" is too large: 9 of 5 bytes') as caught:
+    with pytest.raises(CallError, match=r'the response of "t\.op" is too large: 9 of 5 bytes') as caught:
         await side.hand.respond("1", answer())
     assert caught.value.code == ErrorCode.PAYLOAD_TOO_LARGE
     ((to, type_, payload),) = side.told()
@@ -320,24 +320,22 @@ async def test_an_error_and_an_abort_end_a_request(side):
     wrong = {"requestId": "1", "code": "BROKEN", "message": "it is", "details": {"a": 1}}
     assert side.told() == [("inbox:a", "call.error", wrong), ("inbox:a", "call.aborted", {"requestId": "2"})]
     assert done == [1, 2]
-    assert not side.hand._requests
-    assert not side.hand._served.active
+    assert not side.hand._named
+    assert not side.hand.active
 
 
 async def test_a_request_ends_at_its_deadline_and_not_after_its_answer(side):
     side.request("2", timeoutMs=50_000)
     await side.hand.respond("2", answer())
     side.told()
-    assert not side.hand._timers
     side.request("1", timeoutMs=1_000)
-    served = side.hand._requests["1"]
+    served = side.hand._named["1"]
     side.hand._expire(served)
     await settle()
     ((to, type_, payload),) = side.told()
     assert (to, type_, payload["requestId"], payload["code"]) == ("inbox:a", "call.error", "1", "TIMEOUT")
     assert payload["details"] == {"deadline": served.deadline}
     assert "1" not in side.hand
-    assert not side.hand._timers
 
 
 async def test_a_request_that_is_refused_is_answered_and_acknowledged(side):
@@ -362,7 +360,7 @@ async def test_what_is_delivered_again_runs_only_where_it_may():
     await settle()
     assert [request.operation_id for request in side.asked] == ["t.twice"]
     assert [(row[2]["requestId"], row[2]["code"]) for row in side.told()] == [("2", "UNAVAILABLE")]
-    await side.hand.stop()
+    await side.hand.close()
 
 
 async def test_a_stream_whose_consumer_is_silent_ends_on_both_sides():
@@ -374,7 +372,7 @@ async def test_a_stream_whose_consumer_is_silent_ends_on_both_sides():
             break
     assert [(row[2]["requestId"], row[2]["code"]) for row in side.told()] == [("1", "ABORTED")]
     assert "1" not in side.hand
-    await side.hand.stop()
+    await side.hand.close()
 
 
 async def test_when_the_link_closes_all_is_forgotten_and_nothing_is_sent(side):
@@ -384,29 +382,29 @@ async def test_when_the_link_closes_all_is_forgotten_and_nothing_is_sent(side):
     side.told()
     later = asyncio.ensure_future(side.hand.respond("1", answer()))
     await settle()
-    await side.hand.stop()
+    await side.hand.close()
     with pytest.raises(LookupError):
         await later
-    assert (side.told(), side.hand._requests, side.hand._timers) == ([], {}, {})
-    assert side.hand._answers.link is None
-    assert side.hand._served._sweep is None
+    assert (side.told(), side.hand._named) == ([], {})
+    assert side.hand.answers.link is None
+    assert side.hand._sweep is None
 
 
 async def test_what_is_being_sent_is_sent_before_the_link_closes(side):
     side.request("1", operationId="")
-    await side.hand.stop()
+    await side.hand.close()
     assert [row[2]["code"] for row in side.told()] == ["VALIDATION_ERROR"]
 
 
 async def test_without_a_link_ends_are_silent(side):
     for name in "123":
         side.request(name, credit=1)
-    side.hand._answers.link = None
+    side.hand.answers.link = None
     await side.hand.respond("1", answer())
     await side.hand.complete("1")
     await side.hand.abort("2")
     await side.hand.emit_error("3", CallError("X", ""))
-    assert not side.hand._requests
+    assert not side.hand._named
 
 
 async def test_an_error_that_cannot_be_sent_is_none_of_the_callers(side):

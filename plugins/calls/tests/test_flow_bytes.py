@@ -258,7 +258,7 @@ async def test_what_is_served_by_hand_waits_for_room_too():
             question = (await caller.wait_for("call.credit"))[-1]
             assert question["wantsBytes"] > 5_000
             await caller.send(question["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
-            with pytest.raises(CallError, match="nobody waits"):
+            with pytest.raises(CallError, match="no longer waits"):
                 await answering
 
 

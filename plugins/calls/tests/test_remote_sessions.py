@@ -144,7 +144,7 @@ async def test_one_peer_that_changes_is_asked_and_no_other():
             assert quiet.listed == asked
 
 
-async def test_a_peer_that_never_rests_is_asked_less_and_less(monkeypatch):
+async def test_a_peer_that_never_rests_is_asked_once_for_each_pause(monkeypatch):
     """Any peer may say that something has changed; that must not be work without end."""
     transport = InProcessTransport()
     async with Playing(transport, "loud", [wire()]) as loud, await from_remote(transport) as session:
@@ -160,8 +160,7 @@ async def test_a_peer_that_never_rests_is_asked_less_and_less(monkeypatch):
             while len(pauses) < 20:
                 await loud.owner.send("all:operad.changed", "operad.changed")
                 await sleep(0.002)
-        assert pauses[:10] == [0.1] * 10
-        assert set(pauses[10:]) == {2.0}
+        assert set(pauses) == {0.2}
         assert len(session.operations) == 1
 
 
@@ -175,7 +174,7 @@ async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(
         async with await from_remote(transport) as session:
             assert session.operations[0].spec.metadata["operad.remote"]["instance"] == ""
             assert (await here_of(session).execute("t.one", {}, timeout=5)).data == "done"
-            assert session.operations[0].spec.input_schema.raw == {"type": "object"}
+            await until(lambda: session.operations[0].spec.input_schema.raw == {"type": "object"})
 
 
 @pytest.mark.parametrize("knows", [True, False], ids=["asked all", "of many"])
@@ -311,7 +310,7 @@ async def test_a_description_that_cannot_be_used_is_warned_about(caplog):
 async def test_what_waits_to_be_told_is_told_once(monkeypatch):
     """`describe` tells at once, what was put off goes along, and does not come again."""
     transport, told = InProcessTransport(), []
-    monkeypatch.setattr(remote, "_SHARE", 1_000_000)
+    monkeypatch.setattr(remote, "_SETTLE", 60.0)
     async with CallHandler(registry_of("a", "b"), transport), await from_remote(transport) as session:
         session.on_change(lambda operations: (told.append(None), time.sleep(0.001)))
         session._tell()
@@ -533,4 +532,4 @@ async def test_peers_are_asked_again_after_a_change_that_could_not_be_taken_over
         async with asyncio.timeout(30):
             while len(session.operations) < 3:
                 await asyncio.sleep(0.005)
-    assert "could not be taken over" in caplog.text
+    assert "could not be updated" in caplog.text

@@ -13,7 +13,8 @@ from operad.transports import Capabilities, Delivery
 from operad_calls import CallSettings
 from operad_calls.requests import lost_error
 from operad_calls.serving import served
-from operad_calls.serving.served import Served, ServedRequests, key_of
+from operad_calls.serving.active import ActiveRequest, key_of
+from operad_calls.serving.served import ServedRequests
 
 BROKER = Capabilities(detects_no_responders=True)
 HUB = Capabilities(detects_peer_loss=True)
@@ -21,24 +22,50 @@ STORE = Capabilities(redelivers=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
 
 
+class Link:
+    inbox = "inbox:me"
+
+
+class Recording(ServedRequests):
+    """A table that keeps what it decides."""
+
+    def __init__(self, capabilities, settings, repeatable=()):
+        super().__init__(capabilities, settings)
+        self.refused, self.ended, self.noticed, self.why = [], [], [], None
+        self.repeatable = repeatable
+
+    def begin(self, request, payload, delivery):
+        self.begun = request
+
+    def cancel(self, request):
+        self.ended.append((request.request_id, None))
+        self.finish(request)
+
+    def refusal(self, operation_id):
+        return self.why
+
+    def is_repeatable(self, operation_id):
+        return operation_id in self.repeatable
+
+    def notice(self, request):
+        self.noticed.append(request)
+
+    def fail(self, request, error):
+        if self.ended and self.ended[-1][0] == request.request_id:
+            self.ended[-1] = (request.request_id, error)
+        else:
+            self.refused.append((request.request_id, error))
+
+
 class Table:
-    """A table, and what it tells."""
+    """A table, and what it decides."""
 
     def __init__(self, capabilities=BROKER, *, repeatable=(), **settings):
-        self.refused, self.ended, self.noticed, self.why = [], [], [], None
-        self.requests = ServedRequests(
-            capabilities,
-            CallSettings(**settings),
-            refuse=lambda one, error: self.refused.append((one.request_id, error)),
-            ended=self._on_end,
-            notice=self.noticed.append,
-            refusal=lambda one: self.why,
-            repeatable=repeatable.__contains__,
-        )
+        self.requests = Recording(capabilities, CallSettings(**settings), repeatable)
+        self.refused, self.ended, self.noticed = self.requests.refused, self.requests.ended, self.requests.noticed
 
-    def _on_end(self, one, error):
-        self.ended.append((one.request_id, error))
-        self.requests.finish(one)
+    def comes(self, type_, payload, delivery=None):
+        return self.requests.on_event(type_, payload, delivery or Delivery())
 
     def take(self, request_id="1", peer="inbox:a", delivery=None, **payload):
         payload = {"requestId": request_id, "replyTo": peer, "operationId": "t.op", "input": {}, **payload}
@@ -96,7 +123,7 @@ def test_a_request_that_cannot_be_answered_is_acknowledged_and_dropped(clock, ca
     assert table.take(**given, delivery=Delivery(done=lambda: done.append(1))) is None
     assert table.take(**given) is None
     assert (done, table.requests.active, table.refused) == ([1], {}, [])
-    assert warned(caplog)[0] == "dropped a request without requestId or an address for the answer"
+    assert warned(caplog)[0] == "dropped a request without a requestId or an address for the response"
 
 
 def test_a_second_request_with_the_id_of_one_under_way_is_dropped_and_not_acknowledged(clock, caplog):
@@ -105,7 +132,7 @@ def test_a_second_request_with_the_id_of_one_under_way_is_dropped_and_not_acknow
     one = table.take()
     assert table.take(delivery=Delivery(done=lambda: done.append(1))) is None
     assert (done, table.refused, list(table.requests.active.values())) == ([], [], [one])
-    assert warned(caplog) == ["dropped a second request with the id of one that is under way"]
+    assert warned(caplog) == ["dropped a second request with the id of one that is in progress"]
 
 
 def test_what_has_ended_is_not_run_again_where_a_transport_may_deliver_it_twice(clock):
@@ -127,13 +154,13 @@ def test_how_long_an_ended_request_is_remembered(clock):
     table.requests.finish(table.take("never"))
     assert table.requests.recent == {("inbox:a", "soon"): 1_005_000.0, ("inbox:a", "never"): 1_060_000.0}
     clock.now += 5
-    table.requests._forget()
+    table.requests._forget_recent()
     assert [key[1] for key in table.requests.recent] == ["soon", "never"]
     clock.now += 0.001
-    table.requests._forget()
+    table.requests._forget_recent()
     assert [key[1] for key in table.requests.recent] == ["never"]
     clock.now += 60
-    table.requests._forget()
+    table.requests._forget_recent()
     assert table.requests.recent == {}
 
 
@@ -176,8 +203,8 @@ def test_the_question_to_everybody_is_the_only_one(clock):
 def test_what_the_owner_of_the_table_refuses_is_refused_before_anything_is_counted(clock):
     table = Table(max_concurrent=1)
     table.take("1")
-    table.why = CallError("DRAINING", "no more")
-    assert table.refusal("2") is table.why
+    table.requests.why = CallError("DRAINING", "no more")
+    assert table.refusal("2") is table.requests.why
 
 
 def test_as_many_requests_run_as_are_allowed_and_no_more(clock):
@@ -185,7 +212,7 @@ def test_as_many_requests_run_as_are_allowed_and_no_more(clock):
     first = table.take("1")
     table.take("2")
     error = table.refusal("3")
-    assert (error.code, error.message) == ("OVERLOADED", "2 requests are under way already (max_concurrent)")
+    assert (error.code, error.message) == ("OVERLOADED", "2 requests are already in progress (max_concurrent)")
     assert (error.details, error.ran) == ({"limit": "max_concurrent", "value": 2}, False)
     table.requests.finish(first)
     assert table.take("3") is not None
@@ -196,7 +223,7 @@ def test_one_caller_has_as_many_as_are_allowed_to_each(clock):
     first = table.take("1", "inbox:a")
     table.take("2", "inbox:a")
     error = table.refusal("3", "inbox:a")
-    assert error.message == "2 requests of this caller are under way already (max_concurrent_per_peer)"
+    assert error.message == "2 requests of this caller are already in progress (max_concurrent_per_peer)"
     assert error.details == {"limit": "max_concurrent_per_peer", "value": 2}
     assert table.take("3", "inbox:b") is not None
     table.requests.finish(first)
@@ -275,7 +302,7 @@ def test_a_deadline_that_no_clock_reaches_is_none(clock, deadline):
 @pytest.mark.parametrize(("deadline", "told"), [(1_000_000, 1_000_000.0), (-(10**400), 0.0), (-5, 0.0), (7, 7.0)])
 def test_what_comes_at_its_deadline_or_later_does_not_run(clock, deadline, told):
     error = Table(STORE).refusal(deadline=deadline)
-    assert (error.code, error.message) == ("TIMEOUT", '"t.op" came after its deadline')
+    assert (error.code, error.message) == ("TIMEOUT", '"t.op" arrived after its deadline')
     assert error.details == {"deadline": told}
 
 
@@ -309,7 +336,7 @@ def test_credit_that_is_none_is_no_credit(clock, payload, total, granted):
 )
 async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_once(size, large):
     table = Table(HUB)
-    table.requests.start()
+    table.requests.start(Link())
     one = table.take(sentBytes=size)
     other = table.take("2", sentBytes=size)
     assert (one.is_large, table.noticed) == (large, [])
@@ -322,7 +349,7 @@ async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_onc
 
 async def test_the_answer_to_a_large_request_tells_that_it_came():
     table = Table(HUB)
-    table.requests.start()
+    table.requests.start(Link())
     table.requests.finish(table.take(sentBytes=1_000_000))
     table.take("stream", sentBytes=1_000_000, credit=2).sent = 1
     one = table.take("2", sentBytes=1_000_000)
@@ -334,7 +361,7 @@ async def test_the_answer_to_a_large_request_tells_that_it_came():
 async def test_a_handler_that_closes_leaves_no_caller_of_a_large_request_without_a_word():
     """What is under way is finished then, and its caller may have others to send meanwhile."""
     table = Table(HUB)
-    table.requests.start()
+    table.requests.start(Link())
     table.requests.finish(table.take(sentBytes=1_000_000))
     one = table.take("2", sentBytes=1_000_000)
     table.requests.stop()
@@ -353,7 +380,7 @@ def test_credit_only_grows_and_wakes_who_waits(clock):
 
         def give(**payload):
             one.waiter = asyncio.get_running_loop().create_future()
-            assert table.requests.on_credit({"requestId": "1", "replyTo": "inbox:a", **payload}, Delivery()) is one
+            assert table.comes("call.credit", {"requestId": "1", "replyTo": "inbox:a", **payload}) is True
             return one.waiter.done(), one.total, one.granted, one.is_asked, one.heard
 
         clock.now += 1
@@ -365,9 +392,9 @@ def test_credit_only_grows_and_wakes_who_waits(clock):
         assert give(totalBytes="x") == (False, 3, 100, True, False)
         assert give(totalBytes=100) == (False, 3, 100, True, True)
         assert give(totalBytes=101) == (True, 3, 101, True, True)
-        assert table.requests.on_credit({"requestId": "2", "replyTo": "inbox:a"}, Delivery()) is None
+        assert table.comes("call.credit", {"requestId": "2", "replyTo": "inbox:a"}) is False
         plain = table.take("2")
-        table.requests.on_credit({"requestId": "2", "replyTo": "inbox:a", "total": 9, "totalBytes": 9}, Delivery())
+        table.comes("call.credit", {"requestId": "2", "replyTo": "inbox:a", "total": 9, "totalBytes": 9})
         assert (plain.total, plain.granted, plain.heard) == (None, None, False)
 
     asyncio.run(run())
@@ -388,7 +415,9 @@ def test_when_a_sign_of_life_is_due_after_credit(clock, capabilities, credit, as
     table = Table(capabilities)
     one = table.take(credit=credit)
     one.is_asked = asked
-    assert table.requests.expects_notice(one) is expected
+    table.noticed.clear()
+    table.comes("call.credit", {"requestId": "1", "replyTo": "inbox:a", "total": 1 if one.is_asked else 10**6})
+    assert bool(table.noticed) is expected
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -397,23 +426,23 @@ def test_when_a_sign_of_life_is_due_after_credit(clock, capabilities, credit, as
 def test_an_abort_ends_the_request_of_who_sends_it_and_no_other(clock):
     table = Table()
     table.take("1", "inbox:a")
-    assert table.requests.on_abort({"requestId": "1", "replyTo": "inbox:b"}, Delivery()) is False
-    assert table.requests.on_abort({"requestId": "1", "replyTo": "inbox:a"}, Delivery()) is True
+    assert table.comes("call.aborted", {"requestId": "1", "replyTo": "inbox:b"}) is False
+    assert table.comes("call.aborted", {"requestId": "1", "replyTo": "inbox:a"}) is True
     assert table.ended == [("1", None)]
-    assert table.requests.on_abort({"requestId": "1", "replyTo": "inbox:a"}, Delivery()) is False
+    assert table.comes("call.aborted", {"requestId": "1", "replyTo": "inbox:a"}) is False
 
 
 def test_the_loss_of_a_peer_ends_its_requests_where_the_transport_tells_of_it(clock):
     table = Table(HUB)
     for name, peer in (("1", "a"), ("2", "b"), ("3", "a")):
         table.take(name, peer)
-    table.requests.on_lost("a")
+    table.comes("link.lost", {"peer": "a"})
     assert table.ended == [("1", None), ("3", None)]
     table.requests.on_down()
     assert table.ended[2:] == [("2", None)]
     broker = Table(BROKER)
     broker.take("1", "a")
-    broker.requests.on_lost("a")
+    broker.comes("link.lost", {"peer": "a"})
     broker.requests.on_down()
     assert broker.ended == []
 
@@ -445,7 +474,7 @@ def test_how_often_the_table_is_looked_through(capabilities, lease, period):
 async def test_a_stream_whose_consumer_is_silent_for_longer_than_the_lease_ends(clock, caplog):
     caplog.set_level(logging.INFO, "operad.calls")
     table = Table(HUB, lease=2.5)
-    table.requests.start()
+    table.requests.start(Link())
     table.take("stream", credit=1)
     table.take("single")
     clock.now += 2.5
@@ -463,7 +492,7 @@ async def test_a_stream_whose_consumer_is_silent_for_longer_than_the_lease_ends(
 
 async def test_of_a_loop_that_stood_still_no_consumer_counts_as_silent_before_its_signs_of_life_are_read():
     table = Table(HUB, lease=0.2)
-    table.requests.start()
+    table.requests.start(Link())
     table.take("stream", credit=1)
     sweep = table.requests._sweep
     time.sleep(0.4)
@@ -478,7 +507,7 @@ async def test_of_a_loop_that_stood_still_no_consumer_counts_as_silent_before_it
 
 async def test_on_a_broker_a_request_that_takes_long_says_once_where_it_is(clock):
     table = Table(BROKER)
-    table.requests.start()
+    table.requests.start(Link())
     stream, single, begun = table.take("stream", credit=1), table.take("single"), table.take("begun", credit=1)
     begun.sent = 1  # an item says it, too
     table.look()
@@ -486,7 +515,7 @@ async def test_on_a_broker_a_request_that_takes_long_says_once_where_it_is(clock
     assert table.noticed == [stream, single]
     table.requests.stop()
     hub = Table(HUB)
-    hub.requests.start()
+    hub.requests.start(Link())
     hub.take("single")
     hub.look()
     assert hub.noticed == []
@@ -496,7 +525,7 @@ async def test_on_a_broker_a_request_that_takes_long_says_once_where_it_is(clock
 async def test_the_table_is_looked_through_until_it_stops(clock):
     table = Table(STORE, lease=0.004)
     table.requests.stop()  # of one that never started nothing is left
-    table.requests.start()
+    table.requests.start(Link())
     table.requests.finish(table.take("1", deadline=(clock.now + 1) * 1000))
     clock.now += 2
     for _ in range(100):
@@ -510,7 +539,7 @@ async def test_the_table_is_looked_through_until_it_stops(clock):
 
 async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock):
     table = Table(BROKER)
-    table.requests.start()
+    table.requests.start(Link())
     for _ in range(20):
         clock.now += 0.05
         table.look()
@@ -519,5 +548,5 @@ async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock)
 
 
 def test_the_record_of_a_request_begins_without_task_waiter_and_turn(clock):
-    one = Served(("inbox:a", "1"), "t.op", {}, Delivery())
+    one = ActiveRequest(("inbox:a", "1"), "t.op", {}, Delivery())
     assert (one.task, one.waiter, one.turn, one.done) == (None, None, None, None)

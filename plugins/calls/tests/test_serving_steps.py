@@ -32,11 +32,11 @@ from operad.transports import (
 from operad_calls import CallSettings, inprocess
 from operad_calls.protocol import encode
 from operad_calls.serving import answers, following
-from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large
+from operad_calls.serving.active import ActiveRequest
+from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large_error
 from operad_calls.serving.following import Following
 from operad_calls.serving.identity import identity_rule
 from operad_calls.serving.listing import Listing
-from operad_calls.serving.served import Served
 from plugins.calls.tests.parts import registry_of
 
 
@@ -457,7 +457,7 @@ async def test_many_operations_are_registered_in_groups(monkeypatch):
 
 
 def served_of(**payload):
-    return Served(("inbox:a", "1"), "t.op", payload, Delivery())
+    return ActiveRequest(("inbox:a", "1"), "t.op", payload, Delivery())
 
 
 def way():
@@ -539,7 +539,7 @@ async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(mo
 async def test_what_nobody_waits_for_is_not_sent():
     back, one = way(), served_of(creditBytes=10)
     one.is_over = True
-    with pytest.raises(CallError, match="nobody waits for it any more") as caught:
+    with pytest.raises(CallError, match="the caller no longer waits for it") as caught:
         await back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}}))
     assert caught.value.code == ErrorCode.ABORTED
 
@@ -548,7 +548,7 @@ async def test_what_nobody_waits_for_is_not_sent():
     ("error", "code", "message"),
     [
         (CallError("X", "why"), "X", "why"),
-        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the answer of "t.op" is too large: 9 of 5'),
+        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the response of "t.op" is too large: 9 of 5'),
         (LinkDownError("gone"), None, None),
     ],
 )
@@ -560,7 +560,7 @@ async def test_what_cannot_be_sent_becomes_an_error_that_can(error, code, messag
     await back.end(one, responded(one, {"data": 5, "meta": {"source": "l"}}))
     found = [(row[1], row[2]["code"], row[2]["message"]) for row in back.link.told()]
     assert found == ([] if code is None else [("call.error", code, message)])
-    assert ("the answer to 1 was not sent: gone" in caplog.text) is (code is None)
+    assert ("the response to 1 was not sent: gone" in caplog.text) is (code is None)
 
 
 @pytest.mark.parametrize(
@@ -602,7 +602,7 @@ def test_the_events_that_end_a_request():
     assert completed(one) == {"type": "call.completed", "id": "", "payload": {"requestId": "1", "count": 2}}
     assert aborted(one) == {"type": "call.aborted", "id": "", "payload": {"requestId": "1"}}
     assert responded(one, 5) == {"type": "call.responded", "id": "", "payload": {"requestId": "1", "output": 5}}
-    assert too_large(one, PayloadTooLargeError("9")).code == ErrorCode.PAYLOAD_TOO_LARGE
+    assert too_large_error(one, PayloadTooLargeError("9")).code == ErrorCode.PAYLOAD_TOO_LARGE
 
 
 # --- the bus of one process -----------------------------------------------------------------------
@@ -740,7 +740,7 @@ async def test_a_handler_serves_what_is_chosen_and_what_has_a_handler():
     bus, registry = InProcessTransport(), registry_of(a=("query", echo), b=("query", echo))
     registry.register_spec(OperationSpec(namespace="t", name="c", type="query"))
     async with CallHandler(registry, bus, operations=lambda spec: spec.name != "a") as handler:
-        assert set(handler._registered) == {"t.b", *handler._following._listing.own}
+        assert set(handler._following.registered) == {"t.b", *handler._following._listing.own}
         async with PendingRequestMap(bus) as calls:
             with pytest.raises(CallError) as caught:
                 await calls.call("t.a")
@@ -960,7 +960,7 @@ async def test_an_operation_that_cancels_itself_is_told_to_its_caller():
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the answer of "t.n" is too large: 9 of 5'),
+        (PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the response of "t.n" is too large: 9 of 5'),
         (LinkDownError("gone"), "UNAVAILABLE", '"t.n": gone'),
     ],
 )
@@ -1008,17 +1008,17 @@ async def test_a_stream_that_never_waits_lets_others_run_now_and_then(credit, br
 
 async def test_what_is_not_served_here_is_not_found_and_what_comes_while_it_closes_was_not_begun():
     handler, caller = await asking(registry_of(echo=("query", echo)))
-    handler._registered.pop("t.echo")
+    handler._following.registered.pop("t.echo")
     await caller.ask("t.echo")
     ((_, payload),) = await caller.told()
     assert payload["code"] == "OPERATION_NOT_FOUND"
-    handler._drained = True
+    handler._serving.is_drained = True
     await caller.ask("t.echo", "2")
     ((_, payload),) = await caller.told()
     assert (payload["code"], payload["message"]) == ("UNAVAILABLE", '"t.echo": the handler is shutting down')
     await settle()
-    assert handler._tasks == set(), "what was told is done"
-    handler._drained = False
+    assert handler._serving._tasks == set(), "what was told is done"
+    handler._serving.is_drained = False
     await caller.link.close()
     await handler.aclose()
 

@@ -116,9 +116,7 @@ async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
         await handler.open()
         stream = calls.subscribe("t.quiet")
         assert (await anext(stream)).data == 1
-        handler._served.expects_notice = lambda served: (
-            False
-        )  # as good as dead: it renews nothing, and says so to nobody
+        handler._serving.notice = lambda request: None  # as good as dead: it gives no sign of life
         try:
             with pytest.raises(CallError) as caught:
                 async with asyncio.timeout(30):
@@ -198,7 +196,7 @@ async def test_the_requests_that_are_remembered_are_bounded(monkeypatch):
             for number in range(6):
                 asked_of(handler, caller, str(number))
             await caller.wait_for("call.responded", 6)
-            assert [request_id for _, request_id in handler._served.recent] == ["3", "4", "5"]
+            assert [request_id for _, request_id in handler._serving.recent] == ["3", "4", "5"]
 
 
 async def test_a_request_is_remembered_until_its_deadline():
@@ -213,9 +211,9 @@ async def test_a_request_is_remembered_until_its_deadline():
             asked_of(handler, caller, "later", deadline=time.time() * 1000 + 60_000)
             await caller.wait_for("call.responded", 2)
             async with asyncio.timeout(30):
-                while len(handler._served.recent) == 2:
+                while len(handler._serving.recent) == 2:
                     await asyncio.sleep(0.01)
-            assert [request_id for _, request_id in handler._served.recent] == ["later"]
+            assert [request_id for _, request_id in handler._serving.recent] == ["later"]
 
 
 async def test_the_deadline_of_a_request_that_was_stored_counts_and_not_its_duration():

@@ -12,14 +12,10 @@ FIGURES = {
     "serving.listing": {"MAX_VIA": 8, "_PAGE": 200, "_LARGEST_PAGE": 1_000},
     "calling.pending": {"MAX_ORPHANS": 10_000, "MAX_ANSWERED": 10_000, "_CLOSING": 5.0},
     "federation.remote": {
-        "_SETTLE": 0.1,
-        "_OFTEN": 2.0,
-        "_MANY": 10,
-        "_WITHIN": 20.0,
+        "_SETTLE": 0.2,
         "_DESCRIBING": 1.0,
         "_DESCRIBE_AGAIN": 30.0,
         "_MAX_PAGES": 1_000,
-        "_SHARE": 20,
     },
     "reports": {
         "_LONGEST": 200,

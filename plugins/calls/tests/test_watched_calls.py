@@ -142,7 +142,7 @@ def test_one_that_was_held_past_its_deadline_was_not_begun_unless_it_came_before
     again = Table(STORE, repeatable=("t.op",)).refusal(
         timeoutMs=500, delivery=Delivery(held=500, redelivered=True)
     )
-    assert (again.code, again.message) == ("TIMEOUT", '"t.op" came after its deadline')
+    assert (again.code, again.message) == ("TIMEOUT", '"t.op" arrived after its deadline')
 
 
 def test_an_instance_has_an_id_that_nobody_guesses():

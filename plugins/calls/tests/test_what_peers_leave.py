@@ -96,7 +96,7 @@ async def test_an_answer_by_hand_that_does_not_leave_ends_its_request(error):
             answering.cancel()
             (end,) = await asyncio.gather(answering, return_exceptions=True)
             assert isinstance(end, asyncio.CancelledError if error is None else LinkDownError)
-            assert not server._by_hand._served.active
+            assert not server._by_hand.active
 
 
 async def test_ids_of_ended_calls_whose_handler_is_silent_are_forgotten():

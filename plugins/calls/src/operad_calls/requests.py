@@ -6,6 +6,8 @@ import asyncio
 import math
 from typing import Any
 
+import attrs
+
 from operad.access import Identity
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event
@@ -18,54 +20,27 @@ LARGE = 64 * 1024
 """Bytes: a larger request states its size, and its handler responds at once or acknowledges it soon."""
 
 
+@attrs.define(eq=False, repr=False)
 class CallRequest:
     """The fields of a call: the arguments of `PendingRequestMap.call` in one object."""
 
-    __slots__ = (
-        "baggage",
-        "credit",
-        "delegation",
-        "idempotency_key",
-        "identity",
-        "input",
-        "limit",
-        "operation_id",
-        "parent_request_id",
-        "request_id",
-        "timeout",
-        "traceparent",
-        "tracestate",
-    )
-
-    def __init__(
-        self,
-        operation_id: str,
-        input: Any,
-        identity: Identity | None = None,
-        parent_request_id: str | None = None,
-        traceparent: str | None = None,
-        tracestate: str | None = None,
-        delegation: str | None = None,
-        idempotency_key: str | None = None,
-        baggage: str | None = None,
-    ) -> None:
-        self.operation_id = operation_id
-        self.input = input
-        self.identity = identity
-        self.parent_request_id = parent_request_id
-        self.traceparent = traceparent
-        self.tracestate = tracestate
-        self.baggage = baggage
-        self.delegation = delegation
-        self.idempotency_key = idempotency_key
-        self.request_id: str | None = None
-        """The id of the first attempt, if observers were told of it; ``None``: make a new one."""
-        self.limit = math.inf
-        """When the call must finish, in epoch ms."""
-        self.timeout: float | None = None
-        """Of a stream: seconds to wait for each item."""
-        self.credit: int | None = None
-        """Of a stream: how many items may be in flight."""
+    operation_id: str
+    input: Any
+    identity: Identity | None = None
+    parent_request_id: str | None = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+    delegation: str | None = None
+    idempotency_key: str | None = None
+    baggage: str | None = None
+    request_id: str | None = None
+    """The id of the first attempt, if observers were told of it; ``None``: make a new one."""
+    limit: float = math.inf
+    """When the call must finish, in epoch ms."""
+    timeout: float | None = None
+    """Of a stream: seconds to wait for each item."""
+    credit: int | None = None
+    """Of a stream: how many items may be in flight."""
 
     def event(self, request_id: str, reply_to: str | None, now: float) -> Event:
         """Return the ``call.requested``.

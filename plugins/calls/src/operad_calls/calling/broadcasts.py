@@ -27,8 +27,6 @@ class Broadcast(Pending):
     then lingers, which takes no place among the pending calls and keeps no responses.
     """
 
-    __slots__ = ("answers", "expected", "late", "received", "requests", "timer", "topic", "waiter")
-
     def __init__(self, requests: PendingRequests, topic: str, operation_id: str) -> None:
         super().__init__(operation_id, requests.new_id())
         self.requests = requests

@@ -145,7 +145,7 @@ class PendingRequestMap:
         self._streams.stop()
         try:
             if self._by_hand is not None:
-                await self._by_hand.stop()
+                await self._by_hand.close()
             await requests.settle()
         finally:  # also if this is cancelled: closing once more does nothing
             requests.link = None
@@ -362,7 +362,7 @@ class PendingRequestMap:
     def _on_link(self, state: LinkState, epoch: int) -> None:
         self._requests.on_link(state, epoch)
         if self._by_hand is not None and state == "down":
-            self._by_hand.lost()
+            self._by_hand.forget_all()
 
     def _on_event(self, event: Event, delivery: Delivery) -> None:
         payload, type_, requests = event["payload"], event["type"], self._requests

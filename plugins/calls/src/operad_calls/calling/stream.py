@@ -36,26 +36,6 @@ class Stream(Pending):
     windows count what has been sent and not read by the consumer.
     """
 
-    __slots__ = (
-        "arrived",
-        "bound",
-        "end",
-        "heard",
-        "items",
-        "lone",
-        "next_seq",
-        "read",
-        "requests",
-        "sent",
-        "sizes",
-        "taken",
-        "top_up",
-        "unnumbered",
-        "waiter",
-        "window",
-        "window_bytes",
-    )
-
     def __init__(self, requests: PendingRequests, operation_id: str, request_id: str, window: int) -> None:
         super().__init__(operation_id, request_id)
         self.requests = requests

@@ -1,4 +1,4 @@
-"""What peers list: one offer of an operation, and what counts where two disagree."""
+"""The operations that peers list, and which listing applies if two peers disagree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operad_calls.serving.listing import MAX_VIA, REMOTE
 logger = logging.getLogger("operad.calls")
 
 Warn = Callable[[str, str], None]
-"""``warn(instance, line)``: what a peer did, which may say how often."""
+"""``warn(instance, line)`` logs what a peer did; it may limit how often."""
 
 
 def _warn(instance: str, line: str) -> None:
@@ -25,21 +25,23 @@ def _warn(instance: str, line: str) -> None:
 
 @attrs.frozen(eq=False)
 class Offer:
-    """An operation of a peer."""
+    """An operation that a peer lists."""
 
     instance: str
     spec: OperationSpec
-    """Under the peer's own id, without schemas."""
+    """With the peer's own id, without schemas."""
     via: tuple[str, ...]
-    """The handlers through which it came to the peer."""
+    """The handlers that forward it to the peer."""
     described: bool = False
 
     def is_same(self, other: Offer) -> bool:
-        """Whether the peer lists it as before."""
-        return (self.instance, self.via) == (other.instance, other.via) and _told(self.spec) == _told(other.spec)
+        """Return True if the peer lists it as before."""
+        return (self.instance, self.via) == (other.instance, other.via) and _listed(self.spec) == _listed(
+            other.spec
+        )
 
 
-def _told(spec: OperationSpec) -> tuple[Any, ...]:
+def _listed(spec: OperationSpec) -> tuple[Any, ...]:
     return (
         spec.type,
         spec.access_control,
@@ -53,7 +55,7 @@ def _told(spec: OperationSpec) -> tuple[Any, ...]:
 
 
 def offer_of(instance: str, wire: object, warn: Warn = _warn) -> Offer | None:
-    """The offer of one entry of a listing; ``None``, with a warning, where it cannot be used."""
+    """Return the offer of one entry of a listing; ``None``, with a warning, if it cannot be used."""
     try:
         if not isinstance(wire, Mapping):
             raise TypeError(f"expected an object, got {type(wire).__name__}")
@@ -64,13 +66,13 @@ def offer_of(instance: str, wire: object, warn: Warn = _warn) -> Offer | None:
         warn(instance, f"peer {instance} offers an operation that cannot be used: {error}")
         return None
     if len(via) >= MAX_VIA:
-        warn(instance, f"peer {instance} offers {spec.id}, which came through {len(via)} handlers: left out")
+        warn(instance, f"peer {instance} offers {spec.id}, forwarded by {len(via)} handlers: ignored")
         return None
     return Offer(instance, spec, via)
 
 
 def operation_of(offer: Offer, namespace: str | None, warn: Warn = _warn) -> OperationSpec | None:
-    """The spec of an offer as an operation here; ``None``, with a warning, where there can be none."""
+    """Return the spec of an offer as an operation here; ``None``, with a warning, if it cannot be one."""
     spec = offer.spec
     remote = {"instance": offer.instance, "operationId": spec.id, "via": list(offer.via)}
     changes: dict[str, Any] = {"metadata": {**spec.metadata, REMOTE: remote}}
@@ -84,10 +86,10 @@ def operation_of(offer: Offer, namespace: str | None, warn: Warn = _warn) -> Ope
 
 
 def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
-    """One offer of two instances: where they disagree, what allows less; and it is logged.
+    """Merge the offers of two instances: if they disagree, the result allows less, and a warning is logged.
 
-    Requests go to any of those who serve an operation: the one that asks for more must not be passed by through
-    the one that asks for less. Who has it at first hand is named.
+    A request goes to any instance that serves the operation. A caller must not get around the requirements of one
+    instance through another one that requires less. The instance with fewer handlers on the way is named.
     """
     if len(other.via) < len(one.via):
         one, other = other, one
@@ -99,7 +101,7 @@ def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
     ):
         return one
     who = f"{one.instance} and {other.instance}"
-    warn(other.instance, f"{spec.id} is listed differently by {who}: what allows less counts")
+    warn(other.instance, f"{spec.id} is listed differently by {who}: the stricter listing applies")
     kind = spec.type
     if second.type is not kind and OperationType.SUBSCRIPTION not in (kind, second.type):
         kind = OperationType.MUTATION
@@ -111,7 +113,7 @@ def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
 
 
 def _strictest_access(one: AccessControl, other: AccessControl) -> AccessControl:
-    """What meets both requirements, or more."""
+    """Return requirements that include both."""
     scopes = dict.fromkeys((*one.required_scopes, *other.required_scopes))
     first, second = one.required_scopes_any, other.required_scopes_any
     any_of = first or second
@@ -121,7 +123,7 @@ def _strictest_access(one: AccessControl, other: AccessControl) -> AccessControl
             scopes.update(dict.fromkeys((*first, *second)))
     resource = one if one.resource_type is not None else other
     if other.resource_type is not None and _resource(other) != _resource(resource):
-        # Two grants cannot be asked for; a grant on nothing that there is keeps the operation shut.
+        # Two grants cannot be required; a grant on a resource that does not exist closes the operation.
         return attrs.evolve(
             resource, required_scopes=tuple(scopes), resource_type="operad.conflict", resource_id_from=None
         )

@@ -1,11 +1,10 @@
-"""Operations that peers serve, as operations here."""
+"""Operations of peers as operations of this process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -28,18 +27,14 @@ from operad_calls.tapping import Passed, tap
 
 logger = logging.getLogger("operad.calls")
 
-_SETTLE, _OFTEN = 0.1, 2.0
-"""Seconds to wait after a peer's change before asking again: changes come in flocks. The second, where peers never
-rest: after so many times within so many seconds."""
-_MANY, _WITHIN = 10, 20.0
+_SETTLE = 0.2
+"""Seconds between two reactions to changes, which usually arrive many at once."""
 _DESCRIBING = 1.0
-"""Seconds that an instance has to describe an operation, before any other one is asked, and that one."""
+"""Seconds that an instance has to describe an operation before another one is asked."""
 _DESCRIBE_AGAIN = 30.0
-"""Seconds for which an operation that nobody describes is called without its schemas."""
+"""Seconds for which an operation that no peer describes is called without its schemas."""
 _MAX_PAGES = 1_000
 _GONE = (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND)
-_SHARE = 20
-"""Telling of a described operation costs time with their number: it takes at most a part in so many of it."""
 
 
 async def from_remote(
@@ -52,21 +47,21 @@ async def from_remote(
     sign: Signer | None = None,
     settings: CallSettings | None = None,
 ) -> RemoteSession:
-    """Turn what the peers of a transport serve into operations here.
+    """Turn the operations that peers serve into operations of this process.
 
-    The session follows the peers: its operations change when theirs do, and when one answers late. Listed
-    without schemas, an operation is described when it is first used. Access control is kept on both sides: peers
-    list and run what this process's own identity may call, and the registry checks its callers against the same
-    requirements. Peers are believed about what they serve: where the transport knows who serves what, about
-    nothing else; where it does not and two of them disagree, the stricter one counts.
+    The session follows the peers: its operations change when theirs do, and when a peer responds late. Operations
+    are listed without schemas and described when they are first used. Access control is enforced on both sides:
+    peers list and run what this process's own identity may call, and the registry checks its callers against the
+    same requirements. If the transport knows which peer serves which operation, a peer is believed about its own
+    operations only. If it does not, and two peers disagree, the stricter listing applies.
 
     Args:
-        transport: where the peers are.
+        transport: how to reach the peers.
         namespace: put in front of the ids (``math.add`` becomes ``<namespace>.math.add``); ``None`` keeps them.
-        plugins: whose envelope kinds answers may have.
-        wait: seconds to wait for peers to answer; over at once where the transport knows that all have. Those who
-            answer later are taken in when they do.
-        timeout: seconds that a call may take if it does not say; default 30.
+        plugins: provides the envelope kinds of responses.
+        wait: seconds to wait for peers to respond; shorter if the transport knows that all have. A peer that
+            responds later is added when it does.
+        timeout: default timeout of a call in seconds; default 30.
         sign: signs delegations, so that peers know on whose behalf a call is made; see `PendingRequestMap`.
         settings: the bounds of the calls.
 
@@ -83,7 +78,7 @@ async def from_remote(
 
 
 class RemoteSession(SourceSession):
-    """The operations of the peers of a transport, for as long as it is open."""
+    """The operations of the peers of a transport, while it is open."""
 
     def __init__(
         self,
@@ -101,22 +96,22 @@ class RemoteSession(SourceSession):
         self._namespace = namespace
         self._wait = wait
         self._listings: dict[str, dict[str, Offer]] = {}
-        """What each instance lists, by its own ids."""
+        """The offers of each instance, by its own ids."""
         self._offers: dict[str, Offer] = {}
-        """The offer that counts for each operation here."""
+        """The offer behind each operation here."""
         self._made: dict[str, Operation[..., Any]] = {}
         self._undescribed: dict[str, float] = {}
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._changed: set[str | None] = set()
-        """Instances that have changed since they were asked; ``None``: nobody knows which."""
-        self._asked_at: deque[float] = deque()
-        self._told, self._cost = 0.0, 0.0
+        """Instances that have changed since they were asked; ``None``: an unknown one."""
+        self._told = 0.0
+        """When the operations were last reported (`time.monotonic`)."""
         self._telling: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def open(self) -> None:
-        """Connect, and learn what there is. Raises `TransportError`."""
+        """Connect, and list the operations of the peers. Raises `TransportError`."""
         await self._calls.open()
         try:
             link = self._calls.link
@@ -141,10 +136,10 @@ class RemoteSession(SourceSession):
         finally:
             await self._calls.aclose()
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- listing ---------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Ask all peers what they serve. Happens by itself when they change or come back."""
+        """Ask all peers what they serve. This happens by itself when they change or come back."""
         try:
             answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait, late=self._see_late)
         except CallError as error:
@@ -159,7 +154,7 @@ class RemoteSession(SourceSession):
         self._settle()
 
     def _see_late(self, answer: Any) -> None:
-        """A peer that was busy when all were asked."""
+        """Add a peer that responds late to `operad.discover`."""
         instance = _instance_of(answer)
         if instance is not None:
             self._changed_there(instance)
@@ -172,7 +167,7 @@ class RemoteSession(SourceSession):
             self._listings.pop(instance, None)
 
     async def _list(self, instance: str) -> dict[str, Offer] | None:
-        """All that one peer lists, and serves; nothing if it is gone, ``None`` if it does not say."""
+        """Return the operations that one peer lists; none if it is gone, ``None`` if it does not list them."""
         offers: dict[str, Offer] = {}
         input: dict[str, Any] = {}
         try:
@@ -193,7 +188,7 @@ class RemoteSession(SourceSession):
             return None
 
     async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:
-        """Those that the instance serves, where the transport knows."""
+        """Return the offers that the instance really serves, if the transport knows."""
         served_by = getattr(self._calls.link, "served_by", None)
         if served_by is None or not offers:
             return offers
@@ -205,7 +200,7 @@ class RemoteSession(SourceSession):
         return kept
 
     def _settle(self) -> None:
-        """Make the operations of what the instances list."""
+        """Make operations from what all instances list."""
         offers: dict[str, Offer] = {}
         for instance in sorted(self._listings):
             for remote_id, offer in self._listings[instance].items():
@@ -230,15 +225,13 @@ class RemoteSession(SourceSession):
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-        began = time.monotonic()
         self.changed(list(self._made.values()))
         self._told = time.monotonic()
-        self._cost = self._told - began
 
     def _tell_soon(self) -> None:
-        """Tell that an operation is described; with many operations, of several in one go."""
+        """Report that an operation is described: at once, or with others if the last report was just now."""
         if self._telling is None:
-            wait = self._told + _SHARE * self._cost - time.monotonic()
+            wait = self._told + _SETTLE - time.monotonic()
             if wait <= 0:
                 self._tell()
             else:
@@ -261,7 +254,7 @@ class RemoteSession(SourceSession):
                 options = {**_options(context), "idempotency_key": context.idempotency_key}
                 return await self._calls.call(remote_id, input, retry=retry, **options)
             except CallError as error:
-                error.forwarded = True  # what is said of this call is true of the operation's own
+                error.forwarded = True  # what this error states is true of the operation's own call, too
                 raise
 
         return call
@@ -282,7 +275,7 @@ class RemoteSession(SourceSession):
     # --- describing ------------------------------------------------------------------------------
 
     async def describe(self, operation_id: str) -> None:
-        """Learn the schemas of an operation, once; a peer that does not tell them is logged."""
+        """Fetch the schemas of an operation, once; a failure is logged."""
         await self._described(operation_id)
         if self._telling is not None:
             self._tell()
@@ -291,7 +284,7 @@ class RemoteSession(SourceSession):
         offer = self._offers.get(operation_id)
         if offer is None or offer.described or self._undescribed.get(operation_id, 0.0) > time.monotonic():
             return
-        # A task of its own: whoever comes meanwhile waits for it, and a call that is given up does not end it.
+        # A task of its own: calls that arrive meanwhile wait for it, and one that is cancelled does not end it.
         task = self._describing.get(operation_id)
         if task is None:
             task = self._describing[operation_id] = asyncio.create_task(self._describe(operation_id, offer))
@@ -300,10 +293,10 @@ class RemoteSession(SourceSession):
 
     async def _describe(self, operation_id: str, offer: Offer) -> None:
         spec = await self._asked(f"{DESCRIBE}.{offer.instance}", offer)
-        if spec is None:  # it may stand still; another instance may serve the same
+        if spec is None:  # the instance may be stopped; another one may serve the same operation
             spec = await self._asked(DESCRIBE, offer)
         if self._offers.get(operation_id) is not offer:
-            return  # another peer's by now
+            return  # meanwhile it is an operation of another peer
         if spec is None:
             self._undescribed[operation_id] = time.monotonic() + _DESCRIBE_AGAIN
             logger.warning("%s cannot be described: it is called without its schemas", operation_id)
@@ -335,8 +328,8 @@ class RemoteSession(SourceSession):
             self._changed_there(None)
 
     def _changed_there(self, instance: str | None) -> None:
-        """A peer changed, or the connection is back: ask again, once for a whole flock of changes."""
-        if self._is_closed:  # what comes while it closes would be asked about afterwards
+        """Ask again because a peer changed or the connection is back: once for many changes."""
+        if self._is_closed:  # a change while it closes would be asked about afterwards
             return
         self._changed.add(instance if len(self._changed) < _MAX_PAGES else None)
         if self._asking is None or self._asking.done():
@@ -344,11 +337,7 @@ class RemoteSession(SourceSession):
 
     async def _ask_again(self) -> None:
         while self._changed:
-            now = time.monotonic()
-            while self._asked_at and self._asked_at[0] < now - _WITHIN:
-                self._asked_at.popleft()
-            await asyncio.sleep(_SETTLE if len(self._asked_at) < _MANY else _OFTEN)
-            self._asked_at.append(now)
+            await asyncio.sleep(_SETTLE)
             changed, self._changed = self._changed, set()
             try:
                 if None in changed:
@@ -357,9 +346,9 @@ class RemoteSession(SourceSession):
                     await asyncio.gather(*(self._refresh_one(item) for item in changed if item is not None))
                     self._settle()
             except TransportError as error:  # asked again when the link is up
-                logger.debug("peers do not answer: %s", error)
-            except Exception:  # nobody waits for this task, which has to be there for the next change
-                logger.exception("what peers serve could not be taken over")
+                logger.debug("the peers do not respond: %s", error)
+            except Exception:  # no caller waits for this task, and it must survive for the next change
+                logger.exception("the operations of peers could not be updated")
 
 
 def _instance_of(answer: Any) -> str | None:
@@ -368,7 +357,7 @@ def _instance_of(answer: Any) -> str | None:
 
 
 def _options(context: OperationContext) -> dict[str, Any]:
-    """What of a context goes along with a call to a peer."""
+    """Return the fields of a context that a call to a peer carries."""
     given = ((name, context.metadata.get(name)) for name in TRACE)
     return {
         "deadline": context.deadline,

@@ -1,4 +1,4 @@
-"""What goes back to callers: answers and items within what their side has room for, errors, and notices."""
+"""What a serving link sends back: responses and items within the room that callers grant, errors and notices."""
 
 from __future__ import annotations
 
@@ -12,34 +12,37 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import Event, Link, PayloadTooLargeError, TransportError
 from operad_calls import protocol
 from operad_calls.requests import timeout_error, wake
-from operad_calls.serving.served import Served
+from operad_calls.serving.active import ActiveRequest
 
 logger = logging.getLogger("operad.calls")
 
 _AGAIN = 1.0
-"""Seconds after which a handler asks again for room."""
+"""Seconds after which a handler repeats its question for room."""
 _MAX_PEERS = 10_000
 _PATIENCE = 2.0
-"""Seconds after which a peer that counts bytes and answers no question is taken for one that cannot answer."""
+"""Seconds after which a peer that counts bytes and has answered no question is assumed to answer none."""
 
 
 class Answers:
-    """The way back, on one link."""
+    """Sends to callers, on one link."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
         self._alone: asyncio.Lock
-        """Held while an item goes to a peer that answers no question for room: they go one at a time."""
+        """Held while an item goes to a peer that answers no questions for room: they go one at a time."""
         self._answering: dict[str, None] = {}
-        """Inboxes of peers that have answered one: if they are silent, they are busy, or not there."""
+        """Inboxes of peers that have answered a question: if such a peer is silent, it is busy or gone."""
 
     def start(self, link: Link) -> None:
         """Send on this link from now on."""
         self.link = link
-        self._alone = asyncio.Lock()  # one belongs to a loop
+        self._alone = asyncio.Lock()  # a lock belongs to one loop
 
-    async def send(self, served: Served, event: Event) -> None:
-        """Send an answer or item, when the caller has room for it.
+    async def send(self, request: ActiveRequest, event: Event) -> None:
+        """Send a response or item, when the caller has room for it.
+
+        This is the one place where responses are encoded. If the caller counts bytes, the event is encoded here to
+        know its size, and the link sends that JSON; otherwise the link encodes it.
 
         Raises:
             TransportError: it was not sent.
@@ -48,49 +51,81 @@ class Answers:
         link = self.link
         if link is None:
             return
-        if served.granted is None:
-            await link.send(served.reply_to, event)
+        if request.granted is None:
+            await link.send(request.reply_to, event)
             return
         data = protocol.encode_in_parts(event)
-        total = served.sent_bytes + len(data)
-        if total > served.granted and not await self._room(served, total):
+        total = request.sent_bytes + len(data)
+        if total > request.granted and not await self._room(request, total):
             async with self._alone:
-                await link.send(served.reply_to, event)
+                await link.send(request.reply_to, event)
             return
-        if served.total is None:
-            await link.send(served.reply_to, protocol.Encoded(event, data))
+        if request.total is None:
+            await link.send(request.reply_to, protocol.Encoded(event, data))
         else:
-            await link.send(served.reply_to, protocol.with_sent_bytes(event, data, total))
-        served.sent_bytes = total  # not of what the transport did not take: its error needs the room
+            await link.send(request.reply_to, protocol.with_sent_bytes(event, data, total))
+        request.sent_bytes = total  # only of what the transport took: an error sent instead needs the room
 
-    async def _room(self, served: Served, total: int) -> bool:
-        """Wait until so many bytes may be sent; false: the peer answers no question. Raises `CallError`."""
+    async def send_item(self, request: ActiveRequest, output: Any) -> None:
+        """Send the next item of a stream. Raises as `send`."""
+        link, number = self.link, request.sent
+        if link is None:
+            return
+        payload: dict[str, Any] = {"requestId": request.request_id, "output": output, "seq": number}
+        if number == 0:
+            payload["replyTo"] = link.inbox
+        event: Event = {"type": protocol.RESPONDED, "id": "", "payload": payload}
+        if request.granted is None:
+            await link.send(request.reply_to, event)
+        else:
+            await self.send(request, event)
+        request.sent = number + 1
+
+    async def wait_for_credit(self, request: ActiveRequest) -> None:
+        """Wait until the caller of a stream gives credit, or the request ends."""
+        if request.stream is not None:
+            request.stream.report("stall", "the consumer has given no credit for more items")
+        request.waiter = asyncio.get_running_loop().create_future()
+        try:
+            await request.waiter
+        finally:
+            request.waiter = None
+
+    async def _room(self, request: ActiveRequest, total: int) -> bool:
+        """Wait until ``total`` bytes may be sent. Return False if the peer answers no questions.
+
+        The question is repeated each second. A peer that has answered one before may take until the deadline. One
+        that never has is assumed, after 2 s, to be unable to: it is then sent one item at a time.
+
+        Raises:
+            CallError: ``TIMEOUT``, or ``ABORTED`` if the request ends meanwhile.
+        """
         loop, began = asyncio.get_running_loop(), time.monotonic()
-        if served.stream is not None:
-            served.stream.report("stall", "the consumer has no room for as many bytes", total=total, unit="By")
-        while served.granted is not None:
-            if served.is_over:
-                raise CallError(ErrorCode.ABORTED, f'"{served.operation_id}": nobody waits for it any more')
-            await self.notice(served, wants=total)
-            if served.granted >= total:
+        if request.stream is not None:
+            request.stream.report("stall", "the consumer has no room for as many bytes", total=total, unit="By")
+        while request.granted is not None:
+            if request.is_over:
+                raise CallError(ErrorCode.ABORTED, f'"{request.operation_id}": the caller no longer waits for it')
+            await self.notice(request, wants=total)
+            if request.granted >= total:
                 return True
-            if served.deadline is not None and served.deadline <= time.time() * 1000:
-                raise timeout_error(served.operation_id, served.deadline)
-            if served.heard:
-                self._remember(served.reply_to)
-            elif served.reply_to not in self._answering and time.monotonic() - began >= _PATIENCE:
-                served.granted = None
+            if request.deadline is not None and request.deadline <= time.time() * 1000:
+                raise timeout_error(request.operation_id, request.deadline)
+            if request.heard:
+                self._remember(request.reply_to)
+            elif request.reply_to not in self._answering and time.monotonic() - began >= _PATIENCE:
+                request.granted = None
                 break
-            left = _AGAIN if served.deadline is None else served.deadline / 1000 - time.time()
-            served.waiter = waiter = loop.create_future()
+            left = _AGAIN if request.deadline is None else request.deadline / 1000 - time.time()
+            request.waiter = waiter = loop.create_future()
             timer = loop.call_later(min(_AGAIN, max(0.0, left)), wake, waiter)
             try:
                 await waiter
             finally:
-                served.waiter = None
+                request.waiter = None
                 timer.cancel()
-            if served.granted >= total:
-                self._remember(served.reply_to)
+            if request.granted >= total:
+                self._remember(request.reply_to)
                 return True
         return False
 
@@ -100,31 +135,29 @@ class Answers:
             if len(self._answering) > _MAX_PEERS:
                 del self._answering[next(iter(self._answering))]
 
-    async def notice(self, served: Served, *, wants: int | None = None) -> None:
-        """Tell the caller that the request is here, where aborts and credit go, and what it wants to send."""
+    async def notice(self, request: ActiveRequest, *, wants: int | None = None) -> None:
+        """Acknowledge a request: where aborts and credit go, and how many bytes the handler wants to send."""
         if self.link is not None:
-            served.noticed = True  # whatever the notice is for, the caller needs no other one
-            payload = {"requestId": served.request_id, "total": served.total or 0, "replyTo": self.link.inbox}
+            request.noticed = True  # any notice acknowledges the request
+            payload = {"requestId": request.request_id, "total": request.total or 0, "replyTo": self.link.inbox}
             if wants is not None:
                 payload["wantsBytes"] = wants
-            await quietly(self.link.send(served.reply_to, {"type": protocol.CREDIT, "id": "", "payload": payload}))
+            event: Event = {"type": protocol.CREDIT, "id": "", "payload": payload}
+            await quietly(self.link.send(request.reply_to, event))
 
-    async def end(self, served: Served, event: Event) -> None:
-        """Send the last event of a request; what cannot be sent becomes an error that can."""
+    async def end(self, request: ActiveRequest, event: Event) -> None:
+        """Send the last event of a request; if it cannot be sent, send an error instead."""
         try:
-            if served.granted is None and self.link is not None:
-                await self.link.send(served.reply_to, event)
-            else:
-                await self.send(served, event)
+            await self.send(request, event)
         except CallError as error:
-            await self.error(served.reply_to, served.request_id, error)
+            await self.error(request.reply_to, request.request_id, error)
         except PayloadTooLargeError as error:
-            await self.error(served.reply_to, served.request_id, too_large(served, error))
+            await self.error(request.reply_to, request.request_id, too_large_error(request, error))
         except TransportError as error:
-            logger.debug("the answer to %s was not sent: %s", served.request_id, error)
+            logger.debug("the response to %s was not sent: %s", request.request_id, error)
 
     async def error(self, to: str, request_id: str, error: CallError) -> None:
-        """End a request with an error, as much of it as can be sent."""
+        """End a request with an error, without its details or message if those cannot be sent."""
         link = self.link
         if link is None:
             return
@@ -139,30 +172,32 @@ class Answers:
             logger.debug("an error for %s was not sent: %s", request_id, failure)
 
 
-def responded(served: Served, output: Any) -> Event:
-    """A ``call.responded``."""
-    payload: dict[str, Any] = {"requestId": served.request_id, "output": output}
+def responded(request: ActiveRequest, output: Any) -> Event:
+    """Return a ``call.responded``."""
+    payload: dict[str, Any] = {"requestId": request.request_id, "output": output}
     return {"type": protocol.RESPONDED, "id": "", "payload": payload}
 
 
-def completed(served: Served) -> Event:
-    """The ``call.completed`` of a stream."""
-    payload = {"requestId": served.request_id, "count": served.sent}
+def completed(request: ActiveRequest) -> Event:
+    """Return the ``call.completed`` of a stream."""
+    payload = {"requestId": request.request_id, "count": request.sent}
     return {"type": protocol.COMPLETED, "id": "", "payload": payload}
 
 
-def aborted(served: Served) -> Event:
-    """A ``call.aborted``; to a peer that knows only the original events, the end of a stream."""
-    return {"type": protocol.ABORTED, "id": "", "payload": {"requestId": served.request_id}}
+def aborted(request: ActiveRequest) -> Event:
+    """Return a ``call.aborted``; to a peer that knows only the original events, it ends a stream."""
+    return {"type": protocol.ABORTED, "id": "", "payload": {"requestId": request.request_id}}
 
 
-def too_large(served: Served, error: PayloadTooLargeError) -> CallError:
-    """The error of an answer that the transport does not carry."""
-    return CallError(ErrorCode.PAYLOAD_TOO_LARGE, f'the answer of "{served.operation_id}" is too large: {error}')
+def too_large_error(request: ActiveRequest, error: PayloadTooLargeError) -> CallError:
+    """Return the error of a response that the transport does not carry."""
+    return CallError(
+        ErrorCode.PAYLOAD_TOO_LARGE, f'the response of "{request.operation_id}" is too large: {error}'
+    )
 
 
 async def quietly(work: Awaitable[Any]) -> None:
-    """What may fail because the other side is gone."""
+    """Await something that may fail because the other side is gone; log a failure."""
     try:
         await work
     except (TransportError, CallError) as error:

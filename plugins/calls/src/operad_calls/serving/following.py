@@ -65,7 +65,7 @@ class Following:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._again: asyncio.TimerHandle | None = None
 
-    def __contains__(self, operation_id: str) -> bool:
+    def __contains__(self, operation_id: object) -> bool:
         return (
             operation_id in self.registered
             or operation_id in self._registering

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from operad.errors import CallError, ErrorCode
-from operad.failures import operation_not_found
 from operad.operations import OperationSpec
 from operad.transports import Delivery, Event, Link, LinkState, Transport
 from operad_calls import protocol
-from operad_calls.requests import check_loop, not_begun_error
-from operad_calls.serving.answers import Answers, quietly
+from operad_calls.requests import check_loop
+from operad_calls.serving.active import key_of
+from operad_calls.serving.answers import quietly
 from operad_calls.serving.following import Following, is_of_peers
 from operad_calls.serving.identity import Verifier, identity_rule
 from operad_calls.serving.listing import Listing
-from operad_calls.serving.served import Served, ServedRequests, key_of
-from operad_calls.serving.serving import Serving, start_task
+from operad_calls.serving.serving import Serving
 from operad_calls.settings import CallSettings
 
 if TYPE_CHECKING:
@@ -31,25 +30,25 @@ logger = logging.getLogger("operad.calls")
 class CallHandler:
     """Serves the operations of a registry to the peers of a transport.
 
-    Use it as an async context manager: while it is open, the operations can be called; leaving it is a drain
-    (it takes no more requests, finishes those under way, and ends the rest with ``UNAVAILABLE``).
+    Use it as an async context manager: while it is open, peers can call the operations. Leaving it is a drain: it
+    takes no more requests, finishes those in progress, and ends the rest with ``UNAVAILABLE``.
 
     Args:
-        registry: whose operations; what is registered and unregistered later follows.
-        transport: where; always given, never implied. The handler opens a link of its own on it.
-        identity: who a caller is. ``"peer"``: whom the transport authenticated (the default where it does).
-            ``"delegate"``: whom the request names, which trusts every peer (the default in process only). A
-            callable: what it makes of the request, or raises `CallError`, such as `operad.auth.JWTDelegation`. On
-            a broker one has to be chosen: until then every caller is anonymous.
-        operations: which operations are served; all by default.
-        reexport: whether operations of `from_remote` are served on. They carry the handlers on their way, and one
+        registry: the operations; changes of it are followed.
+        transport: where to serve. The handler opens a link of its own on it.
+        identity: who the caller is. ``"peer"``: the identity that the transport authenticated (the default if it
+            does so). ``"delegate"``: the identity that the request names, which trusts every peer (the default in
+            process only). A callable: returns the identity, or raises `CallError`, such as
+            `operad.auth.JWTDelegation`. On a broker choose one: until then every caller is anonymous.
+        operations: returns True for the operations to serve; default: all.
+        reexport: whether operations of `from_remote` are served, too. They carry the handlers on their way; one
             that came through this handler already is not offered again.
-        mask_errors: whether messages of undeclared exceptions stay here. Default: wherever there is a network.
-        max_concurrent: how many requests may be under way; more fail with ``OVERLOADED``.
+        mask_errors: whether messages of undeclared exceptions are replaced. Default: unless in process.
+        max_concurrent: how many requests may be in progress; more fail with ``OVERLOADED``.
         max_concurrent_per_peer: how many of those one caller may have (its identity, else its link).
         lease: seconds that a stream lives without a sign of life from its consumer.
-        drain_timeout: seconds that requests under way get when the handler closes.
-        settings: the bounds in one piece; what is given beside them comes first.
+        drain_timeout: seconds that requests in progress get when the handler closes.
+        settings: all bounds in one object; arguments given here take precedence.
     """
 
     def __init__(
@@ -81,36 +80,25 @@ class CallHandler:
         self._link: Link | None = None
         self._opening = False
         self._loop: asyncio.AbstractEventLoop
-        self._draining = self._drained = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
         self.instance = secrets.token_hex(8)
-        """The id by which this handler is known in discovery."""
+        """The id of this handler in discovery."""
         listing = Listing(registry, self._is_served, self.instance)
         self._following = Following(registry, listing, self._is_served, stores=capabilities.stores)
-        self._registered = self._following.registered
-        self._answers = Answers()
-        self._same_process = capabilities.same_process
-        self._served = ServedRequests(
-            capabilities,
-            self._settings,
-            refuse=self._refuse,
-            ended=self._ended,
-            notice=self._notice,
-            refusal=self._refusal,
-            repeatable=self._is_repeatable,
-        )
         mask = not capabilities.same_process if mask_errors is None else mask_errors
         verify = identity_rule(identity, transport)
-        self._serving = Serving(registry, listing, verify, self._served, self._answers, mask=mask)
+        self._serving = Serving(
+            registry, listing, verify, self._following, capabilities, self._settings, mask=mask
+        )
 
     @property
     def active(self) -> int:
-        """How many requests are under way."""
-        return len(self._served.active)
+        """How many requests are in progress."""
+        return len(self._serving.active)
 
     @property
     def serving(self) -> int:
-        """How many operations of the registry are served; not those whose address the transport refuses."""
+        """How many operations of the registry are served, without those that the transport refuses."""
         return self._following.serving
 
     @property
@@ -129,25 +117,24 @@ class CallHandler:
         """Connect and serve. Raises `TransportError`."""
         if self._link is not None or self._opening:
             raise RuntimeError("the call handler is already open")
-        self._draining = self._drained = False
+        self._draining = self._serving.is_drained = False
         self._loop = asyncio.get_running_loop()
         self._opening = True
         try:
             self._link = link = await self._transport.open(self._on_event, self._on_link)
         finally:
             self._opening = False
-        self._answers.start(link)
-        self._served.start()
+        self._serving.start(link)
         try:
             await self._following.start(link)
         except BaseException:
-            self._served.stop()
-            self._link = self._answers.link = None
+            self._serving.stop()
+            self._link = self._serving.answers.link = None
             await link.close()
             raise
 
     async def refresh(self) -> None:
-        """Serve what the registry holds now. Happens by itself at once after a change."""
+        """Serve what the registry holds now. This happens by itself after a change."""
         await self._following.refresh()
 
     def _is_served(self, spec: OperationSpec) -> bool:
@@ -157,129 +144,66 @@ class CallHandler:
             return False
         return self._operations is None or self._operations(spec)
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Drain and disconnect; idempotent."""
-        link = self._link
+        """Drain and disconnect; idempotent.
+
+        First the transport stops taking requests, while those it has already received still run. Then the tasks
+        get until the drain timeout. What is left is cancelled, and its callers are told.
+        """
+        link, serving = self._link, self._serving
         if link is None or self._draining:
             return
         check_loop(self._loop, "call handler")
         self._draining = True
         self._following.stop()
-        self._served.stop()
+        serving.stop()
         loop, timeout = asyncio.get_running_loop(), self._settings.drain_timeout
         limit = loop.time() + timeout
         try:
-            await quietly(link.drain(timeout))  # what the transport had for us still comes, and runs
-            self._drained = True
+            await quietly(link.drain(timeout))
+            serving.is_drained = True
             await self._following.forget(link)
-            tasks = {served.task for served in self._served.active.values() if served.task is not None}
+            tasks = {request.task for request in serving.active.values() if request.task is not None}
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, limit - loop.time()))
-            for served in list(self._served.active.values()):
-                await self._shut_down(served)
-            if self._tasks:  # a handler that ignores its cancellation does not hold up the shutdown
-                await asyncio.wait(self._tasks, timeout=timeout)
+            for request in list(serving.active.values()):
+                await serving.shut_down(request)
+            await serving.settle(timeout)  # a handler that ignores its cancellation does not block the shutdown
             await quietly(link.drain(1.0))
         finally:
-            self._link = self._answers.link = None
+            self._link = serving.answers.link = None
             await link.close()
 
-    async def _shut_down(self, served: Served) -> None:
-        """End what the drain could not finish."""
-        if served.done is not None and self._is_repeatable(served.operation_id):
-            served.done = None  # the transport keeps it until it is done: closing the link gives it to another one
-            self._cancel(served)
-            return
-        self._cancel(served)
-        error = CallError(ErrorCode.UNAVAILABLE, f'"{served.operation_id}": the handler was shut down')
-        await self._answers.error(served.reply_to, served.request_id, error)
-
-    # --- what comes in ---------------------------------------------------------------------------
+    # --- what arrives ------------------------------------------------------------------------------
 
     def _on_event(self, event: Event, delivery: Delivery) -> None:
         type_, payload = event["type"], event["payload"]
-        if type_ == protocol.REQUESTED:
-            served = self._served.take(payload, delivery)
-            if served is not None:
-                serving = self._serving.serve(served, payload, delivery)
-                if self._same_process:  # a caller never runs its handler inside its own send
-                    served.task = self._loop.create_task(serving, name=served.operation_id)
-                else:
-                    served.task = start_task(serving, served.operation_id)
-        elif type_ == protocol.CREDIT:
-            self._on_credit(payload, delivery)
-        elif type_ == protocol.ABORTED:
-            self._served.on_abort(payload, delivery)
-        elif type_ == protocol.LOST:
-            self._served.on_lost(payload.get("peer"))
+        if self._serving.on_event(type_, payload, delivery):
+            return
+        if type_ == protocol.CREDIT:
+            self._on_unknown_credit(payload, delivery)
         elif type_ == protocol.REGISTERED:
             self._following.on_registered(payload)
 
-    def _refusal(self, served: Served) -> CallError | None:
-        """Why a request is not even begun."""
-        if self._drained:
-            return not_begun_error(served.operation_id, "the handler is shutting down")
-        if served.operation_id not in self._registered and served.operation_id not in self._following:
-            return operation_not_found(served.operation_id)
-        return None
-
-    def _is_repeatable(self, operation_id: str) -> bool:
-        spec = self._registry.get_spec(operation_id)
-        return spec is not None and spec.is_repeatable
-
-    def _on_credit(self, payload: dict[str, Any], delivery: Delivery) -> None:
-        served = self._served.on_credit(payload, delivery)
-        if served is not None:
-            if self._served.expects_notice(served):
-                self._notice(served)
-            return
-        if not self._served.announces:
+    def _on_unknown_credit(self, payload: dict[str, Any], delivery: Delivery) -> None:
+        """End a stream that this handler does not have: without peer-loss detection its consumer would wait."""
+        serving = self._serving
+        if not serving.announces:
             return
         key = key_of(payload, delivery)
-        if key[0] and key[1] and key not in self._served.recent:
-            # A consumer that renews what is not here would wait for ever.
+        if key[0] and key[1] and key not in serving.recent:
             error = CallError(ErrorCode.UNAVAILABLE, "no such stream: its handler was restarted")
-            self._spawn(self._answers.error(key[0], key[1], error))
+            serving.spawn(serving.answers.error(key[0], key[1], error))
 
     def _on_link(self, state: LinkState, epoch: int) -> None:
         if self._link is not None and not self._draining:
-            served = f"{self.serving} operations are served"
-            if state == "up":
-                logger.warning("the connection is back: %s again", served)
-            else:
-                logger.warning("the connection was lost: %s again when it is back", served)
+            text = "the connection is back: %d operations are served again"
+            if state == "down":
+                text = "the connection was lost: %d operations are served again when it is back"
+            logger.warning(text, self.serving)
         if state == "down":
-            self._served.on_down()
+            self._serving.on_down()
         elif self._link is not None:
             self._following.back()
-
-    # --- what becomes of requests ------------------------------------------------------------------
-
-    def _refuse(self, served: Served, error: CallError) -> None:
-        self._spawn(self._answers.error(served.reply_to, served.request_id, error))
-        if served.done is not None:
-            served.done()
-
-    def _notice(self, served: Served) -> None:
-        self._spawn(self._answers.notice(served))
-
-    def _ended(self, served: Served, error: CallError | None) -> None:
-        """Its caller has left, or is gone."""
-        self._cancel(served)
-        if error is not None:
-            self._spawn(self._answers.error(served.reply_to, served.request_id, error))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._hold(asyncio.get_running_loop().create_task(work))
-
-    def _hold(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _cancel(self, served: Served) -> None:
-        self._served.finish(served)
-        if served.task is not None:  # not in the table any more, but closing waits for its end
-            served.task.cancel()
-            self._hold(served.task)

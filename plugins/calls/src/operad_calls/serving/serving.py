@@ -1,4 +1,4 @@
-"""Running the requests of a call handler, one at a time and side by side."""
+"""Running the requests of a call handler, each in a task of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Container, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from operad.access import Identity
@@ -14,33 +14,36 @@ from operad.context import OperationContext
 from operad.deadlines import DeadlineExpired, until
 from operad.envelopes import local_envelope
 from operad.errors import CallError, ErrorCode
-from operad.failures import map_error, mask_error
+from operad.failures import map_error, mask_error, operation_not_found
 from operad.operations import OperationType
-from operad.transports import Delivery, Event, PayloadTooLargeError, TransportError
-from operad_calls.protocol import RESPONDED, error_event
-from operad_calls.requests import TRACE, timeout_error
-from operad_calls.serving.answers import Answers, aborted, completed, responded, too_large
+from operad.transports import Capabilities, Delivery, Event, PayloadTooLargeError, TransportError
+from operad_calls.protocol import error_event
+from operad_calls.requests import TRACE, not_begun_error, timeout_error
+from operad_calls.serving.active import ActiveRequest
+from operad_calls.serving.answers import aborted, completed, responded, too_large_error
 from operad_calls.serving.identity import Verifier
 from operad_calls.serving.listing import Listing
-from operad_calls.serving.served import Served, ServedRequests
+from operad_calls.serving.served import ServedRequests
+from operad_calls.settings import CallSettings
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
 
 _BREATH, _CREDIT_BREATH = 8, 256
-"""After how many items a stream lets others run, without credit and with it."""
+"""After how many items a stream lets other tasks run, without credit and with it."""
 
 
-class Serving:
-    """What becomes of a request.
+class Serving(ServedRequests):
+    """The requests of a call handler.
 
     Args:
-        registry: whose operations run.
+        registry: runs the operations.
         listing: the handler's own operations.
-        verify: tells who a caller is.
-        table: the requests under way.
-        answers: the way back.
-        mask: whether messages of undeclared exceptions stay here.
+        verify: returns the identity of a caller.
+        served: the ids of the operations that are served.
+        capabilities: of the transport.
+        settings: the bounds.
+        mask: whether messages of undeclared exceptions are replaced.
     """
 
     def __init__(
@@ -48,144 +51,171 @@ class Serving:
         registry: OperationRegistry,
         listing: Listing,
         verify: Verifier,
-        table: ServedRequests,
-        answers: Answers,
+        served: Container[str],
+        capabilities: Capabilities,
+        settings: CallSettings,
         *,
         mask: bool,
     ) -> None:
+        super().__init__(capabilities, settings)
         self._registry = registry
         self._listing = listing
         self._own = {*listing.own, *listing.shared}
         self._verify = verify
-        self._table = table
-        self._answers = answers
+        self._served_ids = served
         self._mask = mask
+        self.is_drained = False
+        """Whether the handler is closing and takes no more requests."""
 
-    async def serve(self, served: Served, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Run a request and answer it."""
+    # --- what `ServedRequests` asks for ----------------------------------------------------------
+
+    def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
+        """Run a request in a task of its own."""
+        work = self.serve(request, payload, delivery)
+        if self._same_process:  # not eagerly: a caller must not run its handler inside its own `send`
+            request.task = asyncio.get_running_loop().create_task(work, name=request.operation_id)
+        else:
+            request.task = start_task(work, request.operation_id)
+
+    def cancel(self, request: ActiveRequest) -> None:
+        """Cancel the task of a request."""
+        self.finish(request)
+        if request.task is not None:  # not in the table any more, but closing waits for its end
+            request.task.cancel()
+            self.hold(request.task)
+
+    def refusal(self, operation_id: str) -> CallError | None:
+        """Return the error if an operation is not served here."""
+        if self.is_drained:
+            return not_begun_error(operation_id, "the handler is shutting down")
+        return None if operation_id in self._served_ids else operation_not_found(operation_id)
+
+    def is_repeatable(self, operation_id: str) -> bool:
+        """Return True if an operation may run twice for one request."""
+        spec = self._registry.get_spec(operation_id)
+        return spec is not None and spec.is_repeatable
+
+    async def shut_down(self, request: ActiveRequest) -> None:
+        """End a request that the drain could not finish."""
+        if request.done is not None and self.is_repeatable(request.operation_id):
+            request.done = (
+                None  # not acknowledged: when the link closes, the transport gives it to another handler
+            )
+            self.cancel(request)
+            return
+        self.cancel(request)
+        error = CallError(ErrorCode.UNAVAILABLE, f'"{request.operation_id}": the handler was shut down')
+        await self.answers.error(request.reply_to, request.request_id, error)
+
+    # --- running a request -----------------------------------------------------------------------
+
+    async def serve(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
+        """Run a request and send its response, or its items and their end.
+
+        Whatever is raised becomes a ``call.error``: the caller must learn of it. Only a cancellation by this side
+        (an abort, a lost caller, the shutdown) ends the task without an event, since the request is over then.
+        """
         try:
-            context = OperationContext(served.request_id, deadline=served.deadline)
-            if "parentRequestId" in payload and type(parent := payload["parentRequestId"]) is str:
-                context.parent_request_id = parent
-            if "idempotencyKey" in payload and type(key := payload["idempotencyKey"]) is str:
-                context.idempotency_key = key
-            if "traceparent" in payload or "baggage" in payload:
-                context.metadata = _trace(payload)
+            context = _context_of(request, payload)
             identity = self._verify(payload, delivery)
             if identity is not None:
                 if not isinstance(identity, Identity):
-                    identity = await self._verified(identity, served)
+                    identity = await self._verified(identity, request)
                 context.identity = identity
-            operation_id, input = served.operation_id, payload.get("input")
-            if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
-                event = responded(served, local_envelope(answer(input, context), operation_id))
-                if served.total is not None:
-                    event["payload"]["seq"] = 0
-                    await self._answers.send(served, event)
-                    served.sent = 1
-                    event = completed(served)
-            elif served.total is not None or (
-                (spec := self._registry.get_spec(operation_id)) is not None
-                and spec.type is OperationType.SUBSCRIPTION
-            ):
-                event = await self._stream(served, input, context)
-            else:
-                if context.deadline is None:  # a single call that says nothing ends, too
-                    limit = (time.time() + self._table.settings.timeout) * 1000
-                    context.deadline = served.deadline = limit
-                event = responded(served, await self._registry.execute(operation_id, input, context))
+            event = await self._run(request, payload.get("input"), context)
         except asyncio.CancelledError:
-            if served.is_over:  # whoever cancelled it has told the caller
+            if request.is_over:
                 raise
-            event = self._error_event(served, asyncio.CancelledError())
-        except BaseException as error:  # noqa: BLE001  # a verifier may raise anything; the caller has to learn of it
-            event = self._error_event(served, error)
-        await self._end(served, event)
+            event = self._error_event(request, asyncio.CancelledError())
+        except BaseException as error:  # noqa: BLE001  # a verifier or handler may raise anything
+            event = self._error_event(request, error)
+        await self._end(request, event)
 
-    async def _end(self, served: Served, event: Event) -> None:
+    async def _run(self, request: ActiveRequest, input: Any, context: OperationContext) -> Event:
+        """Run an operation and return the last event of its request."""
+        operation_id = request.operation_id
+        if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
+            envelope = local_envelope(answer(input, context), operation_id)
+            if request.total is None:
+                return responded(request, envelope)
+            await self.answers.send_item(request, envelope)
+            return completed(request)
+        spec = self._registry.get_spec(operation_id)
+        if request.total is not None or (spec is not None and spec.type is OperationType.SUBSCRIPTION):
+            return await self._stream(request, input, context)
+        if context.deadline is None:  # a call without a deadline gets the default one
+            context.deadline = request.deadline = (time.time() + self.settings.timeout) * 1000
+        return responded(request, await self._registry.execute(operation_id, input, context))
+
+    async def _end(self, request: ActiveRequest, event: Event) -> None:
         """Send the last event of a request and forget it."""
         try:
-            await self._answers.end(served, event)
+            await self.answers.end(request, event)
         except asyncio.CancelledError:
             # An operation that cancelled its own task as it returned leaves a cancellation behind, which the first
             # await after it raises. It is not the caller's, so the response is still due.
-            if served.is_over:
+            if request.is_over:
                 raise
-            await self._answers.end(served, event)
+            await self.answers.end(request, event)
         finally:
-            self._table.finish(served)
+            self.finish(request)
 
-    async def _verified(self, answer: Any, served: Served) -> Identity | None:
-        """Whom a verifier names that does not tell at once, within the time of the request."""
+    async def _verified(self, answer: Any, request: ActiveRequest) -> Identity | None:
+        """Wait for a verifier that is asynchronous, within the time of the request, and check its result."""
         if inspect.isawaitable(answer):
-            limit = served.deadline or (time.time() + self._table.settings.timeout) * 1000
+            limit = request.deadline or (time.time() + self.settings.timeout) * 1000
             try:
                 answer = await until(limit, lambda: answer)
             except DeadlineExpired:
                 if inspect.iscoroutine(answer):
-                    answer.close()  # it may not even have begun
-                raise timeout_error(served.operation_id, limit) from None
+                    answer.close()  # it may not have begun
+                raise timeout_error(request.operation_id, limit) from None
         if answer is None or isinstance(answer, Identity):
             return answer
         raise TypeError(f"identity=: expected an Identity or None from the verifier, got {type(answer).__name__}")
 
-    async def _stream(self, served: Served, input: Any, context: OperationContext) -> Event:
-        """Send the items; answers the terminal event."""
-        answers, link = self._answers, self._answers.link
+    async def _stream(self, request: ActiveRequest, input: Any, context: OperationContext) -> Event:
+        """Send the items of a subscription and return its last event."""
+        answers, link = self.answers, self.answers.link
         assert link is not None
-        if self._table.announces:
-            await answers.notice(served)
-        breath = _BREATH if served.total is None else _CREDIT_BREATH
-        loop = asyncio.get_running_loop()
-        served.stream = stream = self._registry.subscribe(served.operation_id, input, context)
-        items = stream.items  # nobody else reads it: the guards of `Subscription.__anext__` have no work here
+        if self.announces:
+            await answers.notice(request)
+        breath = _BREATH if request.total is None else _CREDIT_BREATH
+        request.stream = stream = self._registry.subscribe(request.operation_id, input, context)
+        items = stream.items  # read here alone: the guards of `Subscription.__anext__` are not needed
         try:
             while True:
-                while served.total is not None and served.sent >= served.total:
-                    stream.report("stall", "the consumer has given no credit for more items")
-                    served.waiter = loop.create_future()
-                    try:
-                        await served.waiter
-                    finally:
-                        served.waiter = None
+                while request.total is not None and request.sent >= request.total:
+                    await answers.wait_for_credit(request)
                 try:
                     envelope = await items.__anext__()
                 except StopAsyncIteration:
                     break
-                sent = served.sent
-                payload: dict[str, Any] = {"requestId": served.request_id, "output": envelope, "seq": sent}
-                if sent == 0:
-                    payload["replyTo"] = link.inbox
-                event: Event = {"type": RESPONDED, "id": "", "payload": payload}
-                if served.granted is None:
-                    await link.send(served.reply_to, event)
-                else:
-                    await answers.send(served, event)
-                served.sent = sent = sent + 1
-                if sent % breath == 0:  # nothing above has to wait: others, and an abort, need their turn
+                await answers.send_item(request, envelope)
+                if request.sent % breath == 0:  # nothing above has to wait: other tasks and an abort need a turn
                     await asyncio.sleep(0)
         finally:
             await stream.aclose()
-        if served.total is not None:
-            return completed(served)
-        await link.send(served.reply_to, completed(served))
-        return aborted(served)  # a peer that knows only the original events takes an abort for the end
+        if request.total is not None:
+            return completed(request)
+        await link.send(request.reply_to, completed(request))
+        return aborted(request)  # a peer that knows only the original events takes an abort for the end
 
-    def _error_event(self, served: Served, error: BaseException) -> Event:
+    def _error_event(self, request: ActiveRequest, error: BaseException) -> Event:
         if isinstance(error, PayloadTooLargeError):
-            mapped = too_large(served, error)
+            mapped = too_large_error(request, error)
         elif isinstance(error, TransportError):
-            mapped = CallError(ErrorCode.UNAVAILABLE, f'"{served.operation_id}": {error}')
+            mapped = CallError(ErrorCode.UNAVAILABLE, f'"{request.operation_id}": {error}')
         else:
-            spec = self._registry.get_spec(served.operation_id)
+            spec = self._registry.get_spec(request.operation_id)
             declared = () if spec is None else spec.error_schemas
             mapped = mask_error(
                 map_error(error, declared),
                 [item.code for item in declared],
                 mask=self._mask,
-                operation_id=served.operation_id,
+                operation_id=request.operation_id,
             )
-        return error_event(served.request_id, mapped.code, mapped.message, mapped.details)
+        return error_event(request.request_id, mapped.code, mapped.message, mapped.details)
 
 
 def start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -199,6 +229,13 @@ def start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]
     return loop.create_task(work, name=name)
 
 
-def _trace(payload: dict[str, Any]) -> dict[str, str]:
-    """The W3C trace context and baggage of a request."""
-    return {name: payload[name] for name in TRACE if type(payload.get(name)) is str}
+def _context_of(request: ActiveRequest, payload: dict[str, Any]) -> OperationContext:
+    """Return the context in which the operation runs; the caller's identity is still missing."""
+    context = OperationContext(request.request_id, deadline=request.deadline)
+    if "parentRequestId" in payload and type(parent := payload["parentRequestId"]) is str:
+        context.parent_request_id = parent
+    if "idempotencyKey" in payload and type(key := payload["idempotencyKey"]) is str:
+        context.idempotency_key = key
+    if "traceparent" in payload or "baggage" in payload:
+        context.metadata = {name: payload[name] for name in TRACE if type(payload.get(name)) is str}
+    return context
