@@ -2,7 +2,6 @@
 
 For JSON Schema a format is an annotation (2020-12, validation, section 7.2.1). A server that publishes formats
 promises them, and clients are generated from them, so it wants them checked.
-
 Most checks come from small libraries, the extra `operad-schema[formats]`, each imported with the first schema that
 has such a format. All run in time linear in the text: names of hosts are bounded by their length first. `regex` is
 not checked, because compiling a pattern from elsewhere has no bound.

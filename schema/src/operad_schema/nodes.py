@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import attrs
+
 from operad_schema.groups import components
 from operad_schema.limits import Limits
 from operad_schema.loosening import loosen
@@ -138,20 +140,16 @@ def where(location: Location) -> str:
     return "#" + "".join("/" + token for token in tokens)
 
 
+@attrs.define(eq=False, repr=False)
 class Closure:
     """A schema with all schemas that it reaches."""
 
-    __slots__ = ("definitions", "root", "store", "warnings")
-
-    def __init__(
-        self, root: Definition, definitions: tuple[Definition, ...], store: Store, warnings: tuple[str, ...]
-    ) -> None:
-        self.root = root
-        self.definitions = definitions
-        """The root first, then the others by distance."""
-        self.store = store
-        """Held so that the document's other schemas find it while this one is in use."""
-        self.warnings = warnings
+    root: Definition
+    definitions: tuple[Definition, ...]
+    """The root first, then the others by distance."""
+    store: Store
+    """Held so that the document's other schemas find it while this one is in use."""
+    warnings: tuple[str, ...]
 
 
 class Store:

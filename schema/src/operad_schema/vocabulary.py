@@ -4,8 +4,6 @@ To add a keyword, write its line in `KEYWORDS`. A keyword that holds no schemas 
 then complete: `reader` reads it by `takes`, `keywords` compiles its check from `fails`, `finding` and `explaining`
 report it with `words`. A keyword that holds schemas also needs its check in `checking`, its errors in `finding`,
 and its cast in `casting`, `objects` or `unions` if it changes values.
-
-A draft is a number: 4, 6, 7, 2019 or 2020.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ DIALECTS = {
     "openapi-3.0": 4,
     "openapi-3.1": 2020,
 }
-"""The draft that each dialect is read by."""
+"""The draft that each dialect is read by, as a number: 4, 6, 7, 2019 or 2020."""
 META_SCHEMAS = {
     "json-schema.org/draft-04/schema": "draft4",
     "json-schema.org/draft-06/schema": "draft6",
