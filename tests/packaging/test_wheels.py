@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -39,6 +40,11 @@ async def main():
 asyncio.run(main())
 """
 
+FIRST = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)[0]
+"""The first Python example of the README."""
+
 
 def statuses(records: list[dict[str, Any]]) -> dict[str, str]:
     return {record["distribution"]: record["status"] for record in records}
@@ -62,10 +68,11 @@ def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp
     if done.returncode != 0 and "Connection" in done.stderr:
         pytest.skip("the package index cannot be reached")
     assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        [python, "-W", "error", "-c", SMOKE], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.stdout == "3\n", done.stderr
+    for program in (SMOKE, FIRST):
+        done = subprocess.run(
+            [python, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stdout[:1]) == (0, "3"), done.stderr
 
 
 def test_the_kit_alone_brings_a_plugin_of_pytest(wheels: dict[str, Path]) -> None:
