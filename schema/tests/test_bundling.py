@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from operad import from_schema
-from operad_schema import SharedDefinitions, bundling
+from operad_schema import bundling
+from operad_schema.bundling import SharedDefinitions
 
 DOCUMENT: dict[str, Any] = {
     "components": {

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from operad_schema import SharedDefinitions, from_schema
+from operad_schema import from_schema
+from operad_schema.bundling import SharedDefinitions
 from operad_schema.formats import CHECKED
 
 GOOD_AND_BAD: dict[str, tuple[list[Any], list[Any]]] = {

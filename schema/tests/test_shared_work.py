@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from operad_schema import Limits, SharedDefinitions, from_schema
+from operad_schema import Limits, from_schema
+from operad_schema.bundling import SharedDefinitions
 
 INTEGER = {"type": "integer"}
 

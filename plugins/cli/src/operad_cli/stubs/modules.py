@@ -11,7 +11,8 @@ import attrs
 from operad import OperationSpec, OperationType
 from operad.names import attribute_names, keyword_names
 from operad_cli.stubs.types import WORDS, Types, class_name, docstring, without
-from operad_schema import SharedDefinitions, object_members
+from operad_schema import object_members
+from operad_schema.bundling import SharedDefinitions
 
 MARK = "# Written by `operad stubs`. Changes are lost when it runs again.\n"
 _IMPORTS = {

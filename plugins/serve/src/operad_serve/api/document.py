@@ -14,7 +14,7 @@ import attrs
 from operad import ErrorCode, ErrorDefinition, Identity, OperationRegistry, OperationSpec, OperationType
 from operad.plugin import may_list
 from operad.wire import to_json
-from operad_schema import SharedDefinitions
+from operad_schema.bundling import SharedDefinitions
 from operad_schema.formats import CHECKED
 from operad_serve.api.forms import path_of
 from operad_serve.api.options import OpenAPIServerConfig
