@@ -9,11 +9,16 @@ import pytest
 
 import operad
 import operad.plugin
+import operad_auth
 import operad_calls
 import operad_mcp
 import operad_openapi
+import operad_rules
 import operad_scanner
+import operad_schema
+import operad_search
 import operad_serve
+import operad_testing
 from operad import hookspecs
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +50,10 @@ def test_the_names_of_the_migration_guide_exist() -> None:
     rows = [line for line in (ROOT / "docs" / "migration.md").read_text().splitlines() if line.startswith("| ")]
     here = " ".join(row.split(" | ")[1] for row in rows)
     names = set(re.findall(r"`([A-Z]\w+|\w+_\w+)\b(?=[`(.])", here))
-    modules = (operad, operad.plugin, operad_calls, operad_mcp, operad_openapi, operad_scanner, operad_serve)
+    modules = (
+        *(operad, operad.plugin, operad_auth, operad_calls, operad_mcp, operad_openapi, operad_rules),
+        *(operad_scanner, operad_schema, operad_search, operad_serve, operad_testing),
+    )
     known = {name for module in modules for name in module.__all__} | {module.__name__ for module in modules}
     fields = {"operation_id", "status_code", "content_type", "is_error", "structured_content"}
     assert len(names) > 40

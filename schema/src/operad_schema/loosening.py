@@ -1,7 +1,4 @@
-"""Keep a loosened subschema from rejecting values through `not` or `oneOf`.
-
-A subschema is loosened if one of its patterns is not run, or if its `enum` is too large.
-"""
+"""Keep a subschema with a pattern that is not run, or a large `enum`, from rejecting by `not` or `oneOf`."""
 
 from __future__ import annotations
 
