@@ -47,7 +47,7 @@ def _is_recursive(closure: Closure) -> bool:
 
 
 def is_larger(origin: Origin, values: int) -> bool:
-    """Whether a schema, with all that it refers to, is made of more values than that; counting ends there.
+    """Return True if a schema, with all that it refers to, has more values than that; counting ends there.
 
     References by pointer are followed; others count as what they are, so that this is a lower bound.
     """
@@ -107,9 +107,9 @@ def _is_sendable_text(text: str) -> bool:
 
 
 class SharedDefinitions:
-    """Definitions of many schemas, each there once: what would make a hundred copies of a `Pet` makes one.
+    """Definitions that many schemas share, each contained once instead of a hundred times.
 
-    Definitions that say the same are one, whatever documents they come from.
+    Equal definitions are one, also if they come from different documents.
 
     Args:
         prefix: what a reference to a definition begins with.
@@ -132,7 +132,7 @@ class SharedDefinitions:
             names = self._stores.get(key) or _Names(new_store(origin, annotations=True))
             self._stores[key] = names
         closure = closure_of(names.store, origin)
-        if closure.store is not names.store:  # what cannot be read is a schema that says nothing
+        if closure.store is not names.store:  # a schema that cannot be read is unknown
             return True
         is_recursive = _is_recursive(closure)
         self._define(names, closure, None if is_recursive else closure.root)
@@ -212,7 +212,7 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
         elif key == "discriminator":
             out[key] = _discriminator(node, value, link)
         elif key == "$kinds":
-            # Without its kinds, whoever reads it knows that there are some, and drops nothing of theirs.
+            # The kinds are left out. The tag alone tells a reader that there are some, and to drop nothing.
             out["discriminator"] = {"propertyName": _escaped(value["propertyName"])}
         elif word is not None and word.holds == "map":
             out[key] = {_escaped(name): _renamed(child, link) for name, child in value.items()}

@@ -1,4 +1,4 @@
-"""`cast`: a value in its schema's shape, without losing what cannot be placed.
+"""`cast`: bring a value into its schema's shape, and keep what does not fit.
 
 Strips what is not declared, fills defaults and what is required, converts scalars without loss. What holds of
 every cast, and what each part is written to keep:
@@ -45,8 +45,8 @@ from operad_schema.zeros import Fill, Zeros
 
 
 class Casting:
-    """The casts of a document's schemas, each made when first needed. One that `keeps` converts and fills in
-    declared defaults; it drops nothing and invents nothing."""
+    """The casts of a document's schemas, each compiled when first needed. With `keeps`, a cast converts and fills
+    in declared defaults, but drops and invents nothing."""
 
     def __init__(self, checks: Checking, *, keeps: bool = False) -> None:
         self.keeps = keeps

@@ -85,9 +85,9 @@ class Checks:
         return counted
 
     def but_unevaluated(self, body: Node, *, in_place: bool = True) -> Check:
-        """The check of a schema whose `unevaluated*` says no more than `additionalProperties` or `items` would.
+        """Return the check of a schema whose `unevaluated*` means the same as `additionalProperties` or `items`.
 
-        Without `in_place`, of what it says itself, and not of the schemas in it that see the same value.
+        Without `in_place`, only of its own keywords, not of the schemas in it that see the same value.
         """
         types = types_of(body)
         checks: list[Check] = []
@@ -138,7 +138,7 @@ class Checks:
         return remember
 
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, for schemas that recurse: within a call no schema looks at the same part of a value twice.
+        """Return `function`, for schemas that recurse: in a call no schema checks the same part of a value twice.
 
         Without it, two schemas that refer to both of themselves take 2**depth steps.
         """

@@ -50,7 +50,7 @@ class Compiled:
         self._is_heavy = has_kinds or any(one.is_heavy for one in reached)
         self._counts = store.has_costly_patterns
         self._counts_steps = has_kinds or any(one.counts for one in reached)
-        self._said_exhausted = False
+        self._has_warned = False
         self._tracers: dict[bool, Callable[[Any], Traced]] = {}
 
     # Each made when first used, because most schemas are for checking alone, or for casting alone; and without a
@@ -91,8 +91,8 @@ class Compiled:
             with WORK.call(patterns, allowed) as work:
                 result = function(value)
                 exhausted = work.exhausted
-            if exhausted and not self._said_exhausted:
-                self._said_exhausted = True
+            if exhausted and not self._has_warned:
+                self._has_warned = True
                 text = "patterns beyond max_pattern_steps = %d in one call: strings from there on count as matches"
                 logger.warning(text, patterns)
             return result
@@ -194,7 +194,7 @@ class Compiled:
         """Return what is wrong with a value."""
         if self.validator(value):
             return []
-        # What is wrong is said by modules of their own, which nobody needs for whom all is right.
+        # Imported with the first invalid value: most programs need neither module.
         from operad_schema.explaining import beyond, readable
         from operad_schema.finding import faults
 
@@ -227,7 +227,7 @@ class Compiled:
                 call = Call()
         found = invented(out, call.invented or [])
         if call.filled > self.limits.max_filled:
-            # The rest stays absent, so that there are as many errors; one says it for all.
+            # The rest stays absent. One error stands for all of it.
             return [beyond("max_filled", self.limits), *found[: self.limits.max_schema_errors]]
         return found + self._errors(out)
 
@@ -253,7 +253,7 @@ _stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
 
 
 def compiled(origin: Origin) -> Compiled:
-    """The compiled form of a schema; another's where that says the same.
+    """Return the compiled form of a schema; equal schemas share one.
 
     A schema of its own is known by its text, one of a document by its definition in the document's normal form.
     """

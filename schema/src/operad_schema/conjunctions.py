@@ -24,8 +24,8 @@ Members = tuple[Node, ...]
 
 
 class Call:
-    """What one cast keeps: the zero values it invented, as (container, key), whether it dropped anything, and
-    its budgets."""
+    """The state of one cast: the zero values that it invented, as (container, key), whether it dropped anything,
+    and its budgets."""
 
     invented: list[tuple[Any, Any]] | None = None
     dropped = False
@@ -155,7 +155,7 @@ class Lazy:
 
 
 def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
-    """The members of a conjunction, each once, and whether one of them is `false`.
+    """Return the members of a conjunction, each once, and whether one of them is `false`.
 
     A member is a schema without what is a member of its own: its reference, its `allOf`, and `$siblings`.
     """

@@ -1,7 +1,7 @@
-"""`unevaluatedProperties` and `unevaluatedItems`: which parts of a value the schemas beside them looked at.
+"""`unevaluatedProperties` and `unevaluatedItems`: which parts of a value the schemas beside them evaluated.
 
-One pass answers both whether a value is valid and what was evaluated, so that schemas within schemas are not
-asked again at each level. Source: JSON Schema 2020-12, core, section 11.
+One pass computes both whether a value is valid and what was evaluated, so that schemas within schemas do not
+run again at each level. Source: JSON Schema 2020-12, core, section 11.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def seen_by(body: Node) -> list[Node]:
 
 
 def is_plain(body: Node) -> bool:
-    """Whether its `unevaluated*` is like `additionalProperties` and `items`: every schema that can see the value
-    is a part of it without condition."""
+    """Return True if its `unevaluated*` is like `additionalProperties` and `items`: every schema that can see the
+    value is a part of it without condition."""
     return all(
         body.get(key, True) is True
         or other in body

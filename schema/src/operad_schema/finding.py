@@ -36,8 +36,8 @@ class _EnoughError(Exception):
 
 
 def faults(checks: Checks, value: Any, body: Body) -> list[Fault]:
-    """What is wrong with a value, up to `max_schema_errors`; the search ends after `max_error_steps` with what it
-    has. May raise anything for what is no JSON."""
+    """Return what is wrong with a value, up to `max_schema_errors`; the search ends after `max_error_steps` with
+    the faults found so far. It may raise any exception for a value that is not JSON."""
     found: list[Fault] = []
     with suppress(_EnoughError, TooMuchWorkError):
         found.extend(islice(_Search(checks).of(value, body, ()), checks.limits.max_schema_errors))
@@ -185,7 +185,7 @@ def _unevaluated(search: _Search, key: str, value: Any, body: Node, path: tuple[
     ):
         return
     seen = search.checks.evaluation.of(body.less("unevaluatedProperties", "unevaluatedItems"))(value)
-    if seen is not None:  # else another keyword says what is wrong
+    if seen is not None:  # else another keyword reports what is wrong
         pairs = value.items() if names else enumerate(value)
         others = {name: item for name, item in pairs if name not in seen}
         yield from _undeclared(search, key, others, value, body, path)

@@ -1,7 +1,7 @@
 """OpenAPI's `discriminator` of a base: a schema without branches of its own whose tag names one of its kinds.
 
 `Pet` has `discriminator: {propertyName: kind, mapping: {cat: Cat}}`, and `Cat` is `allOf: [Pet, …]`. A value of
-`Pet` that says `cat` is cast by both, so that what only `Cat` declares stays. Validation does not look at kinds
+`Pet` with the tag `cat` is cast by both, so that what only `Cat` declares stays. Validation does not look at kinds
 (OpenAPI 3.0.4 and 3.1.1, "Discriminator Object": a base "does not perform a search for child schemas").
 
 In the normal form it is `$kinds`: `propertyName`, `mapped` (where the schema of a tag is), `base` (where the base
@@ -20,16 +20,16 @@ from operad_schema.references import Location
 
 KINDS = "$kinds"
 MOST = 1_000
-"""How many casts the kinds of one document may have; a kind that is met later counts as unknown. Bases beside one
+"""The most casts that the kinds of one document may have; later kinds are unknown. Bases beside one
 another have as many as there are combinations of their kinds, and values choose them."""
 
 _OPEN = Node({"additionalProperties": True})
 
 
 def settled(members: Members) -> Members:
-    """The members of a conjunction, in which no base asks for its kinds whose kind was already chosen.
+    """Return the members of a conjunction without the `$kinds` of bases whose kind was already chosen.
 
-    A kind includes its base, so that the base comes again with each; what stands in its place says that it did.
+    A kind includes its base, so the base appears again with each kind. A node without `$kinds` replaces it.
     """
     if not any(KINDS in member for member in members):
         return members

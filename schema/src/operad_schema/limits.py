@@ -9,9 +9,9 @@ import attrs
 
 @attrs.frozen
 class Limits:
-    """How large a schema, a value and the work between them may be; every bound is a count of at least 1.
+    """The bounds of a schema, a value and the work between them. Every bound is a count of at least 1.
 
-    Raises `ValueError` for a bound that is no such count.
+    Raises `ValueError` for any other bound.
     """
 
     max_schema_bytes: int = 1024 * 1024

@@ -1,8 +1,8 @@
-"""The normal form of schemas: what validation and cast read, and nothing else.
+"""The normal form of schemas, the only form that checks and casts read.
 
 It is JSON Schema 2020-12 made of a schema and what that reaches: annotations, `format` and unknown keywords
 are gone, older spellings are translated, references lead to objects, and every hostile or broken part is
-unknown, with a warning. Three private keywords serve the cast and the union: `$siblings` (what stands beside a
+unknown, with a warning. Three private keywords serve the cast and the union: `$siblings` (the keywords beside a
 `$ref` that hides it, drafts 4 to 7), `discriminator` (see `operad_schema.tags`) and `$kinds` (that of a base, see
 `operad_schema.kinds`).
 """
@@ -35,7 +35,7 @@ class SchemaLimitError(ValueError):
 
 
 class Node(dict[str, Any]):
-    """A schema of the normal form: its keywords, and what was made of it. Known by identity.
+    """A schema of the normal form: its keywords, and what was compiled from them. Compared by identity.
 
     `$ref` is there as text, `#/$defs/d7`, for exports; `ref` is the definition itself.
     """
@@ -175,9 +175,9 @@ class Store:
         self._definitions: dict[Any, Definition] = {}
 
     def closure(self, location: Location, schema: Any = _MISSING) -> Closure:
-        """The schema at a location, or `schema` as if it stood in the document's root.
+        """Return the schema at a location, or `schema` as if it were in the document's root.
 
-        Raises `LookupError` for no such location, `SchemaLimitError` beyond a limit.
+        Raises `LookupError` for an unknown location, `SchemaLimitError` beyond a limit.
         """
         with self.lock:
             try:
@@ -300,10 +300,10 @@ _CONTAINERS = {"object", "array"}
 
 
 def _recursive_crowd(group: frozenset[Definition]) -> int:
-    """How many schemas one part of a value can meet where these refer to one another, at most; up to `MANY`.
+    """Return the most schemas that a part of a value can meet if these refer to one another; up to `MANY`.
 
     Each level of a value could double them, but not where the schemas are plain trees: there each part is either
-    a declared property, another property or an item, and meets what the one schema in question says of it.
+    a declared property, another property or an item, and meets the one schema for it.
     """
     if not all(_is_tree(one.body) for one in group):
         return MANY
@@ -415,8 +415,8 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
 
 
 def unless_unknown(made: Body, given: Any) -> Body:
-    """A schema as it was read; in the place of one that is unknown, one that may declare whatever there is.
+    """Return a schema as it was read; for an unknown one, a schema that may declare any property.
 
-    What stands beside it in an `allOf` or a union does not know all properties, so no cast may drop the others.
+    The schemas beside it in an `allOf` or a union do not know all properties, so no cast may drop the others.
     """
     return Node({"additionalProperties": True}) if made is True and given is not True else made

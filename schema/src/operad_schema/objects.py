@@ -133,8 +133,8 @@ def copy_object(value: Any, _call: Call) -> Any:
 
 
 def closed_object(rows: list[Row], *, notes: bool = True) -> Caster:
-    """The cast of an object's declared properties: the result has no other, and the call `notes` when that drops
-    one. All in one loop, because it is the hot one."""
+    """Return the cast of an object's declared properties. The result has no other, and the call `notes` if one was
+    dropped. All in one loop, because this is the hot path."""
 
     def cast(value: Any, call: Call) -> Any:
         if value.__class__ is not dict and not isinstance(value, dict):

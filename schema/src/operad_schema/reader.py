@@ -325,7 +325,7 @@ class _Keyword:
         read = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
         schemas = [unless_unknown(body, node) for body, node in zip(read, self.value, strict=True)]
         if self.key == "oneOf" and "anyOf" not in self.node:
-            # Of a branch that is unknown nobody can say that it is the second to match.
+            # An unknown branch must not count as the second to match.
             self.key = "oneOf" if schemas == read else "anyOf"
         if self.key == "allOf":
             schemas = self.out.get("allOf", []) + schemas

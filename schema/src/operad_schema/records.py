@@ -11,10 +11,10 @@ from operad_schema.limits import Limits
 
 @attrs.frozen
 class SchemaError:
-    """One thing that is wrong with a value.
+    """One error of a value.
 
-    `path` is where (`$.items[3].id`), `keyword` the JSON Schema keyword that says so, `expected` and `got`
-    are short texts; `message` says all of it: `expected integer, got str at $.items[3].id`.
+    `path` is the place (`$.items[3].id`), `keyword` the JSON Schema keyword that failed, `expected` and `got`
+    are short texts. `message` combines them: `expected integer, got str at $.items[3].id`.
     """
 
     path: str
@@ -35,9 +35,9 @@ class Change:
 
 
 class Origin(NamedTuple):
-    """Where a schema stands: itself, the document that it is part of and its place there, and how it is read.
+    """Where a schema is: the schema, its document and its place there, and how it is read.
 
-    Without `pointer`, a schema with a `document` stands beside it, and its references lead into the document.
+    Without `pointer`, a schema is not in its `document`, but its references lead into the document.
     """
 
     raw: Any

@@ -1,4 +1,4 @@
-"""Where the schemas of a document are, and where their references lead. Nothing outside it is ever read.
+"""The places of the schemas of a document, and the targets of their references. Nothing else is ever read.
 
 Sources: JSON Pointer (RFC 6901), URI resolution (RFC 3986), `$id`, `$anchor`, `$dynamicAnchor` and
 `$recursiveAnchor` of JSON Schema 2020-12 and 2019-09 (core, section 8), `id` of draft 4.
@@ -25,9 +25,9 @@ def dialect_of(schema: Any) -> str | None:
 
 
 def parse_pointer(pointer: str) -> Location:
-    """The tokens of a JSON Pointer, with or without the `#` of a URI fragment.
+    """Return the tokens of a JSON Pointer, with or without the `#` of a URI fragment.
 
-    Raises `ValueError` for what is none.
+    Raises `ValueError` if it is malformed.
     """
     if pointer.startswith("#"):
         pointer = unquote(pointer[1:])
@@ -130,7 +130,7 @@ class References:
             node = follow(node, (token,))
         if self.identifier(node, scope.draft) is None:
             scope = self._with_dynamic(scope)
-        # A node that begins a resource is entered by whoever reads it.
+        # The reader enters a node that begins a resource.
         return Target(location, node, scope)
 
     def resolve(self, ref: str, scope: Scope) -> Target:
@@ -224,7 +224,7 @@ class References:
 
 
 def _meta_schema(uri: str) -> Any:
-    """A meta-schema of JSON Schema, or of one of its vocabularies, as a library carries them.
+    """Return a meta-schema of JSON Schema, or of one of its vocabularies, from jsonschema-specifications.
 
     Raises `LookupError` for any other URI.
     """

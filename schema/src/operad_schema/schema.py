@@ -1,19 +1,19 @@
-"""JSON Schema in, one lazily compiled object out: validation, cast and readable errors.
+"""The public `Schema`: one lazily compiled object for validation, cast and readable errors.
 
     schema = from_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
     schema.cast({"id": "7", "x": 1})     # {"id": 7}
     schema.errors({"id": "seven"})       # one SchemaError: expected integer, got str at $.id
 
-A schema is a pointer into a document that is shared and never copied or changed. Nothing is compiled until
-it is first used, and nothing is ever fetched. Schemas may come from anybody: whatever would hang a regular
-expression, blow the stack or reach out of the document is unknown, with a warning.
+A schema is a pointer into a shared document, which is never copied or changed. Nothing is compiled until it
+is first used, and nothing is ever fetched. Schemas are untrusted: a part that could hang a regular
+expression, exhaust the stack or refer outside the document is unknown, with a warning.
 
 On a hot path, take the callables once per schema and keep them:
 
 - `schema.validator(value) -> bool`
 - `schema.normalizer(value) -> (value, clean)`: cast, then validate. `clean` is False when the result is
-  invalid or holds a zero value that a missing required property asked for; `schema.mismatches(value)` then
-  says which, from the value as it was before the cast.
+  invalid or has a zero value for a missing required property; `schema.mismatches(value)` then returns the
+  reasons, from the value as it was before the cast.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Dialect = Literal["draft4", "draft6", "draft7", "2019-09", "2020-12", "openapi-3
 
 
 class Schema:
-    """A JSON Schema, compiled when first used and then shared by all schemas that say the same.
+    """A JSON Schema, compiled when first used. Equal schemas share the compiled form.
 
     Made by `from_schema`. Safe to use from several threads; its document must not be changed.
     """
@@ -86,10 +86,10 @@ class Schema:
         return (self._compiled or self._compile()).normalizer
 
     def tracer(self, *, keeps: bool = False) -> Callable[[Any], tuple[Any, bool, bool, bool]]:
-        """The compiled `normalizer` that also says what the cast did: (value, clean, dropped, invented).
+        """Return the `normalizer` that also reports what the cast did: (value, clean, dropped, invented).
 
         With `keeps`, the cast converts and fills in declared defaults; it drops nothing and invents nothing.
-        `cast_report` says, for a value of which something was dropped or invented, what and where.
+        `cast_report` returns what was dropped or invented, and where.
         """
         return (self._compiled or self._compile()).tracer(keeps=keeps)
 
@@ -106,10 +106,10 @@ class Schema:
         return (self._compiled or self._compile()).mismatches(value)
 
     def cast(self, value: Any) -> Any:
-        """`value` in the schema's shape: undeclared properties dropped, defaults filled in, scalars converted
-        where nothing is lost; what cannot be placed is kept.
+        """Return `value` in the schema's shape: undeclared properties dropped, defaults filled in, scalars
+        converted without loss. A value that cannot be converted is kept.
 
-        Never raises and never changes its argument. What is under no schema is shared with the result.
+        Never raises and never changes its argument. Parts without a schema are shared with the result.
         """
         return (self._compiled or self._compile()).caster(value)
 
@@ -126,19 +126,19 @@ class Schema:
         return changes(before, after)
 
     def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
-        """A self-contained copy in JSON Schema 2020-12 with its annotations, what it refers to in `$defs`.
+        """Return a self-contained copy in JSON Schema 2020-12 with annotations, and its references in `$defs`.
 
-        With `shared`, what it refers to is there, once for all schemas that are bundled with it.
+        With `shared`, the definitions are there instead, once for all schemas that are bundled with it.
         """
         from operad_schema.bundling import bundle
 
         return bundle(self.origin) if shared is None else shared.add(self.origin)
 
     def published(self) -> dict[str, Any] | bool:
-        """What to show to others: the schema as it was given where that stands for itself, else `bundled`.
+        """Return the schema to show to others: as it was given if it is self-contained, else `bundled`.
 
-        It is always JSON that can be sent: of one that is none (a Python object, text that UTF-8 cannot hold, a
-        thousand levels), it is what `bundled` makes of it. Not to be changed: it may be the document's own node.
+        The result can always be sent as JSON: if the given schema cannot (a Python object, text that UTF-8 cannot
+        encode, a thousand levels), it is `bundled`. Do not change it: it may be the document's own node.
         """
         from operad_schema.bundling import is_sendable
 
@@ -150,9 +150,9 @@ class Schema:
         return self.bundled()
 
     def is_larger(self, values: int) -> bool:
-        """Whether the schema, with all that it refers to, is made of more than so many JSON values.
+        """Return True if the schema, with all that it refers to, has more than so many JSON values.
 
-        Tells what is too much to be shown without making it: it stops counting there.
+        Use it to find schemas that are too large to show, without bundling them: it stops counting there.
         """
         from operad_schema.bundling import is_larger
 

@@ -1,4 +1,4 @@
-"""OpenAPI's `discriminator`: which branch of a union a tag means, and whether there can be another tag.
+"""OpenAPI's `discriminator`: which branch of a union a tag selects, and whether other tags are possible.
 
 In the normal form it is a mapping: `propertyName`, `union` (its keyword), `names` and `mapped` (the position of
 the branch that has a name, or that the mapping gives a tag), and, once every branch is read, `tags` (None for
@@ -19,11 +19,11 @@ _DEEPEST = 8
 
 
 def settle_tags(node: Any, *, decides: bool) -> None:
-    """Complete a union's `discriminator`; it decides in validation only in OpenAPI's dialects.
+    """Complete a union's `discriminator`. It decides in validation only in the dialects of OpenAPI.
 
-    A tag is what the mapping says, else what the branches' own `const` or `enum` of that property say, else
-    a branch's name. Documents leave the mapping out and name their schemas otherwise than their tags, so the
-    names alone would refuse what they describe.
+    Tags come from the mapping, else from the branches' own `const` or `enum` of that property, else they are
+    the branches' names. Many documents have no mapping and schemas whose names are not the tags, so the
+    names alone would reject values that the document describes.
     """
     given = node["discriminator"]
     branches = node[given["union"]]

@@ -17,10 +17,10 @@ class UnsafePatternError(ValueError):
 
 
 def translate(pattern: str, limits: Limits = DEFAULT) -> Pattern:
-    """An ECMA-262 pattern (with the flag `u`) as one that may be run within `limits`.
+    """Translate an ECMA-262 pattern (with the flag `u`) into one that may be run within `limits`.
 
-    Raises `UnsafePatternError` for what could backtrack without bound (nested or several unbounded
-    repeats, alternation under a repeat, look-around, back-references) or is no valid pattern.
+    Raises `UnsafePatternError` for a pattern that could backtrack without bound (nested or several unbounded
+    repeats, alternation under a repeat, look-around, back-references) or is not valid.
     """
     if len(pattern) > limits.max_pattern_length:
         raise UnsafePatternError(f"longer than {limits.max_pattern_length} characters")
@@ -100,7 +100,7 @@ class _Scanner:
         unbounded, factors = self.unbounded, len(self.factors)
         atom = self.atom(depth)
         low, high = self.repeat()
-        # What stands last never has to give anything back: nothing after it can fail.
+        # The last term never backtracks: nothing after it can fail.
         self.ends_unbounded = depth == 0 and high is None
         if (low, high) == (1, 1):
             return atom
@@ -170,7 +170,7 @@ class _Scanner:
         return self.character(char)
 
     def class_letter(self) -> str:
-        r"""`\d`, `\P{L}` and the like at the cursor, as what stands between the brackets of a class."""
+        r"""Return `\d`, `\P{L}` and the like at the cursor as the content of a Python class."""
         char = self.peek()
         self.at += 1
         if char in CLASSES:
