@@ -27,6 +27,8 @@ T = TypeVar("T")
 # --- the strict codec ----------------------------------------------------------------------------------
 
 _NO_FORM = (RecursionError, TypeError, ValueError, OverflowError)  # UnicodeEncodeError is a ValueError
+_LARGE, _FEW = 64 * 1024, 256
+"""Bytes of a large JSON text, and how many values are quicker to look at one by one than such a text to read."""
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
@@ -48,7 +50,8 @@ def to_json(value: Any) -> bytes:
         data = encode(value)
         # msgspec bends some values instead of refusing them (NaN to null, a set to a list). They come back as
         # other values. To compare is five times as fast as to look at each value in Python.
-        if decode(data) != value:
+        # Only in a large text of few values, as a document is, reading it again takes longer.
+        if (len(data) > _LARGE and _has_few_values(value)) or decode(data) != value:
             _check(value)
         return data
     except _NO_FORM as error:
@@ -76,6 +79,21 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
         raise ValueError(f"not valid Unicode: {error}") from None
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
         raise ValueError(f"not JSON of the strict profile: {error}") from None
+
+
+def _has_few_values(value: Any) -> bool:
+    """Return True if a value consists of at most `_FEW` values."""
+    waiting, seen = [value], 0
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            waiting.extend(item)
+        seen += 1
+        if seen + len(waiting) > _FEW:
+            return False
+    return True
 
 
 def _check(value: Any) -> None:

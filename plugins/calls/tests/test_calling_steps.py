@@ -682,7 +682,7 @@ async def test_a_tap_sees_both_ways_and_disturbs_nothing(caplog):
     assert [row[:2] for row in seen[:2]] == [("out", "call.requested"), ("in", "call.responded")]
     assert seen[1][3] is False
     assert states == [("up", 1), ("down", 1)]
-    assert "a tap failed; the event goes on" in caplog.text
+    assert "a tap failed; the event is passed on" in caplog.text
 
 
 async def test_a_map_whose_closing_is_cancelled_closes_its_link(monkeypatch):

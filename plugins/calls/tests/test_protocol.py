@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from operad import CallError, CallEventMap, ErrorCode, from_schema, local_envelope
 from operad.envelopes import LocalResponseMeta, ResponseEnvelope
-from operad.wire import to_json
+from operad.wire import from_json, to_json
 from operad_calls import protocol
 from operad_calls.protocol import ProtocolError, call_error, decode, encode, error_event
 
@@ -243,3 +243,14 @@ def test_an_event_with_its_json_is_copied_as_any_other(data, copied):
     kept = copied(sent)
     assert kept == sent
     assert encode(kept) == encode(sent)
+
+
+@pytest.mark.parametrize("bad", [{"n": float("nan")}, {1: "a key"}, {"set": {1}}, {"list": [b"bytes"]}])
+def test_a_large_text_does_not_hide_a_value_that_has_no_json_form(bad):
+    """Few values beside a long text are checked one by one, many by reading the text again."""
+    for more in ({}, {"many": list(range(1_000))}):
+        value = {"text": "x" * 100_000, **more}
+        assert from_json(to_json(value)) == value
+        with pytest.raises(CallError) as caught:
+            to_json({**value, **bad})
+        assert caught.value.code == ErrorCode.SERIALIZATION_ERROR

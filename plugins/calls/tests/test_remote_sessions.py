@@ -313,7 +313,7 @@ async def test_what_waits_to_be_told_is_told_once(monkeypatch):
     monkeypatch.setattr(remote, "_SETTLE", 60.0)
     async with CallHandler(registry_of("a", "b"), transport), await from_remote(transport) as session:
         session.on_change(lambda operations: (told.append(None), time.sleep(0.001)))
-        session._tell()
+        session._tell_described()
         here = here_of(session)
         await here.execute("t.a", {})
         timer = session._telling

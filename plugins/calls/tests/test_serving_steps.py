@@ -117,7 +117,7 @@ def test_a_rule_of_ones_own_is_taken_and_an_unknown_one_refused():
 def test_a_request_may_name_nobody_and_must_not_name_what_is_none():
     verify = identity_rule("delegate", SimpleNamespace(capabilities=Capabilities()))
     assert verify({}, Delivery(identity=BOB)) is None
-    with pytest.raises(CallError, match="the request names no usable identity: ") as caught:
+    with pytest.raises(CallError, match="the identity in the request cannot be used: ") as caught:
         verify({"identity": 5}, Delivery())
     assert caught.value.code == ErrorCode.ACCESS_DENIED
 
@@ -158,7 +158,7 @@ def test_how_long_a_page_is():
 @pytest.mark.parametrize("input", [{"cursor": 5}, {"limit": 0}, {"limit": "5"}, {"limit": 1.5}])
 def test_a_page_that_cannot_be_is_refused(input):
     with pytest.raises(
-        CallError, match=r"operad\.list takes \{cursor\?: string, limit\?: integer above 0\}"
+        CallError, match=r"operad\.list: expected \{cursor\?: string, limit\?: integer above 0\}"
     ) as caught:
         listing_of()._list(input, OperationContext())
     assert caught.value.code == ErrorCode.VALIDATION_ERROR
@@ -178,7 +178,7 @@ def test_who_may_not_call_an_operation_does_not_see_it():
 
 @pytest.mark.parametrize("input", [None, {}, {"operationId": 5}, []])
 def test_what_is_to_be_described_is_named(input):
-    with pytest.raises(CallError, match=r"operad\.describe takes \{operationId: string\}"):
+    with pytest.raises(CallError, match=r"operad\.describe: expected \{operationId: string\}"):
         listing_of()._describe(input, OperationContext())
 
 
@@ -344,7 +344,7 @@ async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
     side.link.refuses = {"op:t.b"}
     side.add("b")
     await settle()
-    assert "operations could not be registered, it is tried again in 0.01 s: op:t.b is taken" in caplog.text
+    assert "operations could not be registered, trying again in 0.01 s: op:t.b is taken" in caplog.text
     side.link.refuses = set()
     for _ in range(200):
         await asyncio.sleep(0.005)
@@ -647,7 +647,7 @@ async def test_members_of_an_address_take_turns_and_a_registration_counts_once()
     await first.unregister()
     assert await sender.link.send("op:t.op", event()) == b.link.inbox
     await b.link.drain(1.0)
-    with pytest.raises(NoRespondersError, match=r"nobody serves t\.op"):
+    with pytest.raises(NoRespondersError, match=r"no peer serves t\.op"):
         await sender.link.send("op:t.op", event())
 
 

@@ -1,13 +1,14 @@
 """The call protocol over any transport: `PendingRequestMap` calls, `CallHandler` serves.
 
-`from_remote` makes operations here of what peers serve. Correlation, identity, deadlines, cancellation, credit and
-the end of streams live here, once; a transport only moves events, which are those of `operad_calls.protocol`.
+`from_remote` turns the operations of peers into operations of this process. Correlation, identity, deadlines,
+cancellation, credit and the end of streams are implemented here, once; a transport only moves events, those of
+`operad_calls.protocol`.
 """
 
 from operad.lazy import lazily
 
-# Lazily, because who finds plugins meets the source `remote` and needs no call map for it. Type checkers read
-# __init__.pyi, which tools/references.py writes from this.
+# Lazily, because finding plugins imports this package and needs no call map. Type checkers read __init__.pyi,
+# which tools/references.py writes from this.
 _HOMES = {
     "operad_calls.serving.byhand": "IncomingRequest",
     "operad_calls.event_schemas": "CallEventMap",

@@ -22,8 +22,8 @@ class RemoteConfig:
     url: str = attrs.field(validator=_is_url, repr=False)  # may hold a password
     """Where the peers are, such as ``ws://127.0.0.1:8765``; its scheme chooses the transport's plugin."""
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)  # may hold a token
-    """What the transport takes besides the URL, such as ``{ token = "${HUB_TOKEN}" }``."""
+    """Options of the transport besides the URL, such as ``{ token = "${HUB_TOKEN}" }``."""
     wait: float = attrs.field(default=0.5, validator=attrs.validators.ge(0))
-    """Seconds to wait for peers to answer, where the transport does not know how many there are."""
+    """Seconds to wait for peers to respond, if the transport does not know how many there are."""
     timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    """Seconds that a call may take if it does not say."""
+    """Default timeout of a call in seconds."""

@@ -54,12 +54,12 @@ _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
 
 
-def _said(schema: Mapping[str, Any], description: str) -> Mapping[str, Any]:
+def _described(schema: Mapping[str, Any], description: str) -> Mapping[str, Any]:
     return {**schema, "description": description}
 
 
-_HANDLER = _said(_TEXT, "the handler's inbox, inbox:<id>; on a broker")
-_SENDER = _said(_TEXT, "on a broker: the inbox of whoever sends this, inbox:<id>")
+_HANDLER = _described(_TEXT, "the handler's inbox, inbox:<id>; on a broker")
+_SENDER = _described(_TEXT, "on a broker: the sender's inbox, inbox:<id>")
 
 CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -71,10 +71,10 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "deadline": _MILLISECONDS,
                 "identity": _IDENTITY,
                 "timeoutMs": {"type": "number", "minimum": 0},
-                "replyTo": _said(_TEXT, "the caller's inbox, inbox:<id>; a hub sets it"),
-                "credit": _said({"type": "integer", "minimum": 1}, "for a stream: its first total of items"),
-                "creditBytes": _said(_COUNT, "the first totalBytes; without it nobody counts bytes"),
-                "sentBytes": _said(_COUNT, "of a request above 64 KiB: its own size"),
+                "replyTo": _described(_TEXT, "the caller's inbox, inbox:<id>; a hub sets it"),
+                "credit": _described({"type": "integer", "minimum": 1}, "for a stream: its first total of items"),
+                "creditBytes": _described(_COUNT, "the first totalBytes; without it bytes are not counted"),
+                "sentBytes": _described(_COUNT, "of a request above 64 KiB: its own size"),
                 "traceparent": _TEXT,
                 "tracestate": _TEXT,
                 "baggage": _TEXT,
@@ -86,20 +86,20 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             RESPONDED,
             {"output": _ENVELOPE},
             {
-                "seq": _said(_COUNT, "the item's number, from 0"),
+                "seq": _described(_COUNT, "the item's number, from 0"),
                 "replyTo": _HANDLER,
-                "sentBytes": _said(_COUNT, "of all items so far, this one included"),
+                "sentBytes": _described(_COUNT, "of all items so far, this one included"),
             },
         ),
         ERROR: _event_schema(ERROR, {"code": _TEXT, "message": _TEXT}, {"details": {}}),
         ABORTED: _event_schema(ABORTED, {}, {"replyTo": _SENDER}),
-        COMPLETED: _event_schema(COMPLETED, {"count": _said(_COUNT, "items in all")}, {}),
+        COMPLETED: _event_schema(COMPLETED, {"count": _described(_COUNT, "items in all")}, {}),
         CREDIT: _event_schema(
             CREDIT,
-            {"total": _said(_COUNT, "of a caller: items that may be sent in all; of a handler without meaning")},
+            {"total": _described(_COUNT, "from a caller: items that may be sent in all")},
             {
-                "totalBytes": _said(_COUNT, "of a caller: bytes that may be sent in all"),
-                "wantsBytes": _said(_COUNT, "of a handler: what it would have sent in all then"),
+                "totalBytes": _described(_COUNT, "from a caller: bytes that may be sent in all"),
+                "wantsBytes": _described(_COUNT, "from a handler: bytes that it would then have sent in all"),
                 "replyTo": _SENDER,
             },
         ),
@@ -111,7 +111,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "properties": {
                     "type": {"const": CHANGED},
                     "id": _TEXT,
-                    "to": _said({"const": f"all:{CHANGED}"}, "to a hub: whom it is for"),
+                    "to": _described({"const": f"all:{CHANGED}"}, "to a hub: the address"),
                     "payload": {"type": "object", "properties": {"instance": _TEXT}},
                 },
                 "required": ["type", "payload"],

@@ -1,4 +1,4 @@
-"""The in-process transport: a bus for the parts of one process, and the default."""
+"""The in-process transport: a bus within one process, and the default."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class InProcessTransport:
         self._topics: dict[str, deque[InProcessLink]] = {}
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> InProcessLink:
-        """A link to this bus. Raises `TransportError` where it has links in another event loop."""
+        """Return a link to this bus. Raises `TransportError` if it has links in another event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._links and self._loop is not None and not self._loop.is_closed():
                 raise TransportError(
-                    "an in-process transport has its links in one event loop, and this one has some in another: "
-                    "between threads, use a hub"
+                    "an in-process transport works in one event loop, and this one has links in another loop: "
+                    "use a hub between threads"
                 )
             self._loop, self._links, self._topics = loop, {}, {}
         link = InProcessLink(self, on_event, on_link)
@@ -65,11 +65,11 @@ class InProcessTransport:
         return link
 
     def _server(self, to: str) -> InProcessLink:
-        """Whose turn it is at an address. Raises `NoRespondersError`."""
+        """Return the member of an address whose turn it is. Raises `NoRespondersError`."""
         members = self._topics.get(to)
         if not members:
             served = to.startswith("op:")
-            raise NoRespondersError(f"nobody serves {to[3:]}" if served else "the peer is gone")
+            raise NoRespondersError(f"no peer serves {to[3:]}" if served else "the peer is gone")
         receiver = members[0]
         if len(members) > 1:
             members.rotate(-1)
@@ -90,14 +90,14 @@ class InProcessLink:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
         self._bus = bus
         self.deliver = on_event
-        """Gives an event to whoever opened this link."""
+        """Passes an event to the owner of this link."""
         self._on_link = on_link
         self._topics: set[str] = set()
         self._deliveries: dict[str, Delivery] = {}
         self._closed = False
 
     async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
-        """See `operad.transports.Link.register`; all members share one turn, whatever their group."""
+        """See `operad.transports.Link.register`; all members take turns, whatever their group."""
         if self._closed:
             raise LinkDownError("the link is closed")
         if topic not in self._topics:
@@ -122,7 +122,7 @@ class InProcessLink:
         return receiver.inbox
 
     def _delivery(self, to: str) -> Delivery:
-        """How what this link sends to an address arrives: one object for each, of a few thousand."""
+        """Return the delivery of events that this link sends to an address: one object per address, bounded."""
         if len(self._deliveries) >= _MAX_DELIVERIES:
             self._deliveries.clear()
         delivery = self._deliveries[to] = Delivery(self.inbox, to=to)
@@ -130,19 +130,19 @@ class InProcessLink:
 
     def _broadcast(self, to: str, event: Event) -> None:
         members = tuple(self._bus._topics.get(to, ()))
-        if event["type"] == protocol.REQUESTED:  # tells the caller how many answers to wait for
+        if event["type"] == protocol.REQUESTED:  # tells the caller how many responses to wait for
             payload: dict[str, Any] = {"requestId": event["payload"].get("requestId"), "count": len(members)}
             self.deliver({"type": protocol.COMPLETED, "id": "", "payload": payload}, Delivery())
         for member in members:
             member.deliver(event, Delivery(self.inbox, to=to))
 
     async def drain(self, timeout: float) -> None:
-        """Serve no address any more; there is nothing to flush."""
+        """Stop serving all addresses; there is nothing to flush."""
         for topic in tuple(self._topics):
             self._unregister(topic)
 
     async def close(self) -> None:
-        """Leave the bus; those who are still on it learn that this peer is gone."""
+        """Leave the bus; the other links learn that this peer is gone."""
         if self._closed:
             return
         self._closed = True
@@ -171,5 +171,5 @@ class InProcessRegistration:
         self._topic = topic
 
     async def unregister(self) -> None:
-        """Serve it no longer; idempotent."""
+        """Stop serving the address; idempotent."""
         self._link._unregister(self._topic)

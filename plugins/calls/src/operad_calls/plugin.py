@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
-    """Connect to the peers. Raises `SourceError` if they cannot be reached, or what the transport refuses."""
-    # The call protocol is imported here: what finds plugins does without it.
+    """Connect to the peers. Raises `SourceError` if they cannot be reached, and the errors of the transport."""
+    # The call protocol is imported here: finding plugins does not need it.
     from operad.config import with_paths
     from operad_calls.federation.remote import from_remote
 
@@ -24,7 +24,7 @@ async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
     transport: Transport = context.plugins.transport(config.url, **options)
     return await from_remote(
         transport,
-        context.namespace or None,  # "" keeps the peers' own ids
+        context.namespace or None,  # "" keeps the ids of the peers
         plugins=context.plugins,
         wait=config.wait,
         timeout=config.timeout,
@@ -39,8 +39,8 @@ def _config() -> type[RemoteConfig]:
 
 @hookimpl
 def operad_sources() -> list[Source]:
-    """The source ``remote``."""
-    return [Source("remote", load, _config, "What other processes serve, over a transport.")]
+    """Return the source ``remote``."""
+    return [Source("remote", load, _config, "Operations of other processes, over a transport.")]
 
 
 @hookimpl(trylast=True)

@@ -2,8 +2,8 @@
 
 An event is ``{"type": str, "id": str, "payload": dict}``, JSON in UTF-8. Four types make the original protocol
 (``call.requested``, ``call.responded``, ``call.error``, ``call.aborted``), whose shapes never change;
-``call.completed`` and ``call.credit`` are additions, and each side works when the other one lacks them.
-Unknown types and fields are ignored. The JSON is of the strict profile of `operad.wire`.
+``call.completed`` and ``call.credit`` are additions, and each side works if the other one lacks them.
+Unknown types and fields are ignored. The JSON follows the strict profile of `operad.wire`.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ ABORTED = "call.aborted"
 COMPLETED = "call.completed"
 CREDIT = "call.credit"
 LOST = "link.lost"
-"""Made by a transport that detects the loss of peers, never by a peer: ``payload.peer`` is gone."""
+"""Sent by a transport that detects lost peers, never by a peer: ``payload.peer`` is gone."""
 STORED = "link.stored"
-"""Made by a transport that stores requests, never by a peer: ``payload.requestId`` outlives the connection."""
+"""Sent by a transport that stores requests, never by a peer: ``payload.requestId`` outlives the connection."""
 REGISTERED = "link.registered"
-"""The answer to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
-registers again by itself after a break passes the answer on: what is refused is not served until a later one."""
+"""The reply to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
+registers again after a lost connection passes the reply on: a refused topic is not served until a later reply."""
 
 CHANGED = "operad.changed"
-"""Topic and type of the event that tells that a handler (``payload.instance``) serves other operations now."""
+"""Topic and type of the event by which a handler (``payload.instance``) reports that its operations changed."""
 DISCOVER = "operad.discover"
-"""The question to everybody who serves: the one operation that runs when it is put to ``all:``."""
+"""The request to every handler: the only operation that runs when it is sent to ``all:``."""
 
 MAX_ID_LENGTH = 512
 """The longest request id that is accepted, in characters."""
 
 
 class ProtocolError(ValueError):
-    """What came is no event of the call protocol; the message says what was expected and where."""
+    """A message is not an event of the call protocol; the text states what was expected and where."""
 
 
 def error_event(request_id: str, code: str, message: str = "", details: Any = None) -> Event:
-    """A ``call.error``; ``details`` is any JSON value, ``None`` is left out."""
+    """Return a ``call.error``; ``details`` is any JSON value, ``None`` is left out."""
     payload: dict[str, Any] = {"requestId": request_id, "code": str(code), "message": message}
     if details is not None:
         payload["details"] = details
@@ -54,7 +54,7 @@ def error_event(request_id: str, code: str, message: str = "", details: Any = No
 
 
 def call_error(payload: Mapping[str, Any]) -> CallError:
-    """The `CallError` that the payload of a ``call.error`` stands for; without a usable code ``UNKNOWN_ERROR``."""
+    """Return the `CallError` of a ``call.error``; without a usable code it is ``UNKNOWN_ERROR``."""
     code, message, details = payload.get("code"), payload.get("message"), payload.get("details")
     if not isinstance(code, str) or not code:
         return CallError(ErrorCode.UNKNOWN_ERROR, "the peer sent an error without a code", {"raw": dict(payload)})
@@ -65,15 +65,15 @@ def call_error(payload: Mapping[str, Any]) -> CallError:
 
 _encode = msgspec.json.Encoder().encode
 _LARGE = 16 * 1024
-"""Bytes of an envelope's data from which on its JSON is sent as a part of its own instead of being copied."""
+"""Bytes: the JSON of larger data is sent as a part of its own instead of being copied."""
 _HOLE = b"\0"
-"""Stands for what is put into a text later: JSON has no such byte."""
+"""A placeholder in JSON, which has no such byte."""
 _BYTES = (bytes, bytearray, memoryview)
 
 
 @final
 class Parts:
-    """JSON in parts, to be written one after the other: a large text is copied nowhere to stand in a message."""
+    """JSON in parts, to be written one after the other, so that a large text is never copied."""
 
     __slots__ = ("pieces", "size")
 
@@ -89,45 +89,45 @@ class Parts:
 
 
 class Encoded(Event):
-    """An event and its JSON: who counts bytes has encoded it already. `encode` does not do so again."""
+    """An event with its JSON: it was encoded to count its bytes, and `encode` does not encode it again."""
 
     __slots__ = ("data", "fields", "size")
 
     def __init__(self, event: Event, data: bytes | Parts) -> None:
-        dict.__init__(self, event)  # this is of every event on a wire, and super() is not free
+        dict.__init__(self, event)  # every event on a wire is one of these, and super() takes longer
         self.data = data
-        """The JSON; that of another event if a link has put something into this one since, or taken it out."""
+        """The JSON; it is ignored if a link has added or removed a field since."""
         self.size, self.fields = len(event), len(event["payload"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copied and pickled it is an event as any other: a tap may keep one, and views of its JSON have no copy.
+        # A copy is a plain event: a tap may keep one, and views of its JSON cannot be copied.
         return dict, (dict(self),)
 
 
 def encoded(event: Event) -> Encoded:
-    """The event with its JSON. Raises as `encode`."""
+    """Return the event with its JSON. Raises as `encode`."""
     return Encoded(event, encode(event))
 
 
 def with_sent_bytes(event: Event, data: bytes | Parts, count: int) -> Encoded:
-    """The event with ``payload.sentBytes``, which is the last thing in its JSON; ``data`` is the JSON without."""
+    """Return the event with ``payload.sentBytes`` at the end of its JSON; ``data`` is the JSON without it."""
     event["payload"]["sentBytes"] = count
     *before, last = data.pieces if isinstance(data, Parts) else (data,)
     return Encoded(event, Parts(*before, memoryview(last)[:-2], b',"sentBytes":%d}}' % count))
 
 
 def encode(event: Event) -> bytes:
-    """The JSON form of an event that this process made; an envelope in ``payload.output`` is converted.
+    """Return the JSON of an event of this process; an envelope in ``payload.output`` is converted.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
+        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message states where.
     """
     data = encode_in_parts(event)
     return bytes(data) if type(data) is Parts else data
 
 
 def encode_in_parts(event: Event) -> bytes | Parts:
-    """As `encode`, for who writes the parts of a large event one after the other."""
+    """As `encode`, for a link that writes the parts of a large event one after the other."""
     payload = event["payload"]
     if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
         return event.data
@@ -138,17 +138,16 @@ def encode_in_parts(event: Event) -> bytes | Parts:
 
 
 def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelope[Any]) -> bytes | Parts:
-    """The JSON of an event with an envelope. Of the commonest kind, the data alone were made by somebody else, and
-    are looked at."""
+    """Return the JSON of an event with an envelope; of a local one only the data need a check."""
     meta, data = output.meta, output.data
     is_local = type(meta) is LocalResponseMeta and type(data) not in _BYTES
     if not (is_local and type(meta.operation_id) is str and type(meta.timestamp) is int):
         return to_json({**event, "payload": {**payload, "output": output.to_wire()}})
-    said = {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp}
+    fields = {"source": "local", "operationId": meta.operation_id, "timestamp": meta.timestamp}
     inner = to_json(data)
     is_large = len(inner) > _LARGE
-    # In place: a copy of both would cost as much as the rest.
-    payload["output"] = {"data": msgspec.Raw(_HOLE if is_large else inner), "meta": said}
+    # In place: copying both would take as long as the rest.
+    payload["output"] = {"data": msgspec.Raw(_HOLE if is_large else inner), "meta": fields}
     try:
         text = _encode(event)
         if not is_large:
@@ -162,12 +161,12 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
 
 
 def encode_checked(event: Event) -> bytes:
-    """As `encode`, for an event that came out of `decode`: nothing in it needs a check."""
+    """As `encode`, for an event that `decode` returned: nothing in it needs a check."""
     return _encode(event)
 
 
 def decode(data: bytes | bytearray | memoryview | str) -> Event:
-    """The event of a JSON text.
+    """Return the event of a JSON text.
 
     Raises:
         ProtocolError: the text is not JSON of the strict profile, or not an event.
@@ -182,7 +181,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
 
 
 def checked(event: Any) -> Event:
-    """``event``, if it has the shape of one. Raises `ProtocolError`."""
+    """Return ``event`` if it has the shape of one. Raises `ProtocolError`."""
     if type(event) is not dict:
         raise ProtocolError(f"expected an object with type and payload, got {type(event).__name__}")
     if type(event.get("type")) is not str:

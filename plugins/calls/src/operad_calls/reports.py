@@ -1,4 +1,4 @@
-"""What a transport logs of its peers: sparingly, and nothing that could pass for a line of its own."""
+"""Log lines about peers: limited in number and length, and safe against forged lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operad.words import printable
 
 _LONGEST = 200
 _BURST, _A_SECOND = 20, 1.0
-"""Lines that one peer causes at once, and how many more each second."""
+"""How many lines one peer may cause at once, and how many more each second."""
 _ALL_BURST, _ALL_A_SECOND = 200, 10.0
 """The same for all peers together."""
 _REMEMBERED = 1_000
@@ -33,7 +33,7 @@ class Allowance:
         """Lines that were not written since the last one."""
 
     def take(self) -> bool:
-        """Whether one more may be written now; counts it in ``kept`` if not."""
+        """Return True if one more line may be written now; otherwise count it in ``kept``."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
         self._at = now
@@ -45,7 +45,7 @@ class Allowance:
 
 
 class Reports:
-    """Warnings about peers, so many and no more; what is left out is counted, and told with the next one.
+    """Warnings about peers, limited in number; those left out are counted and reported with the next one.
 
     Args:
         logger: where they go.
@@ -59,7 +59,7 @@ class Reports:
         self._each: dict[str, Allowance] = {}
 
     def refuse(self, account: str, line: str) -> None:
-        """Count something that was refused, and warn."""
+        """Count a refused frame or connection, and warn."""
         self.count += 1
         self.warn(account, line)
 
@@ -67,11 +67,11 @@ class Reports:
         """Warn about a peer.
 
         Args:
-            account: on whose account the line goes.
-            line: may quote what the peer sent.
+            account: the peer whose limit the line counts against.
+            line: the text; it may quote the peer.
         """
         allowance = self._each.pop(account, None) or Allowance(_BURST, _A_SECOND)
-        self._each[account] = allowance  # the last one to be forgotten
+        self._each[account] = allowance  # now the last one to be forgotten
         if len(self._each) > _REMEMBERED:
             del self._each[next(iter(self._each))]
         if not allowance.take():

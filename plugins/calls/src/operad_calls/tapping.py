@@ -1,4 +1,4 @@
-"""A tap: sees the events of a transport as they pass, for audit and debugging."""
+"""A tap: passes the events of a transport to a function, for audit and debugging."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ logger = logging.getLogger("operad.calls")
 
 @attrs.frozen
 class Passed:
-    """An event on its way, as it passes a tap."""
+    """An event that passes a tap."""
 
     direction: Literal["in", "out"]
     event: Event = attrs.field(repr=False)  # holds inputs and answers
-    """Not to be changed, and to be read at once: a link may change it afterwards."""
+    """Do not change it, and read it at once: a link may change it afterwards."""
     to: str | None
-    """Where it goes, or came to; ``None``: the transport does not tell."""
+    """The address that it goes to or arrived at; ``None``: the transport does not report it."""
     delivery: Delivery | None
-    """How it came; ``None``: it goes out."""
+    """How it arrived; ``None``: it is outgoing."""
 
 
 See = Callable[[Passed], None]
-"""Sees an event, at once and without waiting; what it raises is logged."""
+"""Receives an event, at once and without waiting; an exception is logged."""
 
 
 def tap(transport: Transport, see: See, on_link: OnLink | None = None) -> Transport:
-    """The same transport, whose events ``see`` sees as they pass: ``CallHandler(registry, tap(transport, see))``.
+    """Return a transport that passes its events to ``see``: ``CallHandler(registry, tap(transport, see))``.
 
     Args:
         transport: any transport.
-        see: sees what comes in before whoever opened the link, and what goes out before the link has it.
-        on_link: sees links go up and down likewise.
+        see: receives incoming events before the link's owner, and outgoing events before the link.
+        on_link: receives link states likewise.
     """
     return _Tapped(transport, see, on_link)
 
@@ -57,7 +57,7 @@ class _Tapped:
         try:
             self._see(passed)
         except Exception:
-            logger.exception("a tap failed; the event goes on")
+            logger.exception("a tap failed; the event is passed on")
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
         def coming(event: Event, delivery: Delivery) -> None:
@@ -85,5 +85,5 @@ class _TappedLink:
         self._transport.show(Passed("out", event, to, None))
         return await self._link.send(to, event)
 
-    def __getattr__(self, name: str) -> Any:  # what only some links can do
+    def __getattr__(self, name: str) -> Any:  # methods that only some links have
         return getattr(self._link, name)

@@ -1,4 +1,4 @@
-"""What authors of transports need beside the interface in `operad.plugin`."""
+"""The names that authors of transports need besides `operad.plugin`."""
 
 from operad_calls import protocol
 from operad_calls.broker import BrokerLink

@@ -1,4 +1,4 @@
-"""Messages of a transport that are of no use: whom to tell."""
+"""Error replies for messages that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from operad_calls import protocol
 _ID_TEXT = '"requestId"'
 _ID = _ID_TEXT.encode()
 _LARGEST = 64 * 1024
-"""Bytes of a text up to which it is worth reading once more."""
+"""Bytes: a longer text is not parsed a second time."""
 
 
 class _Glimpse(msgspec.Struct):
-    """An event whose values are text still, so that one that cannot be read does not hide the others."""
+    """An event whose values are not parsed yet, so that one bad value does not hide the others."""
 
     type: str
     payload: dict[str, msgspec.Raw]
@@ -29,12 +29,12 @@ _strings = msgspec.json.Decoder(str)
 
 
 class Unreadable(NamedTuple):
-    """What to do about a message that is of a request, but of no use."""
+    """The error reply for a message that belongs to a request but cannot be used."""
 
     is_request: bool
-    """Whether it is the request itself: then who asked is told. Else it is for whoever waits here."""
+    """Whether it is the request itself: the reply then goes to the peer, otherwise to the call that waits here."""
     reply_to: str | None
-    """Where it says that answers go."""
+    """Where the message asks responses to go."""
     event: Event
     """A ``call.error`` with the id of the request."""
 
@@ -42,9 +42,9 @@ class Unreadable(NamedTuple):
 def unreadable(
     data: bytes | bytearray | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
 ) -> Unreadable | None:
-    """What to do about a message that cannot be used, if the id of its request can be read."""
+    """Return the error reply for a message that cannot be used, if the id of its request can be read."""
     if (_ID_TEXT if isinstance(data, str) else _ID) not in data:  # type: ignore[operator]  # one of its own kind
-        return None  # a flood of rubbish is not looked at any further
+        return None  # a flood of unrelated data takes no more time
     found = _glimpse(data)
     if found is None:
         return None
@@ -56,7 +56,7 @@ def unreadable(
 
 
 def _glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | None:
-    """Type, request id and reply address of a message that cannot be used, if the first two can be read."""
+    """Return type, request id and reply address of a message, if the first two can be read."""
     try:
         found = _glimpses.decode(data)
         request_id = _strings.decode(found.payload["requestId"])
@@ -70,13 +70,13 @@ def _glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | Non
 
 
 def _lenient_glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | None:
-    """The same of a text that only Python's own parser reads: NaN, infinity, half of a surrogate pair."""
+    """As `_glimpse`, for a text that only Python's own parser reads: NaN, infinity, half of a surrogate pair."""
     if len(data) > _LARGEST:
         return None
     try:
         event = json.loads(data)
         type_, request_id, reply_to = event["type"], event["payload"]["requestId"], event["payload"].get("replyTo")
-        msgspec.json.encode((type_, request_id, reply_to))  # half of a pair is no part of an answer either
+        msgspec.json.encode((type_, request_id, reply_to))  # a reply cannot hold half of a pair either
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
     if type(type_) is not str or type(request_id) is not str:

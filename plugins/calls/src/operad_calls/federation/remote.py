@@ -106,7 +106,7 @@ class RemoteSession(SourceSession):
         self._changed: set[str | None] = set()
         """Instances that have changed since they were asked; ``None``: an unknown one."""
         self._told = 0.0
-        """When the operations were last reported (`time.monotonic`)."""
+        """When described operations were last reported (`time.monotonic`)."""
         self._telling: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -226,16 +226,19 @@ class RemoteSession(SourceSession):
             self._telling.cancel()
             self._telling = None
         self.changed(list(self._made.values()))
+
+    def _tell_described(self) -> None:
         self._told = time.monotonic()
+        self._tell()
 
     def _tell_soon(self) -> None:
         """Report that an operation is described: at once, or with others if the last report was just now."""
         if self._telling is None:
             wait = self._told + _SETTLE - time.monotonic()
             if wait <= 0:
-                self._tell()
+                self._tell_described()
             else:
-                self._telling = asyncio.get_running_loop().call_later(wait, self._tell)
+                self._telling = asyncio.get_running_loop().call_later(wait, self._tell_described)
 
     # --- calling ---------------------------------------------------------------------------------
 

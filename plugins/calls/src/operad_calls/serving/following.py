@@ -1,4 +1,4 @@
-"""Serving what a registry holds, as it changes: the addresses of a call handler."""
+"""The addresses of a call handler, which follow the changes of its registry."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ logger = logging.getLogger("operad.calls")
 GROUP = "operad"
 """The group in which handlers share requests."""
 RETRY = 5.0
-"""Seconds after which what could not be registered is tried again."""
+"""Seconds after which a failed registration is tried again."""
 _AT_ONCE = 500
 
 
 class Following:
-    """The addresses of what is served.
+    """The addresses of the served operations.
 
     Args:
-        registry: whose operations.
+        registry: the operations.
         listing: the handler's own operations.
-        is_served: which of the registry's are served.
+        is_served: returns True for those that are served.
         stores: whether the transport stores requests.
     """
 
@@ -51,13 +51,13 @@ class Following:
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop
         self.registered: dict[str, list[Registration]] = {}
-        """What is registered, by operation; always this one object."""
+        """The registrations of each operation."""
         self._registering: set[str] = set()
         self._refused: set[str] = set()
-        """Operations whose address the transport has refused since it was registered."""
+        """Operations whose address the transport has refused after it was registered."""
         self._announced: bool
         self._is_back = False
-        """Whether the connection was lost since those who follow were told of anything."""
+        """Whether the connection was lost since the peers were last told of a change."""
         self._stale = False
         """Whether the registry has changed since it was last read."""
         self._refreshing = asyncio.Lock()
@@ -74,11 +74,11 @@ class Following:
 
     @property
     def serving(self) -> int:
-        """How many operations of the registry are served."""
+        """The number of operations of the registry that are served."""
         return len(self.registered.keys() - self._listing.own.keys() - self._refused)
 
     async def start(self, link: Link) -> None:
-        """Register everything, and follow the registry from now on. Raises `TransportError`."""
+        """Register all addresses, and follow the registry from now on. Raises `TransportError`."""
         self._loop = asyncio.get_running_loop()
         self._link, self._announced = link, False
         self._refreshing = asyncio.Lock()  # one belongs to a loop
@@ -90,7 +90,7 @@ class Following:
             raise
 
     def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following the registry."""
         self._link = None
         if self._unfollow is not None:
             self._unfollow()
@@ -102,7 +102,7 @@ class Following:
             task.cancel()
 
     async def forget(self, link: Link) -> None:
-        """Nothing is registered any more; those who follow this handler are told."""
+        """Note that nothing is registered any more, and tell the peers."""
         self.registered.clear()
         self._refused.clear()
         if self._tasks:
@@ -118,7 +118,7 @@ class Following:
             self._stale = False
             served = {spec.id for spec in self._registry.specs() if self._is_served(spec)}
             wanted = served | self._listing.own.keys()
-            gone = {  # or declared otherwise than before, so that its addresses are others
+            gone = {  # or its spec has changed, and with it its addresses
                 operation_id
                 for operation_id, made in self.registered.items()
                 if operation_id not in wanted or len(made) != len(self._addresses(operation_id))
@@ -138,21 +138,21 @@ class Following:
                 await self._tell_change(link)
 
     async def _tell_change(self, link: Link) -> None:
-        """Tell those who follow this handler that it serves other operations than before."""
+        """Tell the peers that the operations of this handler have changed."""
         payload = {"instance": self._listing.instance}
         await quietly(link.send(f"all:{CHANGED}", {"type": CHANGED, "id": "", "payload": payload}))
 
     # --- following -------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """The registry has changed: follow, in a turn of its own, which many changes share."""
+        """Update the addresses in the next turn of the event loop; several changes share one update."""
         if not self._stale:
             self._stale = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is served any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the handler
                 self._loop.call_soon_threadsafe(self._follow_soon)
 
     def back(self) -> None:
-        """The connection is back: what could not be registered is tried again, and who follows asks again."""
+        """Process that the connection is back: retry failed registrations, and tell the peers."""
         self._is_back = True
         self.changed()
 
@@ -168,16 +168,16 @@ class Following:
     async def _follow(self) -> None:
         try:
             await self.refresh()
-        except Exception as error:  # whatever it is: nobody waits for this task, and it is tried again
+        except Exception as error:  # no caller waits for this task, and it is tried again
             trace = None if isinstance(error, TransportError) else error
-            text = "operations could not be registered, it is tried again in %g s: %s"
+            text = "operations could not be registered, trying again in %g s: %s"
             logger.warning(text, RETRY, error, exc_info=trace)
             self._stale = True
             if self._link is not None and self._again is None:
                 self._again = self._loop.call_later(RETRY, self._follow_soon)
 
     def on_registered(self, payload: dict[str, Any]) -> None:
-        """The link registered again after a break: what was refused is not served until a later answer."""
+        """Process that the link registered again: refused addresses are not served until a later reply."""
         refused = payload.get("refused")
         topics = [item.get("topic") for item in refused if isinstance(item, dict)] if refused else []
         self._refused = {
@@ -187,12 +187,12 @@ class Following:
     # --- registering -----------------------------------------------------------------------------
 
     async def _register(self, link: Link, operation_ids: list[str]) -> None:
-        self._registering.update(operation_ids)  # requests may come before the transport answers
+        self._registering.update(operation_ids)  # requests may arrive before the transport replies
         try:
             made = await asyncio.gather(
                 *(self._register_one(link, operation_id) for operation_id in operation_ids), return_exceptions=True
             )
-            for error in made:  # of those that succeeded, nothing has to be done again
+            for error in made:  # those that succeeded need no second attempt
                 if error is not None:
                     raise error
         finally:
@@ -202,7 +202,7 @@ class Following:
         made: list[Registration] = []
         try:
             for address in self._addresses(operation_id):
-                made.append(await link.register(address, GROUP))  # noqa: PERF401  # what is made before a failure is undone
+                made.append(await link.register(address, GROUP))  # noqa: PERF401  # registrations before a failure are undone
         except BaseException:
             for registration in made:
                 await registration.unregister()
@@ -210,15 +210,15 @@ class Following:
         self.registered[operation_id] = made
 
     def _addresses(self, operation_id: str) -> tuple[str, ...]:
-        """Where requests for an operation come in."""
+        """Return the addresses of an operation."""
         if self._stores:
             spec = self._registry.get_spec(operation_id)
-            # A query is not worth storing: whoever asked it asks again.
+            # A query is not worth storing: its caller repeats it.
             if spec is not None and spec.type is OperationType.MUTATION and spec.is_repeatable:
                 return f"op:{operation_id}", f"queue:{operation_id}"
         return (f"op:{operation_id}",)
 
 
 def is_of_peers(spec: OperationSpec) -> bool:
-    """Whether an operation is served by a peer, and offered on only if that is asked for."""
+    """Return True if an operation is served by a peer; it is forwarded only if ``reexport`` is set."""
     return REMOTE in spec.metadata

@@ -1,4 +1,4 @@
-"""Who makes a request, as the serving side sees it."""
+"""The identity of a caller at the serving side."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import Delivery, Transport
 
 Verifier = Callable[[dict[str, Any], Delivery], "Identity | Awaitable[Identity | None] | None"]
-"""``verifier(payload, delivery)`` tells who makes a request, from a signed token in it, say."""
+"""``verifier(payload, delivery)`` returns the identity of the caller, for example from a signed token."""
 
 
 def identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, transport: Transport) -> Verifier:
-    """The verifier of a rule, or of the transport's default. Raises `ValueError`."""
+    """Return the verifier of a rule, or of the transport's default. Raises `ValueError`."""
     capabilities = transport.capabilities
     if callable(identity):
         return identity
@@ -25,7 +25,7 @@ def identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, trans
     if identity == "delegate":
         return _delegated
     if identity is None:
-        return _nobody
+        return _anonymous
     raise ValueError(f'identity: expected "peer", "delegate" or a callable, got {identity!r}')
 
 
@@ -33,7 +33,7 @@ def _peer(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
     return delivery.identity
 
 
-def _nobody(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
+def _anonymous(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
     return None
 
 
@@ -44,4 +44,4 @@ def _delegated(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
     try:
         return Identity.from_wire(wire)
     except ValueError as error:
-        raise CallError(ErrorCode.ACCESS_DENIED, f"the request names no usable identity: {error}") from None
+        raise CallError(ErrorCode.ACCESS_DENIED, f"the identity in the request cannot be used: {error}") from None

@@ -1,4 +1,4 @@
-"""What a call handler tells of itself: that it is there, what it serves, and how one operation looks."""
+"""The built-in operations `discover`, `list` and `describe` of a call handler."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger("operad.calls")
 
 LIST, DESCRIBE = "operad.list", "operad.describe"
 REMOTE = "operad.remote"
-"""In the metadata of a spec: the operation is served by a peer; ``{instance, operationId, via}``."""
+"""A key in the metadata of a spec whose operation a peer serves; ``{instance, operationId, via}``."""
 MAX_VIA = 8
-"""How many handlers an operation may have come through."""
+"""How many handlers may forward an operation."""
 
 _PAGE, _LARGEST_PAGE = 200, 1_000
 
@@ -34,13 +34,13 @@ Answer = Callable[[Any, OperationContext], Any]
 class Listing:
     """The operations ``operad.discover``, ``operad.list`` and ``operad.describe`` of one handler.
 
-    ``operad.list {cursor?, limit?}`` answers ``{operations, nextCursor?}``, without schemas;
-    ``operad.describe {operationId}`` answers one whole spec. Both show what the caller may call, no more. Each
-    instance has addresses of its own (``operad.list.<instance>``) besides the shared ones.
+    ``operad.list {cursor?, limit?}`` returns ``{operations, nextCursor?}``, without schemas;
+    ``operad.describe {operationId}`` returns one whole spec. Both show only operations that the caller may call.
+    Each instance has addresses of its own (``operad.list.<instance>``) besides the shared ones.
 
     Args:
-        registry: whose operations.
-        is_served: which of them.
+        registry: the operations.
+        is_served: returns True for those that are served.
         instance: the handler's id.
     """
 
@@ -61,11 +61,11 @@ class Listing:
         }
 
     def answer(self, operation_id: str) -> Answer | None:
-        """What answers one of these operations."""
+        """Return the function behind one of these operations."""
         return self.own.get(operation_id) or self.shared.get(operation_id)
 
     async def announce(self, link: Link) -> None:
-        """Serve the shared addresses, where the transport lets this peer do so."""
+        """Serve the shared addresses, if the transport lets this peer do so."""
         for address in (f"all:{DISCOVER}", f"op:{LIST}", f"op:{DESCRIBE}"):
             try:
                 await link.register(address, None if address.startswith("all:") else "operad")
@@ -80,7 +80,7 @@ class Listing:
         cursor, limit = input.get("cursor", ""), input.get("limit", _PAGE)
         if not isinstance(cursor, str) or not isinstance(limit, int) or limit < 1:
             raise CallError(
-                ErrorCode.VALIDATION_ERROR, f"{LIST} takes {{cursor?: string, limit?: integer above 0}}"
+                ErrorCode.VALIDATION_ERROR, f"{LIST}: expected {{cursor?: string, limit?: integer above 0}}"
             )
         specs = self._registry.specs()
         start = bisect_right(specs, cursor, key=lambda spec: spec.id)
@@ -93,7 +93,7 @@ class Listing:
         return {"operations": operations}
 
     def _wire(self, spec: OperationSpec) -> dict[str, Any]:
-        """A spec without schemas; of an operation of peers, with the handlers that it came through."""
+        """Return a spec without schemas; for an operation of a peer, with the handlers that forward it."""
         wire = spec.to_wire(schemas=False)
         if REMOTE in spec.metadata:
             wire["via"] = [*self.way_of(spec), self.instance]
@@ -101,7 +101,7 @@ class Listing:
 
     @staticmethod
     def way_of(spec: OperationSpec) -> tuple[str, ...]:
-        """The handlers through which an operation of peers came here."""
+        """Return the handlers that forward an operation of a peer."""
         remote = spec.metadata.get(REMOTE)
         via = remote.get("via") if isinstance(remote, Mapping) else None
         return tuple(item for item in via if isinstance(item, str)) if isinstance(via, (list, tuple)) else ()
@@ -109,7 +109,7 @@ class Listing:
     def _describe(self, input: Any, context: OperationContext) -> dict[str, Any]:
         operation_id = input.get("operationId") if isinstance(input, dict) else None
         if not isinstance(operation_id, str):
-            raise CallError(ErrorCode.VALIDATION_ERROR, f"{DESCRIBE} takes {{operationId: string}}")
+            raise CallError(ErrorCode.VALIDATION_ERROR, f"{DESCRIBE}: expected {{operationId: string}}")
         spec = self._registry.get_spec(operation_id)
         if spec is None or not self._is_served(spec) or not may_list(spec.access_control, context.identity):
             raise operation_not_found(operation_id)
