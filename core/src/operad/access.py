@@ -1,4 +1,4 @@
-"""Who may call what: access control of an operation, identity of a caller. Fails closed."""
+"""Access control: what operations require of callers, and the identities of callers. Fails closed."""
 
 from __future__ import annotations
 

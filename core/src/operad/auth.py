@@ -1,4 +1,4 @@
-"""`operad.auth`: the names of operad-auth, which says who calls, and in whose name this program calls."""
+"""`operad.auth`: the names of operad-auth, imported when they are first used."""
 
 from operad.lazy import lazily
 

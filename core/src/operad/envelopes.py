@@ -1,4 +1,4 @@
-"""Response envelopes: what every call answers, and the kinds of metadata that tell where it came from.
+"""Response envelopes: the result of every call, and the metadata that says where it came from.
 
 An envelope is ``data`` plus ``meta``; ``meta.source`` tells the kind. The core owns the kind ``local``; every
 other kind is contributed by a plugin as an `EnvelopeKind`. On the wire an envelope is a JSON object with

@@ -1,4 +1,4 @@
-"""The errors of operad.
+"""The tree of errors, and the codes of `CallError`.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Failures: any exception made into a `CallError`, and what of one may cross an edge."""
+"""Convert any exception to a `CallError`, and mask errors before they leave the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public names of a module that are imported when they are first used, from one table."""
+"""Import the public names of a module when they are first used, from one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for places that take identifiers only, such as the tools of a model, and the way back to the ids."""
+"""Safe names for operations, such as names of tools, and the way back to their ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of a registry and fields of their inputs, by the names that Python code has for them."""
+"""The Python names of operations and of the fields of their inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations: what can be called. A spec says what an operation is, a handler does it."""
+"""Operations: a spec says what an operation is, a handler runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources: where operations come from. A source plugin's contribution, and what it works with."""
+"""Sources, servers and tables: what such a plugin contributes, and what it receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions: streams of envelopes that close what feeds them as soon as nobody reads."""
+"""Subscriptions: streams of envelopes that close their source when the consumer leaves."""
 
 from __future__ import annotations
 

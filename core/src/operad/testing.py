@@ -1,4 +1,4 @@
-"""`operad.testing`: the names of operad-testing, the conformance kits and small real parts to test with."""
+"""`operad.testing`: the names of operad-testing, imported when they are first used."""
 
 from operad.lazy import lazily
 

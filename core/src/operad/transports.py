@@ -1,4 +1,4 @@
-"""How events move: the interface that every transport implements, and its errors.
+"""Transports: the interface that every transport implements, and its errors.
 
 A `Transport` says how to reach a bus, hub or broker; `Transport.open` makes a `Link`, one participant's
 connection. A transport only moves events, in order and unchanged. Correlation, credit, deadlines, cancellation

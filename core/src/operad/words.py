@@ -1,4 +1,4 @@
-"""Words for messages: what was probably meant, and any exception or object as bounded text."""
+"""Text for messages: suggestions for misspelt names, and any object as bounded text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration: operad.toml, its variables, and tables made into the attrs classes of whoever owns them."""
+"""Configuration: operad.toml, its variables, and its tables as attrs classes."""
 
 from operad.lazy import lazily
 

@@ -1,4 +1,4 @@
-"""Access requirements that a configuration puts on a source's operations."""
+"""Access rules: the requirements that a configuration adds to a source's operations."""
 
 from __future__ import annotations
 

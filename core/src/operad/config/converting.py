@@ -1,4 +1,4 @@
-"""What makes attrs classes of the tables of a configuration with cattrs; only where `structuring` needs it."""
+"""Convert tables of a configuration to attrs classes with cattrs, if `structuring` alone cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration says, table by table."""
+"""A configuration that was read: its tables, its sources, and the places of both."""
 
 from __future__ import annotations
 

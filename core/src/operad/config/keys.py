@@ -1,4 +1,4 @@
-"""What is said of keys that a table does not have."""
+"""Errors about unknown keys of a table."""
 
 from __future__ import annotations
 

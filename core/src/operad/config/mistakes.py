@@ -1,4 +1,4 @@
-"""What is wrong with a file that is no TOML, in words that say what to write instead; no line of it is quoted."""
+"""Errors about files that are not TOML: they say what to write instead and quote no line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of transports, checked in one place: names, types, and what each class checks for itself."""
+"""Check the options of transports: names, types, and the checks of each class."""
 
 from __future__ import annotations
 

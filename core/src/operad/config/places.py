@@ -1,4 +1,4 @@
-"""Where the tables and keys of a configuration stand: for messages, which name the file and the line."""
+"""The file and line of each table and key, for error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a configuration: the file, those that it includes, and the chosen profile, as one."""
+"""Read a configuration: the file, the files that it includes, and the chosen profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a configuration made into attrs classes: strictly, and without quoting a value."""
+"""Convert tables of a configuration to attrs classes, strictly and without quoting a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``${NAME}``s of a configuration."""
+"""Variables of a configuration: fill in ``${NAME}``, and keep the values out of errors."""
 
 from __future__ import annotations
 

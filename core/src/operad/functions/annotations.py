@@ -1,4 +1,4 @@
-"""What stands in ``Annotated[...]``: descriptions and bounds, as keywords of JSON Schema.
+"""Read ``Annotated[...]``: descriptions and bounds as keywords of JSON Schema.
 
 Read by what an object has, not by its class, so that neither annotated_types nor pydantic need be installed:
 ``Ge Gt Le Lt MultipleOf MinLen MaxLen`` and their groups (annotated_types), ``Field``, ``Query``, ``Body``

@@ -1,4 +1,4 @@
-"""Between JSON values and Python values: msgspec for what it knows whole, cattrs for the rest.
+"""Convert JSON values to Python values and back, with msgspec if possible, else with cattrs.
 
 What msgspec knows whole is quick and strict. A class with converters, validators or aliases, a pydantic model, a
 union of several classes, a type that an application registered: there cattrs calls the class itself, so that

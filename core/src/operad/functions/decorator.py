@@ -1,4 +1,4 @@
-"""`operation`: a function with type hints becomes an operation."""
+"""The decorator `operation`: makes a function with type hints an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of type hints: what holds other hints, what msgspec knows whole, and what an application registered."""
+"""Classify type hints: containers, types that msgspec knows, types that an application registered."""
 
 from __future__ import annotations
 

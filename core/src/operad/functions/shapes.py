@@ -1,4 +1,4 @@
-"""The JSON Schema of type hints: msgspec's for what stands alone, put together here for what holds other hints.
+"""Make the JSON Schema of type hints.
 
 (msgspec makes schemas of whole types; bounds that other libraries spell, models, registered types and classes
 whose constructor takes something else than their fields it does not see where they lie inside.)

@@ -1,4 +1,4 @@
-"""The other way around: arguments of a typed function become an input, an operation's data its result."""
+"""Call an operation like its function: arguments to an input, data to a return value."""
 
 from __future__ import annotations
 

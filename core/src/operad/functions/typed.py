@@ -1,4 +1,4 @@
-"""Operations from typed functions: schemas from type hints, input structured, results unstructured."""
+"""Make operations from typed functions: schemas from hints, inputs to arguments, results to JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unions of several classes: of the members that a value fits, the one that knows most of its keys."""
+"""Unions of classes: choose the member that a value fits best."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Plugins: finding them, checking them, holding what they contribute."""
+"""Plugins: find them, check them, hold what they contribute."""

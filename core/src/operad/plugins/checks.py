@@ -1,4 +1,4 @@
-"""What one plugin contributes: its hooks checked and called, before anything of it is added anywhere."""
+"""Check what a plugin contributes, before any of it is added."""
 
 from __future__ import annotations
 

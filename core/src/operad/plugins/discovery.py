@@ -1,4 +1,4 @@
-"""Discovery: entry points of the installed distributions, each loaded in isolation."""
+"""Find plugins by the entry points of installed distributions; load each in isolation."""
 
 from __future__ import annotations
 

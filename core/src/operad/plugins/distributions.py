@@ -1,4 +1,4 @@
-"""The distribution that provides a name: for the hint in an error, and nothing else."""
+"""Which distribution to install for a missing name: used in error messages only."""
 
 from __future__ import annotations
 

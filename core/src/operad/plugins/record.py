@@ -1,4 +1,4 @@
-"""What became of one plugin."""
+"""The record of one plugin: whether it was loaded, what it contributes, or why it failed."""
 
 from __future__ import annotations
 

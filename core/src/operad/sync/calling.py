@@ -1,4 +1,4 @@
-"""Calls that wait for their answers: of a registry, bound to a context, by the names of a namespace."""
+"""Calls that block until their result: of a registry, bound to a context, or of a namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calling side of the call protocol for programs that do not await."""
+"""The call map for programs without an event loop."""
 
 from __future__ import annotations
 

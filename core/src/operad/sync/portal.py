@@ -1,4 +1,4 @@
-"""One event loop in the background, in a thread of its own, for all synchronous faces of a process."""
+"""One event loop in a background thread, shared by all synchronous objects of a process."""
 
 from __future__ import annotations
 

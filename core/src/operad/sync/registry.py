@@ -1,4 +1,4 @@
-"""The registry for programs that do not await: Flask, Django's views, scripts, notebooks."""
+"""The registry for programs without an event loop: Flask, Django's views, scripts, notebooks."""
 
 from __future__ import annotations
 

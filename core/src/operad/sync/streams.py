@@ -1,4 +1,4 @@
-"""Streams for programs that do not await: iterators that close what feeds them."""
+"""Streams for programs without an event loop: iterators that close their source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls, and in whose name this program calls.
+"""Authenticate callers, and log in to services on behalf of the user.
 
 At a door: `Credentials` come in, an `Authenticator` answers an `Identity`. Between processes: `JWTDelegation`.
 Towards others: OAuth 2.0, with tokens that outlive the process.

@@ -1,4 +1,4 @@
-"""Who calls, asked at a door: credentials in, an identity out."""
+"""Authenticators: from the credentials of a request to the identity of the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delegated identities on the call protocol: a signed word that a caller acts for somebody.
+"""Delegation: a signed statement that the caller acts on behalf of a user.
 
 A ``delegation`` is a compact JWS (RFC 7515) with the claims ``iss, sub, scope, resources?, aud`` (the operation's
 id), ``iat, exp`` (at most 60 s later) and ``jti``.

@@ -1,4 +1,4 @@
-"""What an authorization server says of itself (RFC 8414; OpenID Connect Discovery 1.0)."""
+"""Metadata of an authorization server (RFC 8414; OpenID Connect Discovery 1.0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP for what authenticates: a function that is handed in, or the standard library in a thread."""
+"""HTTP requests of this package: a function of the application, or the standard library in a thread."""
 
 from __future__ import annotations
 

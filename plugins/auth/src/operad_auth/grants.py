@@ -1,4 +1,4 @@
-"""What an authorization server gives (RFC 6749, 5): a token, or a refusal."""
+"""Responses of an authorization server (RFC 6749, 5): a token, or a refusal."""
 
 from __future__ import annotations
 

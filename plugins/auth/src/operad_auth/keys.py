@@ -1,4 +1,4 @@
-"""The public keys of an issuer: a JSON Web Key Set (RFC 7517) from a URL, a file, or written out."""
+"""The public keys of an issuer: a JSON Web Key Set (RFC 7517) from a URL, a file or a table."""
 
 from __future__ import annotations
 

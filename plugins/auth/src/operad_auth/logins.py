@@ -1,4 +1,4 @@
-"""A person logs in: by a browser here (RFC 8252, 7636), or by a code in a browser anywhere (RFC 8628)."""
+"""Log in with a browser on this machine (RFC 8252, 7636), or with a code in any browser (RFC 8628)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loopback address to which a browser brings the answer of an authorization server (RFC 8252, 7.3)."""
+"""Receive the redirect of an authorization server on a loopback address (RFC 8252, 7.3)."""
 
 from __future__ import annotations
 

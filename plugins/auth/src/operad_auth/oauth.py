@@ -1,4 +1,4 @@
-"""A client of OAuth 2.0 in the name of this user: its token when it is needed, and the logins that bring one."""
+"""An OAuth 2.0 client for this user: gets, stores and renews its token."""
 
 from __future__ import annotations
 

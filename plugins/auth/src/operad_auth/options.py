@@ -1,4 +1,4 @@
-"""The authenticator that the tables of a configuration describe: the same words for each server and the hub."""
+"""Make the authenticator that a table of a configuration describes, for servers and the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An authorization server as one client knows it: where its endpoints are, and how it is asked (RFC 6749)."""
+"""Requests to an authorization server: its endpoints, and how the client authenticates (RFC 6749)."""
 
 from __future__ import annotations
 

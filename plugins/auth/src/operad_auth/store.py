@@ -1,4 +1,4 @@
-"""Where the tokens of this user live: the system's keyring, else a file that only they can read."""
+"""Store the tokens of this user: in the system's keyring, else in a file that only they can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that do not change: each stands for one identity."""
+"""Static bearer tokens: each represents one identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walking JSON Schemas, and what every format needs of them: an object at the root, names of a certain shape."""
+"""Walk JSON Schemas, and meet the requirements that all formats share."""
 
 from __future__ import annotations
 

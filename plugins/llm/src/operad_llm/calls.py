@@ -1,4 +1,4 @@
-"""Running the calls that models make."""
+"""Run the calls that models make."""
 
 from __future__ import annotations
 

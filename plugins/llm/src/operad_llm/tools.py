@@ -1,4 +1,4 @@
-"""Tool definitions: what a model is told of the operations that it may call."""
+"""Tool definitions: the operations that a model may call, as its API describes tools."""
 
 from __future__ import annotations
 

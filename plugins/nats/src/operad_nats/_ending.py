@@ -1,4 +1,4 @@
-"""Ending the tasks of nats-py."""
+"""Cancel the tasks of nats-py and wait for their end."""
 
 from __future__ import annotations
 

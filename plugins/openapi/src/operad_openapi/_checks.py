@@ -1,4 +1,4 @@
-"""What a configuration says of a document, held against the document: a mistake is told when it is loaded."""
+"""Check a configuration against its document when the document is loaded."""
 
 from __future__ import annotations
 

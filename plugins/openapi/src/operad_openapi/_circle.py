@@ -1,4 +1,4 @@
-"""Documents that another operad made (`to_openapi`): what it serves is here what it is there.
+"""Documents that another operad serves: restore its operations as they are there.
 
 Such a document marks itself and each of its operations with ``x-operad``. The whole input is the JSON body, ids,
 types, errors and the ends of streams are as the other side says them.

@@ -1,4 +1,4 @@
-"""Python's cyclic collector, kept waiting while a large document is built."""
+"""Pause Python's cyclic garbage collector while a large document is built."""
 
 from __future__ import annotations
 

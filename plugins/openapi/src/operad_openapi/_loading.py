@@ -1,4 +1,4 @@
-"""From a dict, a path or a URL to a document, with what it refers to, under the rules of an untrusted document."""
+"""Load a document from a dict, a path or a URL, with what it refers to, as untrusted input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``operad login`` needs of a source: the OAuth client of its credential, endpoints from the document."""
+"""The login of a source: the OAuth client of its credential, endpoints from the document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One operation of a document: listed at once, planned when it is first used, called over HTTP."""
+"""One operation of a document: planned when it is first used, called over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an operation goes from page to page: by a link, or as its configuration says."""
+"""Pagination of an operation: by a link, or as its configuration says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one operation needs of a large document, remembered in the user's cache: for commands that make one call.
+"""Cache the part of a large document that one operation needs, for commands that make one call.
 
 It is a part of the document as it was read, and goes through the same checks as a document. It is believed while
 the file of the document is the same one (`operad.plugin.recall`), and nothing of it comes from the configuration.

@@ -1,4 +1,4 @@
-"""What the operations of one document share."""
+"""What the operations of one document share: the document, its views, the HTTP client."""
 
 from __future__ import annotations
 

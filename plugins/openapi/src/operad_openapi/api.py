@@ -1,4 +1,4 @@
-"""`from_openapi` and its kin: a document in, operations out."""
+"""`from_openapi`, `from_openapi_file` and `from_openapi_url`: from a document to operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configuration of a source: where the API is, how to authenticate, and the bounds of every call."""
+"""The configuration of a source: the address of the API, authentication, limits."""
 
 from __future__ import annotations
 

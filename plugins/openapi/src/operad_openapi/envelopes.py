@@ -1,4 +1,4 @@
-"""The envelope kind ``http``: the answer of an HTTP server, with what its response said of itself."""
+"""The envelope kind ``http``: the response of an HTTP server, with its status and headers."""
 
 from __future__ import annotations
 

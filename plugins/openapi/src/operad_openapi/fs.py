@@ -1,4 +1,4 @@
-"""Reading the files of a document: from disk, or from wherever an application keeps them."""
+"""The file system for documents: the disk, or one of the application."""
 
 from __future__ import annotations
 

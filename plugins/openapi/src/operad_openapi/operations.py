@@ -1,4 +1,4 @@
-"""Operations from an OpenAPI document: listed when it is loaded, built when they are first used."""
+"""The operations of a document: listed when it is loaded, built when they are first used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of a listing, one after the other."""
+"""Iterate over the pages of a listing."""
 
 from __future__ import annotations
 

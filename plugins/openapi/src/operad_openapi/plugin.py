@@ -1,4 +1,4 @@
-"""What operad-openapi contributes. Nothing heavy is imported before it is used."""
+"""The entry point: hooks of this distribution. Nothing heavy is imported before it is used."""
 
 from __future__ import annotations
 

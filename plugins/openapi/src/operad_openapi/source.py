@@ -1,4 +1,4 @@
-"""The source ``openapi``: what ``registry.load("openapi", …)`` runs."""
+"""The source ``openapi``: loads a document for a registry."""
 
 from __future__ import annotations
 

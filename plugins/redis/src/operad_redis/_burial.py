@@ -1,4 +1,4 @@
-"""Taking dead links off the bus, and giving their requests to others."""
+"""Remove dead links from the bus, and give their requests to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connecting to the server of the URL, or to the node of a cluster that holds the keys of a bus."""
+"""Connect to the server of a URL, or to the node of a cluster that holds the keys of a bus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Lua scripts: what must happen in one step on the server (Redis 6.2 or newer).
+"""The Lua scripts: operations that must be atomic on the server (Redis 6.2 or newer).
 
 A link is alive while it listens at its inbox, which ends at once when its process dies, and while it gives signs
 of life, which end when the network is cut. All links of a bus are connected to

@@ -1,4 +1,4 @@
-"""The table ``[idempotency]``."""
+"""The table ``[idempotency]``, and the interceptor that it describes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the scanner reads files: the local file system, or whatever a test or an archive puts in its place."""
+"""The file system for the scanner: the disk, or one that a test or an archive provides."""
 
 from __future__ import annotations
 

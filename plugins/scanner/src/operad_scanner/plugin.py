@@ -1,4 +1,4 @@
-"""The entry point: what this distribution contributes."""
+"""The entry point: the source ``scanner``."""
 
 from __future__ import annotations
 

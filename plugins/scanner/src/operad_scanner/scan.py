@@ -1,4 +1,4 @@
-"""Scanning: files become modules, modules become operations; a file that fails is reported and passed over."""
+"""Scan a folder: files become modules, modules become operations; a file that fails is reported."""
 
 from __future__ import annotations
 

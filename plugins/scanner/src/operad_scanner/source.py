@@ -1,4 +1,4 @@
-"""The source ``scanner``: a folder, scanned when it is loaded, and again when it changes if asked to."""
+"""The source ``scanner``: scans a folder when it is loaded, and on changes if asked to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranking operations for a query: BM25 over the words of id, title, tags and description, then how well names fit.
+"""The ranked index: BM25 over id, title, tags and description, then how well names fit.
 
 An inverted index whose postings hold a finished weight of one byte, so that a query only adds numbers up. The
 words of a query are taken rarest first; a frequent word that can no longer bring a new operation to the top

@@ -1,4 +1,4 @@
-"""Conformance of links over a broker: what a server of somebody else's must carry, shown on the links alone."""
+"""`BrokerConformance`: what two links on one broker must do, without the call protocol."""
 
 from __future__ import annotations
 

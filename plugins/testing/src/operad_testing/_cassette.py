@@ -1,4 +1,4 @@
-"""Cassettes: what calls answered, written down once and played back in tests, without whoever answered."""
+"""Cassettes: record the results of calls, and play them back in tests."""
 
 from __future__ import annotations
 

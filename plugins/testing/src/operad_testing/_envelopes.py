@@ -1,4 +1,4 @@
-"""Conformance of envelope kinds."""
+"""`EnvelopeKindConformance`: what every envelope kind must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an author gives the suites: sample calls, and what to expect of them."""
+"""Examples for the suites: sample calls, and what to expect of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small real parts to test with: plugins made of functions, a source of given operations, a log of calls."""
+"""Small real parts to test with: plugins from functions, a source of given operations, a log of calls."""
 
 from __future__ import annotations
 

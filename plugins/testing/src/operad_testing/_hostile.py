@@ -1,4 +1,4 @@
-"""Schemas that a served listing has to survive."""
+"""Hostile schemas that listings of a server must survive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test may leave behind: nothing. No task, timer, thread, socket or child process."""
+"""Check that a test leaves nothing behind: no task, timer, thread, socket or child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of whole plugins: what an installed distribution keeps to."""
+"""`PluginConformance`: what every installed plugin must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of stores of first results: several processes that serve one thing run a repeated request once."""
+"""`ResultStoreConformance`: what every store of first results must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a test's coroutine without any pytest plugin, in bounded time, leaving nothing behind."""
+"""Run a coroutine as a test without a pytest plugin, in bounded time, leaving nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of sources."""
+"""`SourceConformance`: what every source must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The support table: what the suites' declarations say, as Markdown."""
+"""The support table: the declared capabilities of suites, as Markdown."""
 
 from __future__ import annotations
 

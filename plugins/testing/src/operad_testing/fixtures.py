@@ -1,4 +1,4 @@
-"""Fixtures for pytest, which loads them through its entry point where operad-testing is installed."""
+"""Fixtures for pytest, which finds them by the entry point of operad-testing."""
 
 from __future__ import annotations
 

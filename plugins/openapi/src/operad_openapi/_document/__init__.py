@@ -1,1 +1,1 @@
-"""What a document says, in one normal form, whatever its version. It knows no requests."""
+"""Documents in one normal form, whatever their version. Nothing here knows about requests."""

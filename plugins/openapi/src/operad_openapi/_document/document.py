@@ -1,4 +1,4 @@
-"""A document: parsed once, never copied; references are followed as pointers when something needs them.
+"""A document: parsed once, never copied; references are resolved when they are used.
 
 External references are grafted when the document is loaded: each file that may be read becomes a member of
 ``x-operad-documents``, and the references to it become pointers. After that there is one document.

@@ -1,4 +1,4 @@
-"""External references: what may be read is put into the document, and references to it become pointers."""
+"""External references: read what is allowed, and make references to it pointers."""
 
 from __future__ import annotations
 

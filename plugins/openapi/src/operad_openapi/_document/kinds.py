@@ -1,4 +1,4 @@
-"""The kinds of a base: schemas that a discriminator means and that no reference of the base's leads to.
+"""Discriminators of a base schema: find the kinds that no reference of the base leads to.
 
 A mapping names them, or they are those that include the base in their ``allOf``, at any distance, and whose names
 are the tags (OpenAPI 3.1.1, "Discriminator Object"; 2.0, "Schema Object", where some say theirs by

@@ -1,4 +1,4 @@
-"""One normal form of operations, whatever the version of the document.
+"""List the operations of a document in one normal form, whatever its version.
 
 `list_operations` walks the paths once and looks at no more than it must; `parameters_of`, `body_of`,
 `responses_of` and `servers_of` look at the rest when an operation is first used.

@@ -1,4 +1,4 @@
-"""Media types: what the document and the wire call them."""
+"""Media types of documents and of HTTP."""
 
 from __future__ import annotations
 

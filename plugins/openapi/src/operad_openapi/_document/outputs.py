@@ -1,4 +1,4 @@
-"""What an operation answers: the schema of its data, or of the items of its stream."""
+"""Output schemas: of an operation's data, or of the items of its stream."""
 
 from __future__ import annotations
 

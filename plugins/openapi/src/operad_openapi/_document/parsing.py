@@ -1,4 +1,4 @@
-"""From bytes to a value: JSON where it is JSON, else YAML."""
+"""Parse a document: as JSON if possible, else as YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a document some operations reach: the rest need not be kept."""
+"""Drop the parts of a document that the chosen operations do not use."""
 
 from __future__ import annotations
 

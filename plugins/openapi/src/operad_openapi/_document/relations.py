@@ -1,4 +1,4 @@
-"""What a document says of operations beside calling them: links, callbacks, webhooks."""
+"""Links, callbacks and webhooks of a document."""
 
 from __future__ import annotations
 

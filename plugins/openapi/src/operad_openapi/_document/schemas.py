@@ -1,4 +1,4 @@
-"""Schemas of a document as one direction sees them, shared and made only as far as they are reached.
+"""Schemas of a document without read-only or write-only properties, made when they are reached.
 
 A request must not hold what is ``readOnly``, a response will not hold what is ``writeOnly`` (OpenAPI 3.0.4,
 "Schema Object"): neither the property nor the ``required`` that names it. A document without those words is

@@ -1,4 +1,4 @@
-"""Servers: where the requests of an operation go."""
+"""Servers: which base URL the requests of an operation go to."""
 
 from __future__ import annotations
 

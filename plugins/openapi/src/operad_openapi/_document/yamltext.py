@@ -1,4 +1,4 @@
-"""YAML as OpenAPI documents need it: JSON's types only, string keys, bounds, and the speed of libyaml.
+"""Read YAML for OpenAPI: the types of JSON, string keys, bounds, and the speed of libyaml.
 
 Values resolve by the core schema of YAML 1.2 (no yes/no/on/off, no dates, no base 60), keys are always text, so
 that ``200:`` is a response and ``no:`` a name. The tree is built from libyaml's events in one loop: nothing here

@@ -1,1 +1,1 @@
-"""Requests over connections: sessions, redirects, credentials, and answers as values or errors."""
+"""Send requests: sessions, redirects, credentials, and responses as values or errors."""

@@ -1,4 +1,4 @@
-"""Requests over HTTP: one pooled session per source, retries, redirects, bounds, and errors with a code."""
+"""The HTTP client of a source: one session, retries, redirects, limits, errors with a code."""
 
 from __future__ import annotations
 

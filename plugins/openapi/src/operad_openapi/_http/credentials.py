@@ -1,4 +1,4 @@
-"""Which credentials a request carries: security requirements of the document met with the configured ones.
+"""Choose the credentials of a request: security requirements met by configured credentials.
 
 A requirement is a list of alternatives, each a set of schemes that are needed together; ``{}`` is anonymous, an
 empty list switches security off. Credentials are bound to origins: the caller applies nothing to other ones.

@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked in pieces of a bounded size: a body that was cut off is no body (RFC 9110, 8.4).
+"""Decompress bodies in pieces of bounded size; a body that was cut off is an error (RFC 9110, 8.4).
 
 aiohttp could unpack them itself, but takes a gzip body for whole that ends before its end.
 """

@@ -1,4 +1,4 @@
-"""What goes wrong below HTTP, as a `CallError`."""
+"""Convert failures of the network to a `CallError`."""
 
 from __future__ import annotations
 

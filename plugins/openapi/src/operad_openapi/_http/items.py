@@ -1,4 +1,4 @@
-"""The items of a stream: server-sent events, JSON lines, JSON text sequences."""
+"""Items of a stream: server-sent events, JSON lines, JSON text sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a large body is, told to who observes its call."""
+"""Report the progress of large bodies to observers of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of responses: unpacked, and within bounds."""
+"""Read bodies of responses, decompressed and within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redirects: which are followed, with what, and where they must not lead (RFC 9110, 15.4)."""
+"""Redirects: which are followed, with which method and body, and which are rejected (RFC 9110, 15.4)."""
 
 from __future__ import annotations
 

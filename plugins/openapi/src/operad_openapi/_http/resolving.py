@@ -1,4 +1,4 @@
-"""Names to addresses, with a look at those that a document or a server chose: at the moment of connecting.
+"""Resolve host names, and reject private addresses that a document or a server chose.
 
 A name can be public when it is checked and private when it is connected to (DNS rebinding), so what is connected
 to is what is checked.

@@ -1,4 +1,4 @@
-"""Responses: bodies to values, failures to errors, streams to items."""
+"""Convert responses: bodies to values, failures to errors, streams to items."""
 
 from __future__ import annotations
 

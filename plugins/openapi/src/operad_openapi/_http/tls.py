@@ -1,4 +1,4 @@
-"""TLS of a source: whom it trusts, and what it shows."""
+"""TLS of a source: the certificates that it trusts and presents."""
 
 from __future__ import annotations
 

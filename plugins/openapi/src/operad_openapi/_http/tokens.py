@@ -1,4 +1,4 @@
-"""OAuth 2.0: the client of `operad.auth` for a credential, with the endpoints that a document may name."""
+"""OAuth 2.0 for credentials: clients of `operad.auth`, with endpoints that a document may name."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From an input to a request: everything that does not need a connection."""
+"""Make requests from inputs: everything that needs no connection."""

@@ -1,4 +1,4 @@
-"""What Python callers and models give beside JSON, made into the JSON that an operation's input is checked as.
+"""Convert Python values, such as dates and files, to the JSON that an input is checked as.
 
 ``None`` for what may be absent is absent: a parameter has no null (RFC 6570, to which OpenAPI defers), and where
 the schema of a field of the body allows none, nothing else can be meant.

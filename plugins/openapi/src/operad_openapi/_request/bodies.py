@@ -1,4 +1,4 @@
-"""Request bodies: which media type, and the bytes of a value in it.
+"""Request bodies: choose the media type, and encode the value.
 
 Sources: OpenAPI 3.0.4, 3.1.1, 3.2.0, "Media Type Object" and "Encoding Object"; RFC 7578 (multipart/form-data).
 """

@@ -1,4 +1,4 @@
-"""One input object per operation: its parameters and the fields of its body, merged."""
+"""The input of an operation: its parameters and the fields of its body, merged into one object."""
 
 from __future__ import annotations
 

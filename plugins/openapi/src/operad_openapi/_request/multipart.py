@@ -1,4 +1,4 @@
-"""multipart/form-data (RFC 7578): parts of an object, one per field."""
+"""Encode multipart/form-data (RFC 7578): one part for each field of an object."""
 
 from __future__ import annotations
 

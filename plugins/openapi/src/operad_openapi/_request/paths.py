@@ -1,4 +1,4 @@
-"""Path templates."""
+"""Path templates: put encoded values into their places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the requests of one operation are made: everything that does not depend on the input, computed once."""
+"""The plan of an operation's requests: everything that does not depend on the input, computed once."""
 
 from __future__ import annotations
 

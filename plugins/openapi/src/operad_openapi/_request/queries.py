@@ -1,4 +1,4 @@
-"""The query of a URL that a server wrote, back into the input of an operation."""
+"""Read the query of a URL that a server returned back into an input, for pagination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request, and what it is made of."""
+"""A request, ready to be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How parameter values become path segments, query strings, headers and cookies.
+"""Parameter styles: values as path segments, query strings, headers and cookies.
 
 Sources: OpenAPI 3.0.4, 3.1.1 and 3.2.0, "Parameter Object" and "Style Values"; RFC 6570 (URI Template), to
 which they defer; Swagger 2.0, "collectionFormat".

@@ -1,4 +1,4 @@
-"""Values as text of URLs, headers and cookies: what every style of serialisation is made of."""
+"""Values as text of URLs, headers and cookies: escaping and formatting."""
 
 from __future__ import annotations
 

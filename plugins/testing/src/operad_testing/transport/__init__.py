@@ -1,4 +1,4 @@
-"""Conformance of transports: what the call protocol needs of one, shown through the call protocol."""
+"""`TransportConformance`: what every transport must do, shown through the call protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of transports: calls, who gets them, and their answers."""
+"""Transport suite: calls, which worker gets them, their results and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of transports: flow in bytes. Large items slow down; they cut no connection and end no call."""
+"""Transport suite: byte windows. Large items slow down, but end no connection and no call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frames that a transport delivers, checked against the published schemas of the call protocol."""
+"""Check the events that a transport delivers against the published schemas of the call protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conformance of transports: drains, lost peers and lost connections."""
+"""Transport suite: drains, lost peers and lost connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer that speaks the events by hand, the operations that the kit calls, and what a test opens."""
+"""Parts of the transport suite: a peer that sends raw events, and the operations that it calls."""
 
 from __future__ import annotations
 

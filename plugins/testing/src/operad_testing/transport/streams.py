@@ -1,4 +1,4 @@
-"""Conformance of transports: streams, deadlines and cancellation."""
+"""Transport suite: streams, credit, deadlines and cancellation."""
 
 from __future__ import annotations
 

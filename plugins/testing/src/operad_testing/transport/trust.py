@@ -1,4 +1,4 @@
-"""Conformance of transports: what must not be believed."""
+"""Transport suite: identities, forged events, redelivery, requests that come too late."""
 
 from __future__ import annotations
 
