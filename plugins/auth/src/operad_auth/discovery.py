@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from operad.errors import ConfigError
-from operad_auth.fetching import Fetch, require_secure, shown
+from operad_auth.fetching import Fetch, require_secure
+from operad_auth.http.urls import shown_url
 
 
 async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
@@ -23,10 +24,12 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
         if not isinstance(metadata, dict):
             continue
         if metadata.get("issuer") != issuer:
-            said = shown(str(metadata.get("issuer")))
-            raise ConfigError(f'{shown(url)} speaks for issuer "{said}", not for "{shown(issuer)}"')
+            said = shown_url(str(metadata.get("issuer")))
+            raise ConfigError(f'{shown_url(url)} speaks for issuer "{said}", not for "{shown_url(issuer)}"')
         return metadata
-    raise ConfigError(f"{shown(issuer)} publishes no metadata (RFC 8414); name its endpoints in the configuration")
+    raise ConfigError(
+        f"{shown_url(issuer)} publishes no metadata (RFC 8414); name its endpoints in the configuration"
+    )
 
 
 def well_known_urls(issuer: str) -> list[str]:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad.errors import CallError, ConfigError, ErrorCode
+from operad_auth.http.urls import is_loopback_host, shown_url
 
 MAX_BODY = 1 << 20
 """The largest answer of an authorization server that is read, in bytes."""
@@ -93,7 +94,7 @@ def _fetch(method: str, url: str, headers: dict[str, str], body: bytes | None, t
 def require_http(url: str) -> None:
     """Raise `ConfigError` unless the URL is one of HTTP."""
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ConfigError(f'expected an http or https URL, got "{shown(url)}"')
+        raise ConfigError(f'expected an http or https URL, got "{shown_url(url)}"')
 
 
 def require_secure(url: str, what: str) -> None:
@@ -103,23 +104,11 @@ def require_secure(url: str, what: str) -> None:
         host = parts.hostname or ""
     except ValueError:
         raise ConfigError(f"{what}: not a URL") from None
-    here = host in ("localhost", "127.0.0.1", "::1") or host.endswith(".localhost")
-    if host and (parts.scheme == "https" or (parts.scheme == "http" and here)):
+    if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))):
         return
-    raise ConfigError(f'{what}: expected an https URL (http only for this machine), got "{shown(url)}"')
-
-
-def shown(url: str) -> str:
-    """A URL for messages: without user, password, query and fragment."""
-    try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "?"
-    return f"{parts.scheme}://{host}{port}{parts.path}"[:200]
+    raise ConfigError(f'{what}: expected an https URL (http only for this machine), got "{shown_url(url)}"')
 
 
 def unavailable(url: str, reason: str) -> CallError:
     """The error for a server that gives no usable answer."""
-    return CallError(ErrorCode.UNAVAILABLE, f"{shown(url)} gives no answer: {reason[:300]}")
+    return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} gives no answer: {reason[:300]}")

@@ -9,7 +9,7 @@ from typing import Any, Self
 import attrs
 
 from operad.errors import CallError, ErrorCode
-from operad_auth.fetching import shown
+from operad_auth.http.urls import shown_url
 
 RETRIED = frozenset({429, 502, 503, 504})
 """Answers that say that the request was not worked on."""
@@ -89,10 +89,10 @@ def refusal(url: str, status: int, answer: Mapping[str, Any]) -> CallError:
     error = answer.get("error")
     if not isinstance(error, str) or not error:
         if status in RETRIED or status >= 500:
-            return CallError(ErrorCode.UNAVAILABLE, f"{shown(url)} answered HTTP {status}")
+            return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} answered HTTP {status}")
         error = "no_token"
     description = answer.get("error_description")
     words = "".join(c for c in str(description or "") if c.isprintable())[:300]
     details = {"error": error[:100], "statusCode": status} | ({"description": words} if words else {})
-    message = f"{shown(url)} refused: {error[:100]}" + (f" ({words})" if words else f" (HTTP {status})")
+    message = f"{shown_url(url)} refused: {error[:100]}" + (f" ({words})" if words else f" (HTTP {status})")
     return OAuthError(ErrorCode.EXECUTION_ERROR, message, details)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from operad.errors import CallError, ConfigError
-from operad_auth.fetching import Fetch, default_fetch, require_secure, shown, unavailable
+from operad_auth.fetching import Fetch, default_fetch, require_secure, unavailable
+from operad_auth.http.urls import shown_url
 
 if TYPE_CHECKING:
     from jwt import PyJWK
@@ -167,7 +168,7 @@ class KeySet:
             metadata = await discover(self._issuer or "", self._fetch)
             source = metadata.get("jwks_uri")
             if not isinstance(source, str):
-                raise ConfigError(f"the metadata of {shown(self._issuer or '')} have no jwks_uri; set jwks")
+                raise ConfigError(f"the metadata of {shown_url(self._issuer or '')} have no jwks_uri; set jwks")
             require_secure(source, "jwks_uri")
         if isinstance(source, str) and "://" in source:
             answer = await self._fetch("GET", source, headers={"Accept": "application/json"})
@@ -198,4 +199,4 @@ class KeySet:
         if isinstance(self._source, Mapping):
             return "jwks"
         source = str(self._source or self._issuer)
-        return shown(source) if "://" in source else source
+        return shown_url(source) if "://" in source else source

@@ -14,8 +14,9 @@ import attrs
 
 from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.discovery import discover
-from operad_auth.fetching import Fetch, FetchResponse, require_secure, shown
+from operad_auth.fetching import Fetch, FetchResponse, require_secure
 from operad_auth.grants import RETRIED, OAuthError, refusal
+from operad_auth.http.urls import shown_url
 from operad_auth.store import TokenKey
 
 ClientAuth = Literal["auto", "basic", "post", "none", "private_key_jwt"]
@@ -121,7 +122,7 @@ class AuthorizationServer:
         url = configured or (await self.metadata()).get(name)
         if not isinstance(url, str) or not url:
             option = {"device_authorization_endpoint": "device_url"}.get(name, name.replace("_endpoint", "_url"))
-            where = shown(self.options.issuer or self.options.token_url or "")
+            where = shown_url(self.options.issuer or self.options.token_url or "")
             raise ConfigError(f"{where}: the authorization server names no {name}; set {option}")
         require_secure(url, name)
         return url
@@ -162,7 +163,7 @@ class AuthorizationServer:
         if isinstance(kind, str) and kind.lower() not in ("bearer", ""):
             raise OAuthError(
                 ErrorCode.EXECUTION_ERROR,
-                f'{shown(url)} gave a token of type "{kind[:40]}"; only bearer tokens can be used',
+                f'{shown_url(url)} gave a token of type "{kind[:40]}"; only bearer tokens can be used',
                 {"error": "unsupported_token_type", "statusCode": response.status},
             )
         return answer

@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from operad import CallError, SourceError
+from operad_auth.http.urls import shown_url
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.grafting import graft_external, has_external
 from operad_openapi._document.listing import Diagnostic
-from operad_openapi._document.origins import origin_of, shown_url
+from operad_openapi._document.origins import origin_of
 from operad_openapi._document.overlays import apply_overlay
 from operad_openapi._document.parsing import parse, parse_aside
 from operad_openapi._http.client import HTTPClient

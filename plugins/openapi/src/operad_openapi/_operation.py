@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, ResponseEnvelope, Schema
 from operad.plugin import trace_context
+from operad_auth.http.urls import without_user
 from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM, essence
-from operad_openapi._document.origins import without_user
 from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
 from operad_openapi._http.items import envelopes_of, is_stream, items_of
 from operad_openapi._http.reading import chunks_of, read_body, read_head

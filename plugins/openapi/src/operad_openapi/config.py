@@ -252,7 +252,7 @@ def _named(_: Any, __: Any, value: Any) -> None:
 
 def shown_place(value: object) -> str:
     """What a repr says of a URL, or of a table of them: no user, password and query, where secrets stand."""
-    from operad_openapi._document.origins import shown_url
+    from operad_auth.http.urls import shown_url
 
     if isinstance(value, Mapping):
         value = {key: shown_url(item) if isinstance(item, str) else item for key, item in value.items()}

@@ -8,7 +8,6 @@ import binascii
 import hashlib
 import hmac
 import inspect
-import ipaddress
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from operad import Identity
 from operad.plugin import CallError
 from operad_auth import Authenticator as CredentialsAuthenticator
 from operad_auth import Credentials
+from operad_auth.http.urls import is_loopback_host
 from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
 
@@ -89,7 +89,8 @@ class Gate:
         if origin is not None and origin not in self._origins:
             # Any web page could otherwise talk to a hub on this machine, as its user.
             raise web.HTTPForbidden(text=f"origin {origin[:200]!a} is not in allowed_origins\n")
-        if self.is_open and not is_loopback(urlsplit(f"//{request.host}").hostname or ""):  # a rebound DNS name
+        host = urlsplit(f"//{request.host}").hostname or ""
+        if self.is_open and not is_loopback_host(host):  # a rebound DNS name
             raise web.HTTPForbidden(text="without an authenticator the hub accepts loopback host names only\n")
 
     async def admit(self, request: web.Request) -> Identity | None:
@@ -169,13 +170,3 @@ def _token_offered(request: web.Request) -> str | None:
             except (binascii.Error, ValueError):
                 return ""
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if a host name means this machine only."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -22,8 +22,9 @@ from aiohttp import (
 )
 
 from operad.plugin import LinkDownError, TransportError
+from operad_auth.http.urls import shown_url
 from operad_websocket._wire import Wire
-from operad_websocket.config import HEADROOM, MAX_PAYLOAD_HEADER, SUBPROTOCOL, WebSocketConfig, shown
+from operad_websocket.config import HEADROOM, MAX_PAYLOAD_HEADER, SUBPROTOCOL, WebSocketConfig
 
 _DIGITS = 15
 
@@ -94,14 +95,16 @@ class Connecting:
                     decode_text=False,
                 )
         except WSServerHandshakeError as error:
-            raise TransportError(f"{shown(url)} refuses the connection: {_refusal(error)}") from None
+            raise TransportError(f"{shown_url(url)} refuses the connection: {_refusal(error)}") from None
         except (ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = _reason(error).replace(url, shown(url)) or f"no response within {config.connect_timeout:g} s"
-            raise LinkDownError(f"{shown(url)} cannot be reached: {reason}") from None
+            reason = (
+                _reason(error).replace(url, shown_url(url)) or f"no response within {config.connect_timeout:g} s"
+            )
+            raise LinkDownError(f"{shown_url(url)} cannot be reached: {reason}") from None
         response, self._response = self._response, None
         connection = None if response is None else response.connection
         if response is None or connection is None or connection.transport is None:
-            raise LinkDownError(f"{shown(url)} cannot be reached: the connection was lost at once")
+            raise LinkDownError(f"{shown_url(url)} cannot be reached: the connection was lost at once")
         return Connected(socket, Wire(connection.transport), self._carried(response))
 
     def _carried(self, response: ClientResponse) -> int:

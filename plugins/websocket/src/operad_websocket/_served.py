@@ -11,7 +11,7 @@ from operad import Identity
 from operad.plugin import ConfigError
 from operad.sources import from_folder
 from operad_auth import authenticator_from
-from operad_websocket._authenticating import is_loopback
+from operad_auth.http.urls import is_loopback_host
 from operad_websocket.config import HubConfig
 from operad_websocket.hub import Hub
 
@@ -36,7 +36,7 @@ class ServedHub(Hub):
             tokens_file=config.tokens_file,
             base_dir=base_dir,
         )
-        if authenticate is None and not is_loopback(host):
+        if authenticate is None and not is_loopback_host(host):
             raise ConfigError(
                 f"a hub without an authenticator listens on loopback only, not on {host}: any client that can "
                 "reach it could call and serve. Pass --tokens FILE or --jwks URL, or write [[hub.tokens]]."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl as ssl_module
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -142,13 +142,7 @@ class WebSocketConfig:
         return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(shown, self.urls))!r})"
-
-
-def shown(url: str) -> str:
-    """Return a URL without user, password, query and fragment, which may hold secrets."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        return f"{type(self).__name__}({', '.join(map(shown_url, self.urls))!r})"
 
 
 def capabilities(max_payload: int) -> Capabilities:

@@ -12,8 +12,9 @@ from aiohttp import web
 
 from operad import Identity
 from operad.plugin import ConfigError
+from operad_auth.http.urls import is_loopback_host
 from operad_calls.transport import keep_memory
-from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens, is_loopback
+from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens
 from operad_websocket._connection import Connection, Unfinished
 from operad_websocket._door import Door
 from operad_websocket._local import HubTransport
@@ -64,7 +65,7 @@ class Hub:
         ping: float = 20.0,
         allowed_origins: Collection[str] = (),
     ) -> None:
-        if authenticate is None and not is_loopback(host):
+        if authenticate is None and not is_loopback_host(host):
             raise ConfigError(
                 f"a hub without an authenticator listens on loopback only, not on {host}: any client that can "
                 "reach it could call and serve. Pass authenticate=, such as bearer_tokens({token: identity})."

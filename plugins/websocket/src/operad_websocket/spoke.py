@@ -21,7 +21,7 @@ from operad_websocket._desk import ERROR, REGISTERED, TOPICS
 from operad_websocket._local import Registration, delivery_of
 from operad_websocket._registering import Registering
 from operad_websocket._wire import ENDS
-from operad_websocket.config import WebSocketConfig, shown
+from operad_websocket.config import WebSocketConfig
 
 logger = logging.getLogger("operad.websocket")
 

@@ -7,6 +7,7 @@ _HOMES = {
     "operad_auth.http.hosts": "HostRules is_loopback",
     "operad_auth.http.retries": "RateLimits RetryPolicy retry_after",
     "operad_auth.http.service": "tell_manager until_stopped",
+    "operad_auth.http.urls": "is_loopback_host shown_url without_user",
 }
 
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
+
+from operad_auth.http.urls import is_loopback_host
 
 _SINGLE = frozenset({b"authorization", b"content-length", b"content-type", b"host", b"origin"})
 """Headers by which is decided who calls what, from where."""
@@ -82,21 +82,12 @@ class HostRules:
 
 def is_loopback(server: Sequence[Any] | None) -> bool:
     """Whether an address, ``(host, …)``, is one that only this machine reaches."""
-    return bool(server) and _is_loopback_host(str(server[0]))  # type: ignore[index]  # not None here
+    return bool(server) and is_loopback_host(str(server[0]))  # type: ignore[index]  # not None here
 
 
 def _is_unix(server: Sequence[Any] | None) -> bool:
     """Whether an address is a Unix socket. A proxy before it passes on the names of pages, too."""
     return server is not None and len(server) > 1 and server[1] is None
-
-
-@lru_cache(maxsize=256)
-def _is_loopback_host(host: str) -> bool:
-    """Of the few addresses that a server has: asked for each request."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _without_port(host: str) -> str:

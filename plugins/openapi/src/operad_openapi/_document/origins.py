@@ -20,19 +20,6 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
 
 
-def shown_url(url: str) -> str:
-    """A URL as a message may have it: without user, password, query and fragment, where secrets stand."""
-    return without_user(url.partition("?")[0].partition("#")[0])
-
-
-def without_user(url: str) -> str:
-    """A URL without the user and the password that may stand before its host."""
-    return _USER.sub(r"\1", url) if "@" in url else url
-
-
-_USER = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#]*@", re.IGNORECASE)
-
-
 def without_default_port(url: str) -> str:
     """``url`` without ``:80`` of http and ``:443`` of https, which people leave out."""
     return _DEFAULT_PORT.sub(r"\1", url)

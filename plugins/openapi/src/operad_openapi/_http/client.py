@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from operad import ErrorCode
 from operad_auth.http import RateLimits
-from operad_openapi._document.origins import origin_of, shown_url
+from operad_auth.http.urls import shown_url
+from operad_openapi._document.origins import origin_of
 from operad_openapi._http.failures import network_failure
 from operad_openapi._http.progress import LARGE, Progress, Report, in_chunks, told
 from operad_openapi._http.redirects import STATUSES, Gate, redirected

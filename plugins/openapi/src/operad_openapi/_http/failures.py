@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from operad import CallError, ErrorCode
-from operad_openapi._document.origins import origin_of, shown_url
+from operad_auth.http.urls import shown_url
+from operad_openapi._document.origins import origin_of
 
 
 def host_of(url: str) -> str:

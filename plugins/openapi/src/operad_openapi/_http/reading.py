@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from operad import CallError, ErrorCode
-from operad_openapi._document.origins import shown_url
+from operad_auth.http.urls import shown_url
 from operad_openapi._http.decoding import Decoder, TruncatedError, decoder_of
 from operad_openapi._http.failures import host_of, network_error, network_failure
 from operad_openapi._http.progress import LARGE, Progress, Report

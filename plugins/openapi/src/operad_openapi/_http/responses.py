@@ -12,8 +12,8 @@ import msgspec
 
 from operad import CallError, ErrorCode
 from operad_auth.http import retry_after
+from operad_auth.http.urls import shown_url
 from operad_openapi._document.mediatypes import charset_of, essence, is_json
-from operad_openapi._document.origins import shown_url
 from operad_openapi._http.reading import chunks_of, read_head
 from operad_openapi.envelopes import join_headers
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from operad_openapi._document.origins import shown_url
+from operad_auth.http.urls import shown_url
 
 
 @attrs.define(eq=False, repr=False)

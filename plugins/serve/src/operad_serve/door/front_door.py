@@ -21,6 +21,7 @@ import attrs
 from operad import ConfigError, OperadError, OperationRegistry
 from operad.plugin import CallServer, LinkDownError, Server
 from operad_auth.http import tell_manager, until_stopped
+from operad_auth.http.urls import shown_url
 from operad_calls import CallSettings
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
 from operad_serve.door.composition import Composition, Mounted
@@ -33,7 +34,7 @@ from operad_serve.door.options import (
     server_options,
     server_tables,
 )
-from operad_serve.door.transport import transport_of, without_password
+from operad_serve.door.transport import transport_of
 from operad_serve.listening import Address, listen, serving, url_of
 from operad_serve.problems import Problem
 
@@ -217,9 +218,7 @@ class FrontDoor:
         await self._connect(server)
         stack.push_async_exit(server)
         # Some operations of the registry may not be served there, such as those of other processes.
-        report(
-            f"serving {_operations(getattr(server, 'serving', len(self._registry)))} on {without_password(url)}"
-        )
+        report(f"serving {_operations(getattr(server, 'serving', len(self._registry)))} on {shown_url(url)}")
 
     async def _connect(self, server: CallServer) -> None:
         """Start a call server. Wait for the server of its transport, which may start later than this process.

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from operad import ConfigError, OperationRegistry, PluginError
 from operad.plugin import Transport
+from operad_auth.http.urls import shown_url
 from operad_serve.door.messages import report
-
-
-def without_password(url: str) -> str:
-    """Return the URL without the parts that may hold secrets: user, password, query and fragment."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _is_same_place(one: str, other: str) -> bool:
@@ -34,7 +29,7 @@ def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transpor
     elif configured is not None and options and not _is_same_place(url, configured):
         # A token that is meant for one hub must not reach another one.
         kept = ", ".join(sorted(options))
-        report(f"warning: [transport] is for {without_password(configured)}; its {kept} is not used")
+        report(f"warning: [transport] is for {shown_url(configured)}; its {kept} is not used")
         options = {}
     if url != configured or registry.configuration is None:
         return registry.plugins.transport(url, **options), url

@@ -1,0 +1,30 @@
+"""URLs and host names: what a message may show of them, and whether they mean this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+
+_USER = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#]*@", re.IGNORECASE)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its user, password, query and fragment, which may be secret."""
+    return without_user(url.partition("?")[0].partition("#")[0])
+
+
+def without_user(url: str) -> str:
+    """Return a URL without the user and password before its host."""
+    return _USER.sub(r"\1", url) if "@" in url else url
+
+
+@lru_cache(maxsize=256)
+def is_loopback_host(host: str) -> bool:
+    """Return True if a host name or address means this machine only (RFC 6761, 6.3)."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
