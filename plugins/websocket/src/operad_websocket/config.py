@@ -11,6 +11,7 @@ import attrs
 
 from operad.plugin import Capabilities, ConfigError, client_tls
 from operad_auth import JWTOptions, TokenRecord
+from operad_auth.http.urls import shown_url
 
 MAX_PAYLOAD = 4 * 2**20
 """The default limit of an event, in bytes."""

@@ -15,6 +15,7 @@ from aiohttp import ClientError, WSMsgType
 
 from operad.plugin import Delivery, Event, LinkDownError, OnEvent, OnLink, PayloadTooLargeError, TransportError
 from operad.words import printable
+from operad_auth.http.urls import shown_url
 from operad_calls.transport import encode, protocol, unreadable
 from operad_websocket._connecting import Connected, Connecting
 from operad_websocket._desk import ERROR, REGISTERED, TOPICS
@@ -45,7 +46,7 @@ class SpokeLink:
     def __init__(self, config: WebSocketConfig, on_event: OnEvent, on_link: OnLink) -> None:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
         self._config = config
-        self._where = ", ".join(map(shown, config.urls))
+        self._where = ", ".join(map(shown_url, config.urls))
         self._on_event = on_event
         self._on_link = on_link
         self._epoch = 0
