@@ -78,7 +78,7 @@ BUDGETS: dict[str, int] = {
     "operad/config": 1250,
     "operad/sync": 760,
     "operad_auth": 2900,
-    "operad_calls": 5230,  # with the base of broker links, which operad_nats and operad_redis share
+    "operad_calls": 5225,  # with the base of broker links, which operad_nats and operad_redis share
     "operad_cli": 4100,
     "operad_llm": 1150,
     "operad_mcp": 10120,

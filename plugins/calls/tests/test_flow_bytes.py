@@ -16,7 +16,7 @@ from operad.transports import Capabilities, Delivery
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.calling import flow
 from operad_calls.calling.flow import Arrivals, Departures
-from operad_calls.protocol import Encoded, decode, encode, encoded, with_sent_bytes
+from operad_calls.protocol import Encoded, decode, encode, with_sent_bytes
 from operad_calls.requests import Pending
 from operad_calls.serving import answers, served
 from operad_calls.tapping import tap
@@ -358,7 +358,7 @@ async def test_within_one_process_nothing_is_counted():
 
 def test_an_event_is_encoded_once_unless_its_link_changes_it():
     event = {"type": "call.responded", "id": "", "payload": {"requestId": "1", "output": {"data": 1}}}
-    made = encoded(event)
+    made = Encoded(event, encode(event))
     assert encode(made) is made.data
     made["payload"]["replyTo"] = "inbox:x"
     assert decode(encode(made))["payload"]["replyTo"] == "inbox:x"

@@ -104,11 +104,6 @@ class Encoded(Event):
         return dict, (dict(self),)
 
 
-def encoded(event: Event) -> Encoded:
-    """Return the event with its JSON. Raises as `encode`."""
-    return Encoded(event, encode(event))
-
-
 def with_sent_bytes(event: Event, data: bytes | Parts, count: int) -> Encoded:
     """Return the event with ``payload.sentBytes`` at the end of its JSON; ``data`` is the JSON without it."""
     event["payload"]["sentBytes"] = count
