@@ -487,6 +487,8 @@ def files() -> dict[str, str]:
         "plugins/auth/src/operad_auth/__init__.pyi": stub("operad_auth"),
         "plugins/auth/src/operad_auth/http/__init__.pyi": stub("operad_auth.http"),
         "plugins/calls/src/operad_calls/__init__.pyi": stub("operad_calls"),
+        "plugins/mcp/src/operad_mcp/__init__.pyi": stub("operad_mcp"),
+        "plugins/openapi/src/operad_openapi/__init__.pyi": stub("operad_openapi"),
         "plugins/testing/src/operad_testing/__init__.pyi": stub("operad_testing"),
         "core/src/operad/plugin.pyi": stub("operad.plugin"),
         "docs/cli.md": cli_page(),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
+from operad_openapi import SSEEvent, SSEEventTooLargeError, SSEParser
 
 CASES = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "sse_cases.jsonl"
 

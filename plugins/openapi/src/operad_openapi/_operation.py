@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, ResponseEnvelope, Schema
 from operad.plugin import trace_context
-from operad_auth.http.urls import without_user
+from operad_auth.http import SSEParser, without_user
 from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
@@ -28,7 +28,6 @@ from operad_openapi._request.text import SerializationError
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPAuth
 from operad_openapi.envelopes import http_envelope, join_pairs
-from operad_openapi.sse import SSEParser
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse

@@ -1,4 +1,4 @@
-"""What the HTTP sides of several distributions share: allowed hosts, retries, files of the user's cache."""
+"""What the HTTP sides of several distributions share: allowed hosts, retries, server-sent events, cache files."""
 
 from operad.lazy import lazily
 
@@ -8,6 +8,7 @@ _HOMES = {
     "operad_auth.http.retries": "RateLimits RetryPolicy retry_after",
     "operad_auth.http.service": "tell_manager until_stopped",
     "operad_auth.http.urls": "is_loopback_host shown_url without_user",
+    "operad_auth.http.sse": "SSEEvent SSEEventTooLargeError SSEParser",
 }
 
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -8,6 +8,9 @@ from operad_auth.http.retries import RetryPolicy as RetryPolicy
 from operad_auth.http.retries import retry_after as retry_after
 from operad_auth.http.service import tell_manager as tell_manager
 from operad_auth.http.service import until_stopped as until_stopped
+from operad_auth.http.sse import SSEEvent as SSEEvent
+from operad_auth.http.sse import SSEEventTooLargeError as SSEEventTooLargeError
+from operad_auth.http.sse import SSEParser as SSEParser
 from operad_auth.http.urls import is_loopback_host as is_loopback_host
 from operad_auth.http.urls import shown_url as shown_url
 from operad_auth.http.urls import without_user as without_user
@@ -16,6 +19,9 @@ __all__ = [
     "HostRules",
     "RateLimits",
     "RetryPolicy",
+    "SSEEvent",
+    "SSEEventTooLargeError",
+    "SSEParser",
     "cache_files",
     "is_loopback",
     "is_loopback_host",

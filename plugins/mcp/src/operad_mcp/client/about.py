@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from operad import OperationContext, OperationType, ResponseEnvelope
+from operad import OperationContext, ResponseEnvelope
 from operad_mcp.client.answers import envelope_of, meta_of
-from operad_mcp.client.items import NOTHING, AnyOperation, Json, Maker, fixed_kind
+from operad_mcp.client.items import AnyOperation, Json, Maker
 
 _ABOUT: Json = {
     "type": "object",
@@ -52,25 +52,17 @@ class About:
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
         """What the server says of itself, whether it is there, and the completion of arguments."""
-        query, make = OperationType.QUERY, self._maker.operation
+        make = self._maker.fixed
         operations = [
-            make(
-                "server.about", self._about, type=query, input_schema=NOTHING, output_schema=_ABOUT,
-                description="What the server says of itself.", metadata=fixed_kind("server.about"),
-            ),
-            make(
-                "server.ping", self._ping, type=query, input_schema=NOTHING,
-                description="Whether the server answers.", metadata=fixed_kind("server.ping"),
-            ),
-        ]  # fmt: skip
+            make("server.about", self._about, "What the server says of itself.", output_schema=_ABOUT),
+            make("server.ping", self._ping, "Whether the server answers."),
+        ]
         if "completions" in capabilities:
+            what = "Values for an argument of a prompt, or a variable of a resource template."
+            complete = self._complete
             operations.append(
-                make(
-                    "server.complete", self._complete, type=query, input_schema=_COMPLETE,
-                    output_schema=_COMPLETION, metadata=fixed_kind("server.complete"),
-                    description="Values for an argument of a prompt, or a variable of a resource template.",
-                )
-            )  # fmt: skip
+                make("server.complete", complete, what, input_schema=_COMPLETE, output_schema=_COMPLETION)
+            )
         return operations
 
     async def _about(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from operad import Operation, OperationContext, OperationSpec
+from operad import Operation, OperationContext, OperationSpec, OperationType, ResponseEnvelope
 from operad_mcp.asking import askable
+from operad_mcp.client.answers import envelope_of
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPProgress, maybe_await
 from operad_mcp.wire.connection import Connection
 from operad_mcp.wire.session import Progress, Session
@@ -39,6 +40,50 @@ class Maker:
     def operation(self, name: str, handler: Callable[..., Any], **spec: Any) -> AnyOperation:
         """An operation of that name; what an id cannot hold becomes ``_``."""
         return Operation(OperationSpec(namespace=self.namespace, name=self.prefix + safe(name), **spec), handler)
+
+    def fixed(
+        self,
+        name: str,
+        handler: Callable[..., Any],
+        description: str,
+        *,
+        type: OperationType = OperationType.QUERY,
+        input_schema: Json = NOTHING,
+        output_schema: Json | None = None,
+    ) -> AnyOperation:
+        """Return an operation that is not an item of a listing; its metadata name it."""
+        return self.operation(
+            name,
+            handler,
+            type=type,
+            description=description,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            metadata={"mcp": {"kind": name}},
+        )
+
+    def lister(self, key: str) -> AnyOperation:
+        """Return the operation that lists ``resources`` or ``prompts``."""
+
+        async def listed(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
+            items = await all_pages(self.connection, f"{key}/list", key)
+            return envelope_of(items, await self.connection.open())
+
+        return self.fixed(f"{key}.list", listed, f"The {key} that the server offers.", output_schema=ITEMS)
+
+    def item(
+        self, kind: str, item: Json, name: str, handler: Callable[..., Any], description: str = "", **spec: Any
+    ) -> AnyOperation:
+        """Return the query of an item of a listing; ``description`` is for an item without one."""
+        return self.operation(
+            name,
+            handler,
+            type=OperationType.QUERY,
+            title=text_of(item.get("title")),
+            description=text_of(item.get("description")) or description,
+            metadata=metadata_of(kind, item),
+            **spec,
+        )
 
     async def ask(
         self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
@@ -114,11 +159,6 @@ def metadata_of(kind: str, item: Json) -> Json:
     if isinstance(item.get("annotations"), dict):
         metadata["annotations"] = item["annotations"]
     return metadata
-
-
-def fixed_kind(kind: str) -> Json:
-    """The mark of an operation that is no item of a listing, for a server that passes it on as what it was."""
-    return {"mcp": {"kind": kind}}
 
 
 async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from operad import OperationContext, OperationType, ResponseEnvelope
+from operad import OperationContext, ResponseEnvelope
 from operad_mcp.client.answers import envelope_of, meta_of
-from operad_mcp.client.items import (
-    ITEMS,
-    NOTHING,
-    AnyOperation,
-    Json,
-    Maker,
-    all_pages,
-    fixed_kind,
-    metadata_of,
-    text_of,
-)
+from operad_mcp.client.items import ITEMS, AnyOperation, Json, Maker, text_of
 
 _MESSAGES: Json = {
     "type": "object",
@@ -35,24 +25,13 @@ class Prompts:
     def fixed(self) -> list[AnyOperation]:
         """To list prompts, and to get one."""
         strings = {"type": "object", "additionalProperties": {"type": "string"}}
-        return [
-            self._maker.operation(
-                "prompts.list", self._list, type=OperationType.QUERY, input_schema=NOTHING, output_schema=ITEMS,
-                description="The prompts that the server offers.", metadata=fixed_kind("prompts.list"),
-            ),
-            self._maker.operation(
-                "prompts.get", self._get_one, type=OperationType.QUERY, output_schema=_MESSAGES,
-                description="The messages of a prompt.", metadata=fixed_kind("prompts.get"),
-                input_schema={
-                    "type": "object", "required": ["name"], "additionalProperties": False,
-                    "properties": {"name": {"type": "string"}, "arguments": strings},
-                },
-            ),
-        ]  # fmt: skip
-
-    async def _list(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-        items = await all_pages(self._maker.connection, "prompts/list", "prompts")
-        return envelope_of(items, await self._maker.connection.open())
+        given: Json = {
+            "type": "object", "required": ["name"], "additionalProperties": False,
+            "properties": {"name": {"type": "string"}, "arguments": strings},
+        }  # fmt: skip
+        what = "The messages of a prompt."
+        get = self._maker.fixed("prompts.get", self._get_one, what, input_schema=given, output_schema=_MESSAGES)
+        return [self._maker.lister("prompts"), get]
 
     async def _get_one(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
         return await self._get(input["name"], input.get("arguments", {}), "prompts.get", context)
@@ -70,12 +49,11 @@ class Prompts:
         async def get(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
             return await self._get(name, input, f"prompts.get.{name}", context)
 
-        return self._maker.operation(
+        return self._maker.item(
+            "prompt",
+            prompt,
             f"prompts.get.{name}",
             get,
-            type=OperationType.QUERY,
-            title=text_of(prompt.get("title")),
-            description=text_of(prompt.get("description")) or "",
             input_schema={
                 "type": "object",
                 "properties": {
@@ -86,7 +64,6 @@ class Prompts:
                 "additionalProperties": False,
             },
             output_schema=_MESSAGES,
-            metadata=metadata_of("prompt", prompt),
         )
 
     async def _get(

@@ -7,18 +7,7 @@ from typing import Any
 
 from operad import OperationContext, OperationType, ResponseEnvelope
 from operad_mcp.client.answers import envelope_of, meta_of
-from operad_mcp.client.items import (
-    ITEMS,
-    NOTHING,
-    AnyOperation,
-    Json,
-    Maker,
-    all_pages,
-    fixed_kind,
-    metadata_of,
-    nested,
-    text_of,
-)
+from operad_mcp.client.items import AnyOperation, Json, Maker, nested
 from operad_mcp.client.templates import expand, variables
 
 _URI: Json = {"type": "string", "description": "The URI of the resource."}
@@ -45,32 +34,20 @@ class Resources:
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
         """To list resources, to read one, and to watch one where the server offers that."""
-        query, make = OperationType.QUERY, self._maker.operation
-        operations = [
-            make(
-                "resources.list", self._list, type=query, input_schema=NOTHING, output_schema=ITEMS,
-                description="The resources that the server offers.", metadata=fixed_kind("resources.list"),
-            ),
-            make(
-                "resources.read", self._read_one, type=query, input_schema=_URI_INPUT, output_schema=_CONTENTS,
-                description="The contents of a resource.", metadata=fixed_kind("resources.read"),
-            ),
-        ]  # fmt: skip
+        make = self._maker.fixed
+        what = "The contents of a resource."
+        read = make("resources.read", self._read_one, what, input_schema=_URI_INPUT, output_schema=_CONTENTS)
+        operations = [self._maker.lister("resources"), read]
         if nested(capabilities, "resources", "subscribe"):
+            what = "An item whenever a resource changes; read it to see how."
             operations.append(
                 make(
-                    "resources.subscribe", self._subscribe, type=OperationType.SUBSCRIPTION,
+                    "resources.subscribe", self._subscribe, what, type=OperationType.SUBSCRIPTION,
                     input_schema=_URI_INPUT,
                     output_schema={"type": "object", "properties": {"uri": _URI}, "required": ["uri"]},
-                    description="An item whenever a resource changes; read it to see how.",
-                    metadata=fixed_kind("resources.subscribe"),
                 )
             )  # fmt: skip
         return operations
-
-    async def _list(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-        items = await all_pages(self._maker.connection, "resources/list", "resources")
-        return envelope_of(items, await self._maker.connection.open())
 
     async def _read_one(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
         return await self._read(input["uri"], "resources.read", context)
@@ -95,12 +72,12 @@ class Resources:
             return await self._read(expand(pattern, input), name, context)
 
         strings: Json = {"type": ["string", "array", "integer", "number"], "items": {"type": "string"}}
-        return self._maker.operation(
+        return self._maker.item(
+            "resourceTemplate",
+            template,
             name,
             read,
-            type=OperationType.QUERY,
-            title=text_of(template.get("title")),
-            description=text_of(template.get("description")) or f"The contents of {pattern}.",
+            f"The contents of {pattern}.",
             input_schema={
                 "type": "object",
                 "properties": dict.fromkeys(names, strings),
@@ -108,7 +85,6 @@ class Resources:
                 "additionalProperties": False,
             },
             output_schema=_CONTENTS,
-            metadata=metadata_of("resourceTemplate", template),
         )
 
     async def _read(self, uri: str, name: str, context: OperationContext) -> ResponseEnvelope[Any]:

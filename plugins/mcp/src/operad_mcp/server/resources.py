@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from pydantic import ValidationError
 
 from operad import CallError, ErrorCode, OperationContext, OperationSpec
@@ -16,7 +18,6 @@ from operad.plugin import may_list
 from operad_mcp.server.door import PRIVATE, Door, fitting, is_handshake
 from operad_mcp.server.kinds import Json, Upstream, mcp_metadata
 from operad_mcp.server.results import resource_contents
-from operad_mcp.server.uris import match
 
 logger = logging.getLogger("operad.mcp")
 
@@ -76,7 +77,7 @@ class Resources:
         if uri in listing.resources:
             return None
         for template, spec in listing.templates.items():
-            if match(template, uri) is not None:
+            if _values(template, uri) is not None:
                 return self._behind(spec)
         return await self._lister(ctx, uri)
 
@@ -86,7 +87,7 @@ class Resources:
         if uri in listing.resources:
             return listing.resources[uri]
         return next(
-            (spec for template, spec in listing.templates.items() if match(template, uri) is not None), None
+            (spec for template, spec in listing.templates.items() if _values(template, uri) is not None), None
         )
 
     # --- reading ---------------------------------------------------------------------------------
@@ -98,12 +99,12 @@ class Resources:
         if spec is not None:
             return spec, {}, _mime(spec)
         for template, candidate in listing.templates.items():
-            values = match(template, uri)
+            values = _values(template, uri)
             if values is not None:
                 upstream = self._behind(candidate)
                 if upstream is not None:
                     return upstream.read, {"uri": uri}, None
-                return candidate, dict(values), _mime(candidate)
+                return candidate, values, _mime(candidate)
         upstream = await self._lister(ctx, uri)
         if upstream is None:
             raise _not_found(uri)
@@ -174,6 +175,20 @@ class Resources:
                 logger.warning("%r is left out of %s: %s", item.get("name"), method, error.errors()[0]["msg"])
         page: Json = {**PRIVATE, key: kept}
         return page if end >= len(items) else {**page, "nextCursor": str(end)}
+
+
+@lru_cache(maxsize=512)
+def _parsed(template: str) -> UriTemplate | None:
+    try:
+        return UriTemplate.parse(template)
+    except InvalidUriTemplate:
+        return None
+
+
+def _values(template: str, uri: str) -> Json | None:
+    """Return the values with which a template expands to a URI; None if there are none."""
+    parsed = _parsed(template)
+    return None if parsed is None else parsed.match(uri)
 
 
 def _described(spec: OperationSpec, place: Json) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,10 @@ import httpx2
 
 from operad.plugin import client_tls
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, HTTPRefusal, in_words
-from operad_mcp.wire.messages import Answer, Message, RequestId
+from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, Unreadable, in_words, unusable
+from operad_mcp.wire.link import Link, Sink
+from operad_mcp.wire.messages import Answer, Message, RequestId, failure
+from operad_mcp.wire.protocol import ServerLogger
 from operad_mcp.wire.transport import Transport
 
 _BODY_KEPT = 2_000
@@ -100,11 +102,6 @@ def unsent(error: Exception) -> bool:
     return isinstance(error, _UNSENT)
 
 
-def lost_request(error: httpx2.TransportError) -> ConnectionLost:
-    """Return the fault of a request that was lost by itself."""
-    return ConnectionLost(in_words(error), sent=not unsent(error), whole=False)
-
-
 async def read_body(response: httpx2.Response, limit: int) -> bytes:
     """Up to ``limit`` bytes of the body, decoded."""
     pieces, size = [], 0
@@ -147,17 +144,6 @@ def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answ
     return None if found is None else found._replace(id=request_id)
 
 
-async def heard(note: asyncio.Task[None], method: str | None) -> None:
-    """Wait until the server has a message that nobody answers, or has had the time to take it.
-
-    Args:
-        note: sends it.
-        method: of the message; ``None`` for an answer.
-    """
-    if method != "notifications/cancelled":  # for whoever cancels has no time left
-        await asyncio.wait([note], timeout=_HEARD)
-
-
 class Tasks:
     """Tasks that end together."""
 
@@ -182,3 +168,58 @@ class Tasks:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class HTTPLink(Link):
+    """What both HTTP transports share."""
+
+    def __init__(
+        self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
+    ) -> None:
+        super().__init__(sink)
+        assert config.url is not None
+        self._client = client
+        self._url = config.url
+        self._limit = config.max_message_bytes
+        self._logger = logger
+        self._tasks = Tasks()
+        self._notes = Tasks()
+
+    async def _tell(self, method: str | None, send: Callable[[], Awaitable[None]]) -> None:
+        """Send a message without a response. Wait until the server has it, or has had the time to take it."""
+
+        async def attempt() -> None:
+            try:
+                await send()
+            except Exception as error:  # noqa: BLE001  # an authentication may raise anything
+                self._logger.debug("a notification was not sent: %s", in_words(error))
+
+        note = self._notes.start(attempt())
+        if method != "notifications/cancelled":  # whoever cancels has no time left
+            await asyncio.wait([note], timeout=_HEARD)
+
+    async def _ask(self, request_id: RequestId, ask: Callable[[], Awaitable[Answer | None]]) -> None:
+        """Send a request. Whatever goes wrong is its answer."""
+        fault: Fault
+        try:
+            answer = await ask()
+        except Fault as found:
+            fault = found
+        except httpx2.TransportError as error:
+            fault = ConnectionLost(in_words(error), sent=not unsent(error), whole=False)
+        except httpx2.DecodingError as error:
+            fault = Unreadable(f"the answer cannot be decoded: {error}")
+        except Exception as error:  # noqa: BLE001  # an authentication may raise anything
+            fault = unusable(error)
+        else:
+            if answer is not None:
+                self.sink.receive(answer)
+            return
+        self.sink.receive(failure(request_id, fault))
+
+    async def leave(self) -> None:
+        """Stop reading; give the server a moment for messages without a response."""
+        await self._notes.settle(LAST_WORDS)
+        await self._notes.end()
+        await self._tasks.end()
+        self.end()

@@ -13,25 +13,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
+import attrs
 import httpx2
 
+from operad_auth.http import SSEEvent, SSEEventTooLargeError, SSEParser
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, SessionExpired, Unreadable, in_words, unusable
-from operad_mcp.wire.events import Event, EventDecoder
-from operad_mcp.wire.exchange import (
-    LAST_WORDS,
-    Tasks,
-    answer_of,
-    heard,
-    lost_request,
-    read_body,
-    read_if_any,
-    refusal,
-    sent_within,
-)
-from operad_mcp.wire.link import Link, Sink, is_request
-from operad_mcp.wire.messages import Answer, Json, RequestId, encode, failure, parse, too_large
+from operad_mcp.errors import ConnectionLost, HTTPRefusal, SessionExpired, Unreadable, in_words
+from operad_mcp.wire.exchange import HTTPLink, answer_of, read_body, read_if_any, refusal, sent_within
+from operad_mcp.wire.link import Sink, is_request
+from operad_mcp.wire.messages import Answer, Json, RequestId, encode, parse, too_large
 from operad_mcp.wire.protocol import MODERN, VERSION_HEADER, ServerLogger
 
 _SESSION = "mcp-session-id"
@@ -44,32 +36,35 @@ _RETRY = 1.0
 @asynccontextmanager
 async def open_link(
     client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
-) -> AsyncIterator[HTTPLink]:
+) -> AsyncIterator[StreamableLink]:
     """Talk to the server of ``config.url``."""
-    link = HTTPLink(client, config, logger, sink)
+    link = StreamableLink(client, config, logger, sink)
     try:
         yield link
     finally:
         await link.leave()
 
 
-class HTTPLink(Link):
+@attrs.define
+class _Place:
+    """How far a stream was read."""
+
+    last_id: str = ""
+    """The id to resume after; empty if the server gave none."""
+    pause: float = _RETRY
+    """Seconds before the stream is resumed."""
+
+
+class StreamableLink(HTTPLink):
     """A server over streamable HTTP."""
 
     def __init__(
         self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
     ) -> None:
-        super().__init__(sink)
-        assert config.url is not None
-        self._client = client
-        self._url = config.url
-        self._limit = config.max_message_bytes
+        super().__init__(client, config, logger, sink)
         self._patience = config.shutdown_timeout
-        self._logger = logger
         self._session: str | None = None
         self._version: str | None = None
-        self._tasks = Tasks()
-        self._notes = Tasks()
         self._posts: dict[RequestId, tuple[asyncio.Task[None], bool]] = {}
 
     # --- sending ---------------------------------------------------------------------------------
@@ -88,13 +83,14 @@ class HTTPLink(Link):
             **headers,
         }
         if not is_request(message):
-            await heard(self._notes.start(self._tell(encode(message), headers)), method)
+            await self._tell(method, partial(self._note, encode(message), headers))
             if method == "notifications/initialized":
                 self._tasks.start(self._listen())
             return
         request_id = message["id"]
         modern = (self._version or "") >= MODERN
-        task = self._tasks.start(self._ask(request_id, message["method"], encode(message), headers))
+        asking = partial(self._post, request_id, message["method"], encode(message), headers)
+        task = self._tasks.start(self._ask(request_id, asking))
         self._posts[request_id] = task, modern
         task.add_done_callback(lambda _: self._posts.pop(request_id, None))
 
@@ -112,29 +108,16 @@ class HTTPLink(Link):
             task.cancel()
         return modern
 
-    async def _tell(self, body: bytes, headers: dict[str, str]) -> None:
-        """Send what has no answer. That it does not arrive is for the server to notice."""
-        try:
-            async with sent_within(self._client, "POST", self._url, headers, body) as response:
-                if response.status_code >= 300:
-                    self._logger.debug("a notification was answered HTTP %d", response.status_code)
-        except Exception as error:  # noqa: BLE001  # an authentication may raise anything
-            self._logger.debug("a notification was not sent: %s", in_words(error))
+    async def _note(self, body: bytes, headers: dict[str, str]) -> None:
+        async with sent_within(self._client, "POST", self._url, headers, body) as response:
+            if response.status_code >= 300:
+                raise refusal(response, "")
 
     # --- requests --------------------------------------------------------------------------------
 
-    async def _ask(self, request_id: RequestId, method: str, body: bytes, headers: dict[str, str]) -> None:
-        try:
-            async with sent_within(self._client, "POST", self._url, headers, body) as response:
-                self.sink.receive(await self._answer(request_id, method, headers, response))
-        except Fault as fault:
-            self.sink.receive(failure(request_id, fault))
-        except httpx2.TransportError as error:
-            self.sink.receive(failure(request_id, lost_request(error)))
-        except httpx2.DecodingError as error:
-            self.sink.receive(failure(request_id, Unreadable(f"the answer cannot be decoded: {error}")))
-        except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
-            self.sink.receive(failure(request_id, unusable(error)))
+    async def _post(self, request_id: RequestId, method: str, body: bytes, headers: dict[str, str]) -> Answer:
+        async with sent_within(self._client, "POST", self._url, headers, body) as response:
+            return await self._answer(request_id, method, headers, response)
 
     async def _answer(
         self, request_id: RequestId, method: str, headers: dict[str, str], response: httpx2.Response
@@ -150,7 +133,7 @@ class HTTPLink(Link):
             return await self._streamed(request_id, response)
         body = await read_body(response, self._limit + 1)
         if len(body) > self._limit:
-            raise too_large(len(body), self._limit)
+            raise too_large(self._limit)
         is_json = kind == "application/json" or b'"jsonrpc"' in body  # some servers forget the type
         answer = answer_of(request_id, parse(body)) if is_json else None
         if answer is None:
@@ -176,31 +159,31 @@ class HTTPLink(Link):
     # --- streams -----------------------------------------------------------------------------------
 
     async def _streamed(self, request_id: RequestId, response: httpx2.Response) -> Answer:
-        """The answer within a stream, which is resumed where it was cut, if the server can do that."""
-        decoder = EventDecoder(self._limit)
+        """Return the answer in a stream, which is resumed where it was cut, if the server can do that."""
+        place = _Place()
         attempts = 0
-        answer, reason = await self._read(request_id, response, decoder)
+        answer, reason = await self._read(request_id, response, place)
         while answer is None:
-            if decoder.last_id is None or attempts >= _RESUMED:
+            if not place.last_id or attempts >= _RESUMED:
                 raise ConnectionLost(reason or "the stream ended without an answer", whole=False)
             attempts += 1
-            await asyncio.sleep(_RETRY if decoder.retry is None else decoder.retry)
-            before = decoder.last_id
-            answer, reason = await self._resume(request_id, decoder)
-            if decoder.last_id != before:
+            await asyncio.sleep(place.pause)
+            before = place.last_id
+            answer, reason = await self._resume(request_id, place)
+            if place.last_id != before:
                 attempts = 0
         return answer
 
-    async def _resume(self, request_id: RequestId | None, decoder: EventDecoder) -> tuple[Answer | None, str]:
+    async def _resume(self, request_id: RequestId | None, place: _Place) -> tuple[Answer | None, str]:
         headers = {"accept": "text/event-stream", "cache-control": "no-store", **self._session_headers()}
-        if decoder.last_id is not None:
-            headers["last-event-id"] = decoder.last_id
+        if place.last_id:
+            headers["last-event-id"] = place.last_id
         try:
             async with sent_within(self._client, "GET", self._url, headers) as response:
                 kind = response.headers.get("content-type", "").lower()
                 if response.status_code != 200 or not kind.startswith("text/event-stream"):
                     raise refusal(response, "")
-                return await self._read(request_id, response, decoder)
+                return await self._read(request_id, response, place)
         except httpx2.TransportError as error:
             return None, in_words(error)
         except HTTPRefusal as error:
@@ -209,60 +192,59 @@ class HTTPLink(Link):
             return None, str(error)
 
     async def _read(
-        self, request_id: RequestId | None, response: httpx2.Response, decoder: EventDecoder
+        self, request_id: RequestId | None, response: httpx2.Response, place: _Place
     ) -> tuple[Answer | None, str]:
-        """Pass a stream's messages on, until the answer; without one, why the stream ended."""
+        """Pass a stream's messages on, until the answer; without one, return why the stream ended."""
+        parser = SSEParser(max_event_size=self._limit)
         try:
             async for piece in response.aiter_bytes():
-                for event in decoder.feed(piece):
+                for event in parser.feed(piece):
                     answer = self._taken(request_id, event)
                     if answer is not None:
                         return answer, ""
+                place.last_id = parser.last_event_id or place.last_id
+                if parser.retry is not None:
+                    place.pause = min(parser.retry / 1000, 3600.0)
                 if self.sink.crowded:
                     await self.sink.room()
+        except SSEEventTooLargeError:
+            if request_id is not None:
+                raise too_large(self._limit) from None
+            return None, "an event is larger than max_message_bytes"
         except httpx2.TransportError as error:
             return None, in_words(error)
         return None, ""
 
-    def _taken(self, request_id: RequestId | None, event: Event) -> Answer | None:
-        """Pass an event's messages on; the one that answers the request is returned."""
-        if event.kind != "message" or not event.data:
+    def _taken(self, request_id: RequestId | None, event: SSEEvent) -> Answer | None:
+        """Pass an event's messages on; return the one that answers the request."""
+        if event.event != "message" or not event.data:
             return None
-        if event.size > self._limit:
-            fault = too_large(event.size, self._limit)
-            return None if request_id is None else failure(request_id, fault)
-        messages = parse(event.data)
+        messages = parse(event.data.encode())
         if not messages:
-            self._logger.warning("the server sent what is no message: %.200r", event.data[:200])
+            self._logger.warning("the server sent what is no message: %.200r", event.data)
         for message in messages:
             if request_id is None or not isinstance(message, Answer):
                 self.sink.receive(message)
         return answer_of(request_id, messages)
 
     async def _listen(self) -> None:
-        """The stream of what the server says by itself (handshake protocols), opened again when it ends."""
-        decoder = EventDecoder(self._limit)
+        """Read the server's own messages (handshake protocols); open the stream again when it ends."""
+        place = _Place()
         attempts = 0
         while self._session is not None and attempts < _RESUMED:
             try:
-                _, reason = await self._resume(None, decoder)
-            except Fault as refused:
-                self._logger.debug("no stream of notifications: %s", refused)
-                return
+                _, reason = await self._resume(None, place)
             except Exception as error:  # noqa: BLE001  # an authentication may raise anything
                 self._logger.debug("no stream of notifications: %s", in_words(error))
                 return
             attempts = attempts + 1 if reason else 0
-            await asyncio.sleep(max(_RETRY, decoder.retry or 0))
+            await asyncio.sleep(max(_RETRY, place.pause))
 
     # --- the end -----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
         """End the session, within ``shutdown_timeout``."""
-        await self._tasks.end()
-        await self._notes.settle(LAST_WORDS)
-        await self._notes.end()
-        self.end()
+        await super().leave()
         if self._session is None:
             return
         with contextlib.suppress(httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError):

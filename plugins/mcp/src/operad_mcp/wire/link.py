@@ -7,6 +7,7 @@ from asyncio import to_thread
 from types import ModuleType
 from typing import Any, Protocol
 
+from operad_mcp.errors import Fault
 from operad_mcp.wire.messages import Json, Message
 
 KEPT = 256
@@ -23,8 +24,8 @@ class Sink(Protocol):
     def receive(self, message: Message) -> None:
         """Take a message."""
 
-    def end(self) -> None:
-        """Take the end of the connection."""
+    def end(self, fault: Fault | None = None) -> None:
+        """Take the end of the connection; ``fault`` answers the requests in flight."""
 
     async def room(self) -> None:
         """Wait until the session is not crowded."""
@@ -55,10 +56,10 @@ class Link:
         """
         raise NotImplementedError
 
-    def end(self) -> None:
-        """End the connection: no more messages."""
+    def end(self, fault: Fault | None = None) -> None:
+        """End the connection: no more messages. ``fault`` answers the requests in flight."""
         self.ended = True
-        self.sink.end()
+        self.sink.end(fault)
 
 
 async def imported(name: str) -> ModuleType:

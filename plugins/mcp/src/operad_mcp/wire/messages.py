@@ -81,9 +81,9 @@ def failure(request_id: RequestId, fault: Fault) -> Answer:
     return Answer(request_id, error=fault)
 
 
-def too_large(size: int, limit: int) -> TooLarge:
+def too_large(limit: int) -> TooLarge:
     """Return the fault of an answer above the limit."""
-    return TooLarge(f"the answer has {size} bytes, max_message_bytes is {limit}")
+    return TooLarge(f"the answer is larger than max_message_bytes, which is {limit}")
 
 
 def answered_id(head: bytes, tail: bytes) -> RequestId | None:

@@ -368,13 +368,13 @@ class Session:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """Take the end of the connection; idempotent."""
+    def end(self, fault: Fault | None = None) -> None:
+        """Take the end of the connection; ``fault`` answers the requests in flight. Idempotent."""
         self.closed.set()
         self._make_room()
         for pending in self._pending.values():
             if not pending.answer.done():
-                pending.answer.set_result(Answer(None, error=ConnectionLost("the connection ended")))
+                pending.answer.set_result(Answer(None, error=fault or ConnectionLost("the connection ended")))
 
     async def aclose(self) -> None:
         """Stop answering."""

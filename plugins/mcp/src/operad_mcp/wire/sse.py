@@ -8,25 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from operad_auth.http import SSEEvent, SSEEventTooLargeError, SSEParser
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, Unusable, in_words, unusable
-from operad_mcp.wire.events import Event, EventDecoder
-from operad_mcp.wire.exchange import (
-    LAST_WORDS,
-    Tasks,
-    heard,
-    lost_request,
-    read_if_any,
-    refusal,
-    sent_within,
-    unsent,
-)
-from operad_mcp.wire.link import Link, Sink, is_request
-from operad_mcp.wire.messages import Json, RequestId, answered_id, encode, failure, parse, too_large
+from operad_mcp.errors import ConnectionLost, Fault, Unusable, in_words
+from operad_mcp.wire.exchange import HTTPLink, read_if_any, refusal, sent_within, unsent
+from operad_mcp.wire.link import Sink, is_request
+from operad_mcp.wire.messages import Json, encode, parse, too_large
 from operad_mcp.wire.protocol import ServerLogger
 
 
@@ -56,20 +48,13 @@ async def open_link(
         raise ConnectionLost(in_words(error), sent=not unsent(error)) from error
 
 
-class SSELink(Link):
+class SSELink(HTTPLink):
     """A server over HTTP+SSE."""
 
     def __init__(
         self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
     ) -> None:
-        super().__init__(sink)
-        assert config.url is not None
-        self._client = client
-        self._url = config.url
-        self._limit = config.max_message_bytes
-        self._logger = logger
-        self._tasks = Tasks()
-        self._notes = Tasks()
+        super().__init__(client, config, logger, sink)
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begin(self, response: httpx2.Response) -> None:
@@ -78,39 +63,32 @@ class SSELink(Link):
         await self._endpoint
 
     async def _read(self, response: httpx2.Response) -> None:
-        decoder = EventDecoder(self._limit)
+        parser = SSEParser(max_event_size=self._limit)
         reason: Fault = ConnectionLost("the event stream ended")
         try:
             async for piece in response.aiter_bytes():
-                for event in decoder.feed(piece):
+                for event in parser.feed(piece):
                     self._taken(event)
                 if self.sink.crowded:
                     await self.sink.room()
         except Fault as fault:
             reason = fault
+        except SSEEventTooLargeError:  # the parser cannot go on: the calls in flight fail, the next one reconnects
+            reason = too_large(self._limit)
         except httpx2.RequestError as error:
             reason = ConnectionLost(f"the event stream ended: {in_words(error)}")
         finally:
             if not self._endpoint.done():
                 self._endpoint.set_exception(reason)
-            self.end()
+            self.end(reason)
 
-    def _taken(self, event: Event) -> None:
-        if event.kind == "endpoint":
-            self._go_to(event.data.decode("utf-8", "replace"))
-        elif event.kind == "message" and event.size > self._limit:
-            self._logger.warning(
-                "a message of the server has %d bytes; max_message_bytes is %d", event.size, self._limit
-            )
-            half = len(event.data) // 2
-            found = answered_id(event.data[:half], event.data[half:])
-            if found is not None:
-                self.sink.receive(failure(found, too_large(event.size, self._limit)))
-        elif event.kind == "message" and event.data:
-            messages = parse(event.data)
+    def _taken(self, event: SSEEvent) -> None:
+        if event.event == "endpoint":
+            self._go_to(event.data)
+        elif event.event == "message" and event.data:
+            messages = parse(event.data.encode())
             if not messages:
-                shown = event.data[:200].decode("utf-8", "replace")
-                self._logger.warning("the server sent what is no message: %r", shown)
+                self._logger.warning("the server sent what is no message: %.200r", event.data)
             for message in messages:
                 self.sink.receive(message)
 
@@ -126,38 +104,15 @@ class SSELink(Link):
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message. A request goes its own way; the server has heard another one when this returns."""
+        post = partial(self._post, encode(message))
         if is_request(message):
-            self._tasks.start(self._ask(message["id"], encode(message)))
+            self._tasks.start(self._ask(message["id"], post))
         else:
-            await heard(self._notes.start(self._tell(encode(message))), message.get("method"))
-
-    async def _tell(self, body: bytes) -> None:
-        """Send what has no answer. That it does not arrive is for the server to notice."""
-        try:
-            await self._post(body)
-        except Exception as error:  # noqa: BLE001  # an authentication may raise anything
-            self._logger.debug("a notification was not sent: %s", in_words(error))
-
-    async def _ask(self, request_id: RequestId, body: bytes) -> None:
-        """Send a request, whose answer comes by the stream; only a failure comes from here."""
-        try:
-            await self._post(body)
-        except Fault as fault:
-            self.sink.receive(failure(request_id, fault))
-        except httpx2.TransportError as error:
-            self.sink.receive(failure(request_id, lost_request(error)))
-        except Exception as error:  # noqa: BLE001  # an authentication may raise anything; the request ends with it
-            self.sink.receive(failure(request_id, unusable(error)))
+            await self._tell(message.get("method"), post)
 
     async def _post(self, body: bytes) -> None:
+        """Send a message. The answer to a request comes by the stream; only a failure comes from here."""
         headers = {"content-type": "application/json"}
         async with sent_within(self._client, "POST", self._endpoint.result(), headers, body) as response:
             if response.status_code >= 300:
                 raise refusal(response, (await read_if_any(response, 64 * 1024)).decode("utf-8", "replace"))
-
-    async def leave(self) -> None:
-        """Stop reading and sending."""
-        await self._notes.settle(LAST_WORDS)
-        await self._notes.end()
-        await self._tasks.end()
-        self.end()

@@ -20,7 +20,7 @@ from typing import IO, cast
 
 from operad import ConfigError
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost
+from operad_mcp.errors import ConnectionLost, Fault
 from operad_mcp.wire.ending import MARK, end_process, new_mark
 from operad_mcp.wire.link import Link, Sink
 from operad_mcp.wire.messages import EDGE, Json, answered_id, encode, failure, is_json, parse, too_large
@@ -182,12 +182,12 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
             self._writable.set_result(None)
         self._writable = None
 
-    def end(self) -> None:
+    def end(self, fault: Fault | None = None) -> None:
         """No more messages."""
         if self._ending is not None:
             self._ending.cancel()
         self.resume_writing()
-        super().end()
+        super().end(fault)
 
     def leave(self) -> None:
         """End the connection: the program sees the end of its input."""
@@ -232,7 +232,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
         found = answered_id(head, tail)
         if found is not None:  # else a notification, or an answer whose id cannot be found without reading it all
-            self.sink.receive(failure(found, too_large(size, self._limit)))
+            self.sink.receive(failure(found, too_large(self._limit)))
 
     def _pass_over(self, line: bytes) -> None:
         if len(self._printed) < _PRINTED_KEPT:  # a server that prints its log there would fill ours

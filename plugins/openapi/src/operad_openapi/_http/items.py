@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode, ResponseEnvelope
-from operad_auth.http.urls import without_user
+from operad_auth.http import SSEEvent, SSEEventTooLargeError, SSEParser, without_user
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
 from operad_openapi._http.reading import chunks_of
 from operad_openapi._http.responses import decode_body, json_records
 from operad_openapi._request.request import Request
 from operad_openapi.envelopes import http_envelope, join_headers
-from operad_openapi.sse import SSEEvent, SSEEventTooLargeError, SSEParser
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
