@@ -101,6 +101,15 @@ async def test_a_prefix_and_new_names() -> None:
     assert [spec.id for spec in view.search("sum numbers")] == ["x.calc.sum"]
 
 
+async def test_an_operation_that_a_view_leaves_out_is_not_confused_with_one_of_its_name() -> None:
+    view = registry().view(exclude="m.add", rename={"m.guarded": "m.add"})
+    with pytest.raises(CallError) as caught:
+        await view.call(add, 1, 2)
+    assert caught.value.code == "OPERATION_NOT_FOUND"
+    with pytest.raises(CallError):
+        await registry().view(exclude="m.add").call(add, 1, 2)
+
+
 async def test_access_is_added_and_never_removed() -> None:
     view = registry().view(access={"*": {"required_scopes": ["write"]}})
     spec = view.get_spec("m.guarded")
@@ -133,6 +142,24 @@ def test_what_cannot_be_added_or_named_is_refused_when_the_view_is_made() -> Non
         base.view(rename={"m.add": "add"})
     with pytest.raises(ConfigError, match="required_scopes"):
         base.view(access={"required_scope": ["c"]})
+
+
+def test_a_rename_function_that_fails_does_not_fail_the_registry(caplog: pytest.LogCaptureFixture) -> None:
+    base = registry()
+    names: dict[str, Any] = {id: id for id in ids(base)}
+    view = base.view(rename=names.__getitem__)
+    told: list[int] = []
+    base.on_change(lambda: told.append(1))
+    base.register(Operation(OperationSpec(namespace="m", name="new"), add.handler))
+    names["m.other"] = None
+    base.register(Operation(OperationSpec(namespace="m", name="other"), add.handler))
+    assert len(told) == 2
+    assert "m.new" not in view
+    assert "m.other" not in view
+    assert "m.new" in caplog.text
+    assert "expected a string" in caplog.text
+    with pytest.raises(RegistrationError, match="rename: it raised"):
+        registry().view(rename={}.__getitem__)
 
 
 async def test_it_follows_the_registry_and_what_clashes_later_is_left_out(

@@ -59,7 +59,7 @@ class Selection:
         """The spec as the view shows it. Raises `RegistrationError` for a name or requirement that cannot be."""
         id = spec.id
         if callable(self.rename):
-            id = self.rename(id)
+            id = self._renamed(self.rename, id)
         elif self.rename is not None:
             id = self.rename.get(id, id)
         namespace, dot, name = id.partition(".")
@@ -74,6 +74,17 @@ class Selection:
         return (
             spec if id == spec.id and self.prefix is None else attrs.evolve(spec, namespace=namespace, name=name)
         )
+
+    @staticmethod
+    def _renamed(rename: Callable[[str], str], id: str) -> str:
+        """Return what ``rename`` returns; a change of the registry calls it too and must not fail."""
+        try:
+            renamed: Any = rename(id)
+        except Exception as error:
+            raise RegistrationError(f'rename: it raised for "{id}": {type(error).__name__}: {error}') from error
+        if not isinstance(renamed, str):
+            raise RegistrationError(f'rename: expected a string for "{id}", got {type(renamed).__name__}')
+        return renamed
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
@@ -168,7 +179,9 @@ class _ViewExecution(Execution):
 
     def id_of(self, operation: Operation[..., Any]) -> str:
         base_id = self._base.id_of(operation)
-        return self._shown.ids.get(base_id, base_id)
+        if base_id not in self._shown.ids:  # its id may be another operation's new name
+            raise operation_not_found(base_id)
+        return self._shown.ids[base_id]
 
     def new_call(self, context: OperationContext | None) -> OperationContext:
         return self._base.new_call(context)
