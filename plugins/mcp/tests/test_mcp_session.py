@@ -16,7 +16,7 @@ from operad_mcp.wire import protocol
 from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls
 from operad_mcp.wire.link import Link
-from operad_mcp.wire.messages import Json, message_of
+from operad_mcp.wire.messages import Answer, Json, message_of
 from operad_mcp.wire.protocol import ServerLogger
 from operad_mcp.wire.session import Session
 
@@ -99,6 +99,39 @@ async def test_progress_is_reported_in_order_and_before_the_result_though_a_repo
     arrive({"id": link.sent[0]["id"], "result": {}})
     assert await asking == {}
     assert seen == [1, 2, 3]
+
+
+async def test_notifications_without_use_are_left_out_and_the_answer_behind_them_arrives() -> None:
+    session, link, arrive = opened()
+    seen: list[float] = []
+
+    async def progress(done: float, total: float | None, message: str | None) -> None:
+        seen.append(done)
+
+    asking = asyncio.create_task(session.request("tools/call", {"name": "a"}, progress=progress))
+    await turns()
+    token = link.sent[0]["params"]["_meta"]["progressToken"]
+    deep: Any = 0
+    for _ in range(2_000):
+        deep = [deep]
+    arrive({"method": "notifications/cancelled", "params": {"requestId": []}})
+    arrive({"method": "notifications/progress", "params": {"progressToken": token, "progress": 10**400}})
+    arrive({"method": "notifications/progress", "params": {"progressToken": [], "progress": 1}})
+    arrive({"method": "notifications/message", "params": {"level": deep, "data": "x"}})
+    arrive({"id": link.sent[0]["id"], "result": {}})
+    assert await asking == {}
+    assert seen == []
+
+
+def test_an_error_that_is_nested_too_deeply_for_its_text_is_an_error_of_the_request() -> None:
+    deep: Any = 0
+    for _ in range(2_000):
+        deep = [deep]
+    for wrong in ({"id": 1, "error": deep}, {"id": 1, "error": {"message": deep}}, {"id": 1, "neither": deep}):
+        found = message_of(wrong)
+        assert isinstance(found, Answer)
+        assert found.id == 1
+        assert "nested too deeply" in str(found.error)
 
 
 async def test_a_request_that_is_cancelled_is_cancelled_at_the_server_and_the_handshake_is_not() -> None:

@@ -155,5 +155,8 @@ def _request_id(value: Any) -> RequestId | None:
 
 
 def _shown(value: Any) -> str:
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else json.dumps(value, default=str)
+    try:
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else json.dumps(value, default=str)
+    except RecursionError:
+        text = "a value that is nested too deeply"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

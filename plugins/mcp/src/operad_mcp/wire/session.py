@@ -296,7 +296,10 @@ class Session:
             if pending is not None and not pending.answer.done():
                 pending.answer.set_result(message)
         elif isinstance(message, Notice):
-            self._take_notice(message.method, message.params)
+            try:
+                self._take_notice(message.method, message.params)
+            except (TypeError, OverflowError, RecursionError) as error:  # such as a list as the id of a request
+                self._logger.debug("%s of the server is left out: %s", message.method, error)
         elif message.id in self._asked or len(self._asked) >= _MOST_ASKED:
             self._logger.debug("a request %s of the server is left out", message.method)
         else:
