@@ -126,6 +126,23 @@ async def test_a_repetition_that_comes_meanwhile_waits_for_the_first(shop: Shop)
     assert shop.sold == ["tea"]
 
 
+async def test_a_result_that_cannot_be_kept_does_not_run_again() -> None:
+    ran = []
+
+    async def order(input: Any, context: OperationContext) -> Any:
+        ran.append(input)
+        return {1, 2}
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="shop", name="order"), order)
+    registry.use(FirstResults())
+    assert (await registry.execute("shop.order", {}, idempotency_key=KEY)).data == {1, 2}
+    with pytest.raises(CallError, match="ran, but its result cannot be kept: .*set is not a JSON type") as caught:
+        await registry.execute("shop.order", {}, idempotency_key=KEY)
+    assert caught.value.code == "SERIALIZATION_ERROR"
+    assert len(ran) == 1
+
+
 @pytest.mark.parametrize(("item", "code"), [("poison", "EXECUTION_ERROR"), ("nothing", "SOLD_OUT")])
 async def test_an_error_is_a_result_and_stays_masked(shop: Shop, item: str, code: str) -> None:
     registry = registry_of(shop)

@@ -103,7 +103,14 @@ class FirstResults:
         return envelope
 
     async def _put(self, name: str, kept: dict[str, Any]) -> None:
-        record = to_json({**kept, "envelope": kept["envelope"].to_wire()})
+        try:
+            record = to_json({**kept, "envelope": kept["envelope"].to_wire()})
+        except CallError as error:  # such as a set: without a record a repetition would run the call again
+            message = (
+                f"the first call with this idempotency key ran, but its result cannot be kept: {error.message}"
+            )
+            failure = CallError(error.code, message).to_wire()
+            record = to_json({"digest": kept["digest"], "error": failure, "undeclared": False})
         await self._store.put(name, record, self._seconds)
 
     async def _claimed(self, name: str, digest: str, call: InterceptedCall) -> dict[str, Any] | None:
