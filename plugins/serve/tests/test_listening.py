@@ -196,3 +196,30 @@ async def test_a_proxy_at_a_unix_socket_is_believed_where_that_is_said(
             for host, status in (("localhost", None), ("evil.example", 421)):
                 answer = await asked(path, f"Host: {host}", *forwarded)
                 assert json.loads(answer.partition(b"\r\n\r\n")[2].split(b"\r\n")[1]) == [*client, status]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_malformed_body_is_answered_once_and_writes_nothing_into_the_log(
+    begins: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def streaming(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    with listen(("127.0.0.1", 0), is_guarded=False) as bound:
+        async with serving(streaming if begins else app, bound), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+            if begins:
+                await begun.wait()
+            writer.write(b"zz\r\n{}\r\n")
+            found = await reader.read()
+            writer.close()
+    assert found.count(b"HTTP/1.1") == 1
+    assert (b"HTTP/1.1 200" in found) is begins
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -208,6 +208,15 @@ def _with_head_timeout(timeout: float) -> type[asyncio.Protocol]:
                 timer.cancel()
                 self._head_timer = None
 
+        def send_400_response(self, msg: str) -> None:
+            # A body that is malformed while its request is in progress: two responses would fail, with a line in
+            # the log for each request.
+            if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
+                super().send_400_response(msg)
+            if self.cycle is not None:
+                self.cycle.disconnected = True
+            self.transport.close()
+
         def connection_lost(self, exc: Exception | None) -> None:
             if self._head_timer is not None:
                 self._head_timer.cancel()
