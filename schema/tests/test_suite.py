@@ -3,7 +3,7 @@
 The suite is not part of this repository. `OPERAD_JSON_SCHEMA_SUITE` names that file or a folder of it:
 
     pip download --no-binary jsonschema --no-deps --dest DIR jsonschema==4.26.0
-    OPERAD_JSON_SCHEMA_SUITE=DIR/jsonschema-4.26.0.tar.gz pytest core/tests/schemas/test_suite.py
+    OPERAD_JSON_SCHEMA_SUITE=DIR/jsonschema-4.26.0.tar.gz pytest schema/tests/test_suite.py
 """
 
 import json
