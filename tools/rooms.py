@@ -71,10 +71,10 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 """What each distribution is, and the distributions that it imports."""
 
 BUDGETS: dict[str, int] = {
-    "operad/ground": 3600,
-    "operad/registry": 2850,
+    "operad/ground": 3480,
+    "operad/registry": 2690,
     "operad/plugins": 820,
-    "operad/functions": 1800,
+    "operad/functions": 1945,  # with what notebooks show, which was in the registry
     "operad/config": 1250,
     "operad/sync": 760,
     "operad_auth": 3050,  # with the parser of server-sent events for openapi and mcp, 180 lines

@@ -6,7 +6,7 @@ import pytest
 
 FIGURES = {
     "registry.execution": {"_MEANT": 3, "_MEANT_OF": 2000},
-    "registry.handles": {"_LISTED": 100},
+    "functions.handles": {"_LISTED": 100},
 }
 
 

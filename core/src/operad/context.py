@@ -12,8 +12,7 @@ import attrs
 
 from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode
-from operad.naming import attributes_of, input_of, operation_name
+from operad.names import attributes_of, input_of, operation_name
 from operad.observers import CallListener, CallReport, Watch, Worker
 from operad.operations import OperationSpec
 from operad.records import record
@@ -302,22 +301,13 @@ class BoundOperation:
                 has it: ``from_`` for ``from``.
         """
         env = self._env
+        given = input_of(env._registry, self.id, input, fields)
         return await env._registry.execute(
-            self.id, self._input(input, fields), env._context.child(trusted=env._trusted), timeout=timeout
+            self.id, given, env._context.child(trusted=env._trusted), timeout=timeout
         )
 
     def subscribe(self, input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Subscription:
         """Subscribe to it; arguments as for a call."""
         env = self._env
-        return env._registry.subscribe(
-            self.id, self._input(input, fields), env._context.child(trusted=env._trusted), timeout=timeout
-        )
-
-    def _input(self, input: Any, fields: dict[str, Any]) -> Any:
-        if not fields:
-            return input
-        if input is not None:
-            raise CallError(
-                ErrorCode.VALIDATION_ERROR, f'"{self.id}" got both an input and keywords; give one of them'
-            )
-        return input_of(self._env._registry, self.id, fields)
+        given = input_of(env._registry, self.id, input, fields)
+        return env._registry.subscribe(self.id, given, env._context.child(trusted=env._trusted), timeout=timeout)

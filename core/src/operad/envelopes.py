@@ -18,7 +18,7 @@ import attrs
 from operad.errors import CallError, ErrorCode, OperadError
 from operad.records import record
 from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
-from operad.words import html_json, html_table, html_text
+from operad.words import html_json
 from operad_schema import Schema, from_schema
 
 logger = logging.getLogger("operad")
@@ -76,13 +76,10 @@ class ResponseEnvelope(_Received, Generic[T_co]):
             return self.data
 
     def _repr_html_(self) -> str:
-        wire = self.to_wire()
-        meta = html_table(("meta", ""), wire["meta"].items())
-        data = self.data
-        shown = (
-            f"<p>{len(data)} bytes</p>" if isinstance(data, (bytes, bytearray, memoryview)) else html_json(data)
-        )
-        return f"{shown}<details><summary>{html_text(wire['meta'].get('source'))}</summary>{meta}</details>"
+        data: Any = self.data
+        is_binary = isinstance(data, (bytes, bytearray, memoryview))
+        shown = f"<p>{len(data)} bytes</p>" if is_binary else html_json(data)
+        return f"{shown}<details><summary>meta</summary>{html_json(meta_to_wire(self.meta))}</details>"
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON form ``{"data": …, "meta": {"source": …, …}}``."""

@@ -5,7 +5,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from operad.errors import CallError, ErrorCode
+from operad.operations import OperationSpec
+from operad_schema import object_members
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _HASH = 8
@@ -97,3 +103,76 @@ def _identifier(name: str, end: str) -> str:
     if not words[:1].isalpha():
         words = f"n_{words}"
     return f"{words}{end}" if end or "_" in words else f"{words}_"
+
+
+# --- operations of a registry ----------------------------------------------------------------------
+
+_Tables = dict[str, dict[str, str]]
+
+
+class Listed(Protocol):
+    """What has operations; ``get_spec(id)`` is used where it is there."""
+
+    def specs(self) -> Sequence[OperationSpec]:
+        """All of them."""
+
+
+_known: WeakKeyDictionary[Any, tuple[Sequence[OperationSpec], _Tables]] = WeakKeyDictionary()
+
+
+def attributes_of(registry: Listed, namespace: str) -> dict[str, str]:
+    """The names of a namespace's operations by attribute, made once for each state of the registry."""
+    specs = registry.specs()
+    tables = _tables(registry, specs)
+    table = tables.get(namespace)
+    if table is None:
+        tables[namespace] = table = attribute_names(spec.name for spec in specs if spec.namespace == namespace)
+    return table
+
+
+def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
+    try:
+        known, tables = _known.get(registry, (None, {}))
+        if known is not specs:
+            tables = {}
+            _known[registry] = (specs, tables)
+    except TypeError:  # an application's own registry need be neither hashable nor weakly referenced
+        return {}
+    return tables
+
+
+def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
+    """The name of the operation that an attribute stands for; what stands for none is the name itself."""
+    if _spec(registry, f"{namespace}.{attribute}") is not None:
+        return attribute
+    return attributes_of(registry, namespace).get(attribute, attribute)
+
+
+def input_of(registry: Listed, operation_id: str, input: Any, fields: dict[str, Any]) -> Any:
+    """Return ``input``, or the object that keyword arguments make; see `keyword_names`.
+
+    Only keywords that end in ``_`` may stand for other names. Raises `CallError` if there are both.
+    """
+    if not fields:
+        return input
+    if input is not None:
+        message = f'"{operation_id}" got both an input and keywords; give one of them'
+        raise CallError(ErrorCode.VALIDATION_ERROR, message)
+    if not any(name.endswith("_") for name in fields):
+        return fields
+    spec = _spec(registry, operation_id)
+    names = {} if spec is None else keyword_names(members_of(spec)[0])
+    return {names.get(name, name): value for name, value in fields.items()}
+
+
+def members_of(spec: OperationSpec) -> tuple[dict[str, Any], set[str]]:
+    """Return the fields of an operation's input, wherever its schema has them, and which are required."""
+    schema = spec.input_schema.bundled()
+    definitions = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
+    return object_members(schema, definitions, branches=True)
+
+
+def _spec(registry: Any, operation_id: str) -> OperationSpec | None:
+    get_spec = getattr(registry, "get_spec", None)
+    found: OperationSpec | None = None if get_spec is None else get_spec(operation_id)
+    return found

@@ -15,7 +15,7 @@ from operad.access import OPEN, AccessControl
 from operad.errors import RegistrationError
 from operad.records import record
 from operad.wire import wire_name
-from operad.words import encodable, html_table, html_text, json_safe
+from operad.words import encodable, json_safe
 from operad_schema import UNKNOWN, Schema, from_schema
 
 if TYPE_CHECKING:
@@ -169,18 +169,6 @@ class OperationSpec:
             )
         object.__setattr__(self, "id", f"{self.namespace}.{name}")
 
-    def fields(self) -> list[tuple[str, str, bool, str]]:
-        """The fields of an input object, as its schema itself says: name, type, whether required, description."""
-        schema = self.input_schema.raw
-        if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping):
-            return []
-        required = schema.get("required")
-        needed = frozenset(filter(_is_text, required)) if isinstance(required, (list, tuple)) else frozenset()
-        return [
-            (str(name), _type_of(field), name in needed, _description_of(field))
-            for name, field in schema["properties"].items()
-        ]
-
     def __repr__(self) -> str:
         words = f"OperationSpec(id={self.id!r}, type={str(self.type)!r}"
         for field in attrs.fields(OperationSpec):
@@ -188,12 +176,6 @@ class OperationSpec:
             if field.name not in _SAID and value and value != field.default:
                 words += f", {field.name}={value!r}"
         return words + ")"
-
-    def _repr_html_(self) -> str:
-        about = f"<p>{html_text(self.description, 2_000)}</p>" if self.description else ""
-        rows = [(name, kind, "yes" if needed else "", text) for name, kind, needed, text in self.fields()]
-        table = html_table(("field", "type", "required", "what it is"), rows) if rows else ""
-        return f"<h4>{html_text(self.id)} <small>({html_text(self.type)})</small></h4>{about}{table}"
 
     @property
     def is_repeatable(self) -> bool:
@@ -309,28 +291,6 @@ OPERATION_SPEC_SCHEMA: dict[str, Any] = {
 @cache
 def _spec_schema() -> Schema:
     return from_schema(OPERATION_SPEC_SCHEMA)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _type_of(field: Any) -> str:
-    """The type of a field in a word, as far as its schema says so in one place."""
-    if not isinstance(field, Mapping):
-        return "any"
-    kind = field.get("type")
-    if isinstance(kind, (list, tuple)):
-        return " | ".join(map(str, kind))
-    if isinstance(kind, str):
-        return kind
-    reference = field.get("$ref")
-    return reference.rpartition("/")[2] if isinstance(reference, str) else "any"
-
-
-def _description_of(field: Any) -> str:
-    text = field.get("description") if isinstance(field, Mapping) else None
-    return text if isinstance(text, str) else ""
 
 
 class Signature(Protocol):

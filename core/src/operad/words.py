@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _MANY = 15
 """Names that a message lists; of more it says how many there are."""
 MAX_TEXT = 2_000
 """Characters of an object's text that a message keeps."""
+_HTML = 10_000
+"""Characters of JSON that a notebook shows."""
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
@@ -48,11 +50,6 @@ def encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# --- for notebooks -----------------------------------------------------------------------------------
-
-_CELL, _JSON = 300, 10_000
-
-
 def printable(text: str, longest: int = 200) -> str:
     """Return foreign text as a log may hold it: one line, no escape sequences, at most ``longest`` characters."""
     if len(text) > longest:
@@ -60,31 +57,13 @@ def printable(text: str, longest: int = 200) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
-def html_text(value: Any, limit: int = _CELL) -> str:
-    """Text for HTML, bounded and escaped: what documents and servers say becomes no markup."""
-    from html import escape  # only where a notebook shows something
-
-    text = str(value)
-    return escape(text if len(text) <= limit else text[:limit] + "…")
-
-
-def html_table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
-    """A table of texts."""
-    parts = ["<table>", f"<caption>{html_text(caption)}</caption>" if caption else "", "<thead><tr>"]
-    parts += [f'<th scope="col" style="text-align:left">{html_text(name)}</th>' for name in head]
-    parts.append("</tr></thead><tbody>")
-    for row in rows:
-        cells = "".join(f'<td style="text-align:left">{html_text(cell)}</td>' for cell in row)
-        parts.append(f"<tr>{cells}</tr>")
-    return "".join(parts) + "</tbody></table>"
-
-
 def html_json(value: Any) -> str:
-    """A value as JSON, over several lines, bounded."""
+    """Return a value as JSON for notebooks, over several lines, bounded and escaped."""
     import json
+    from html import escape
 
     text = json.dumps(value, indent=2, ensure_ascii=False, default=repr)
-    return f"<pre>{html_text(text, _JSON)}</pre>"
+    return f"<pre>{escape(text if len(text) <= _HTML else text[:_HTML] + '…')}</pre>"
 
 
 # --- any value as JSON ---------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ async def test_a_client_answers_data_by_the_names_that_python_has(registry: Oper
     }
     assert await shop["books/find"]({"from": 1}) == {"from": 1}
     assert [item async for item in shop.ticks(count=2)] == [0, 1]
-    with pytest.raises(TypeError, match="both an input and keywords"):
+    with pytest.raises(CallError, match="both an input and keywords"):
         shop.books_find({"from": 1}, to_=1)
     with pytest.raises(CallError, match=r"shop\.nothing"):
         await shop.nothing()

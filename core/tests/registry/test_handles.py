@@ -104,20 +104,25 @@ def test_it_explains_itself_and_its_fields_are_its_signature(registry: Operation
     )
     assert list(inspect.signature(handle).parameters) == ["input", "a", "b"]
     odd = registry["odd.pulls/create"]
-    assert list(inspect.signature(odd).parameters) == ["input", "plain"]
-    assert odd.spec.fields() == [
-        ("from", "string | null", False, "Where it comes from."),
-        ("x-y", "Thing", False, ""),
-        ("timeout", "number", False, ""),
-        ("plain", "any", True, ""),
-    ]
+    assert list(inspect.signature(odd).parameters) == ["input", "plain", "from_", "x_y_", "timeout_"]
+    assert odd.__doc__ is not None
+    assert odd.__doc__.endswith(
+        "Args:\n    from: string | null, optional. Where it comes from.\n    x-y: Thing, optional. \n"
+        "    timeout: number, optional. \n    plain: any."
+    )
+
+
+async def test_keywords_stand_for_fields_that_python_cannot_name(registry: OperationRegistry) -> None:
+    called = await registry["odd.pulls/create"](plain=1, from_="here", timeout_=3)
+    assert called.data == [{"plain": 1, "from": "here", "timeout": 3}, None]
 
 
 @pytest.mark.parametrize("schema", [True, {}, {"properties": []}, {"type": "object", "properties": {"a": 7}}])
 def test_any_schema_is_survived(schema: Any) -> None:
     spec = OperationSpec(namespace="a", name="b", input_schema=schema)
-    assert isinstance(spec.fields(), list)
-    assert "a.b" in spec._repr_html_()
+    registry = OperationRegistry()
+    registry.register(spec, echo)
+    assert "a.b" in registry["a.b"]._repr_html_()
 
 
 class Tags(HTMLParser):

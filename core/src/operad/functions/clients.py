@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Protocol
 
 from operad.context import Callables
-from operad.naming import attributes_of, input_of, operation_name
+from operad.names import attributes_of, input_of, operation_name
 from operad.operations import OperationSpec, OperationType
 
 
@@ -42,11 +42,8 @@ class Client:
         is_stream = spec is not None and spec.type is OperationType.SUBSCRIPTION
 
         def method(input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Any:
-            if fields and input is not None:
-                raise TypeError(f'"{operation_id}" got both an input and keywords; give one of them')
-            given = input_of(calls, operation_id, fields) if fields else input
             answer = _items if is_stream else _data
-            return answer(calls, operation_id, given, timeout)
+            return answer(calls, operation_id, input_of(calls, operation_id, input, fields), timeout)
 
         method.__name__ = method.__qualname__ = name
         method.__doc__ = None if spec is None else spec.description or spec.title

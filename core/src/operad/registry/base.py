@@ -8,11 +8,11 @@ from typing import Any
 from operad.context import OperationContext
 from operad.deadlines import earlier
 from operad.envelopes import ResponseEnvelope
+from operad.functions.handles import Browsable
 from operad.functions.typed_calls import TypedCalls, with_key
 from operad.operations import Handler, Operation, OperationSpec, Pages
 from operad.registry.catalogue import Catalogue
 from operad.registry.execution import Execution, watched
-from operad.registry.handles import Browsable
 from operad.subscriptions import Subscription
 
 

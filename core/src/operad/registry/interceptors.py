@@ -151,12 +151,8 @@ class Interceptor:
         order: a lower one is further outside.
     """
 
-    call: CallInterceptor | None = attrs.field(
-        default=None, validator=_kind(inspect.iscoroutinefunction, "calls is an async def")
-    )
-    subscribe: StreamInterceptor | None = attrs.field(
-        default=None, validator=_kind(inspect.isasyncgenfunction, "streams is an async def with yield")
-    )
+    call: CallInterceptor | None = attrs.field(default=None, validator=_is_call)
+    subscribe: StreamInterceptor | None = attrs.field(default=None, validator=_is_stream)
     match: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     order: int = 0
 

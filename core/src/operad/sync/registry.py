@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 from operad.access import AccessControl
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
+from operad.functions.handles import Browsable
 from operad.operations import Handler, Operation, OperationSpec
-from operad.registry.handles import Browsable
 from operad.registry.registry import OperationRegistry as AsynchronousRegistry
 from operad.sync.calling import WaitingCalls
 from operad.sync.portal import Portal, portal

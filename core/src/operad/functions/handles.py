@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import keyword
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from operad.errors import CallError, ErrorCode
+from operad.names import input_of, keyword_names, members_of
 from operad.operations import OperationSpec
-from operad.words import did_you_mean, html_table
+from operad.words import did_you_mean
 
 _LISTED = 100
 """How many operations a registry shows in a notebook."""
@@ -54,7 +53,7 @@ class Browsable:
         words = ", ".join(f"{name} ({count})" for name, count in sorted(spaces.items()))
         rows = [(spec.id, spec.type, spec.title or _first_line(spec.description)) for spec in specs[:_LISTED]]
         more = "" if len(specs) <= _LISTED else f"<p>… and {len(specs) - _LISTED} more; try search(…)</p>"
-        return html_table(("operation", "type", "what it does"), rows, f"{len(specs)} operations: {words}") + more
+        return _table(("operation", "type", "what it does"), rows, f"{len(specs)} operations: {words}") + more
 
 
 class OperationHandle:
@@ -89,27 +88,30 @@ class OperationHandle:
     ) -> Any:
         """Call it with an input object or with its fields as keywords; as the registry's ``execute``."""
         return self._registry.execute(
-            self.id, self._input(input, fields), context, timeout=timeout, idempotency_key=idempotency_key
+            self.id,
+            input_of(self._registry, self.id, input, fields),
+            context,
+            timeout=timeout,
+            idempotency_key=idempotency_key,
         )
 
     def subscribe(
         self, input: Any = None, /, *, context: Any = None, timeout: float | None = None, **fields: Any
     ) -> Any:
         """Subscribe to it; as the registry's ``subscribe``."""
-        return self._registry.subscribe(self.id, self._input(input, fields), context, timeout=timeout)
+        return self._registry.subscribe(
+            self.id, input_of(self._registry, self.id, input, fields), context, timeout=timeout
+        )
 
     def __repr__(self) -> str:
         return f"<operation {self.id} ({self.spec.type})>"
 
     def _repr_html_(self) -> str:
-        return self.spec._repr_html_()
-
-    def _input(self, input: Any, fields: Mapping[str, Any]) -> Any:
-        if fields and input is not None:
-            raise CallError(
-                ErrorCode.VALIDATION_ERROR, f'"{self.id}" got both an input and keywords; give one of them'
-            )
-        return dict(fields) if fields else input
+        spec = self.spec
+        about = f"<p>{_text(spec.description, 2_000)}</p>" if spec.description else ""
+        rows = [(name, kind, "yes" if needed else "", text) for name, kind, needed, text in _fields(spec)]
+        table = _table(("field", "type", "required", "what it is"), rows) if rows else ""
+        return f"<h4>{_text(spec.id)} <small>({_text(spec.type)})</small></h4>{about}{table}"
 
 
 def _first_line(text: str) -> str:
@@ -119,23 +121,57 @@ def _first_line(text: str) -> str:
 def _explained(spec: OperationSpec) -> str:
     """Return the documentation for ``help`` and ``?``."""
     lines = [spec.title or spec.id, "", spec.description.strip(), ""]
-    fields = spec.fields()
-    if fields:
-        lines.append("Args:")
-        lines += [
-            f"    {name}: {kind}{'' if needed else ', optional'}. {text}" for name, kind, needed, text in fields
-        ]
-    return "\n".join(lines).strip()
+    fields = [
+        f"    {name}: {kind}{'' if needed else ', optional'}. {text}" for name, kind, needed, text in _fields(spec)
+    ]
+    return "\n".join([*lines, "Args:", *fields] if fields else lines).strip()
 
 
 def _signature(spec: OperationSpec) -> inspect.Signature:
-    """Return the fields of the input as keywords; other fields are passed in the input object."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    fields = [
-        inspect.Parameter(name, kind, default=inspect.Parameter.empty if needed else None, annotation=what)
-        for name, what, needed, _ in spec.fields()
-        if name.isidentifier() and not keyword.iskeyword(name) and name not in _OWN
-    ]
-    return inspect.Signature(
-        [inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY, default=None), *fields]
-    )
+    """Return the fields of the input as keywords; a call's own keywords are left out."""
+    fields = {name: (what, needed) for name, what, needed, _ in _fields(spec)}
+    parameters = [inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY, default=None)]
+    for keyword, name in keyword_names(fields).items():
+        if keyword not in _OWN:
+            what, needed = fields[name]
+            default = inspect.Parameter.empty if needed else None
+            parameters.append(
+                inspect.Parameter(keyword, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=what)
+            )
+    return inspect.Signature(parameters)
+
+
+def _fields(spec: OperationSpec) -> list[tuple[str, str, bool, str]]:
+    """Return the fields of an input: name, type in a word, whether required, description."""
+    members, required = members_of(spec)
+    return [(name, _type_of(field), name in required, _description_of(field)) for name, field in members.items()]
+
+
+def _type_of(field: Any) -> str:
+    if not isinstance(field, Mapping):
+        return "any"
+    kind = field.get("type") or str(field.get("$ref", "any")).rpartition("/")[2]
+    return kind if isinstance(kind, str) else " | ".join(map(str, kind))
+
+
+def _description_of(field: Any) -> str:
+    text = field.get("description") if isinstance(field, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+def _text(value: Any, limit: int = 300) -> str:
+    """Return text for HTML, bounded and escaped: it may come from documents and servers."""
+    from html import escape  # only if a notebook shows something
+
+    text = str(value)
+    return escape(text if len(text) <= limit else text[:limit] + "…")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> str:
+    parts = ["<table>", f"<caption>{_text(caption)}</caption>" if caption else "", "<thead><tr>"]
+    parts += [f'<th scope="col" style="text-align:left">{_text(name)}</th>' for name in head]
+    parts.append("</tr></thead><tbody>")
+    for row in rows:
+        cells = "".join(f'<td style="text-align:left">{_text(cell)}</td>' for cell in row)
+        parts.append(f"<tr>{cells}</tr>")
+    return "".join(parts) + "</tbody></table>"
