@@ -174,7 +174,7 @@ def documentation(cls: type[Any]) -> dict[str, str]:
         name: " ".join(text.split())
         for name, text in re.findall(r"^``(\w+)``: (.*?)(?=^``\w+``:|\Z)", told, re.MULTILINE | re.DOTALL)
     }
-    for base in (*vars(cls).get("SHARES", ()), *reversed(cls.__mro__)):
+    for base in reversed(cls.__mro__):
         if not (attrs.has(base) or base.__module__.startswith("operad")):
             continue
         try:

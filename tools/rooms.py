@@ -81,7 +81,7 @@ BUDGETS: dict[str, int] = {
     "operad_calls": 5225,  # with the base of broker links, which operad_nats and operad_redis share
     "operad_cli": 4100,
     "operad_llm": 1150,
-    "operad_mcp": 9770,
+    "operad_mcp": 9670,
     "operad_nats": 1800,
     "operad_openapi": 8400,
     "operad_opentelemetry": 300,

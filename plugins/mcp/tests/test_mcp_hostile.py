@@ -18,7 +18,7 @@ import pytest
 from operad import CallError, ErrorCode, OperationRegistry, OperationType, SourceError, load_plugins
 from operad_mcp import (
     MCPClientConfig,
-    MCPClientLoader,
+    MCPClientWrapper,
     TextContent,
     create_mcp_client,
     map_mcp_content_blocks,
@@ -348,14 +348,14 @@ async def test_no_process_stays_behind_a_crash() -> None:
 async def test_no_server_of_a_file_stays_behind_a_load_that_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaders: list[MCPClientLoader] = []
+    connected: list[str] = []
 
-    class Kept(MCPClientLoader):
-        def __init__(self) -> None:
-            super().__init__()
-            loaders.append(self)
+    async def create(name: str, *args: Any, **options: Any) -> MCPClientWrapper:
+        made = await create_mcp_client(name, *args, **options)
+        connected.append(name)
+        return made
 
-    monkeypatch.setattr("operad_mcp.client.servers.MCPClientLoader", Kept)
+    monkeypatch.setattr("operad_mcp.client.servers.create_mcp_client", create)
     servers = {
         "good": {"command": sys.executable, "args": [str(SERVER)]},
         "mute": {"command": sys.executable, "args": [str(SERVER), "mute"]},
@@ -365,13 +365,12 @@ async def test_no_server_of_a_file_stays_behind_a_load_that_is_cancelled(
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         options = {"config": str(tmp_path / "mcp.json"), "shutdown_timeout": 0.2, "mode": "legacy"}
         loading = asyncio.create_task(registry.load("mcp", **options))
-        await until(lambda: bool(loaders and loaders[0].get_client("good")))
+        await until(lambda: connected == ["good"])
         started = {child.pid for child in psutil.Process().children()} - before
         assert started
         loading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await loading
-        assert loaders[0].get_all_wrappers() == []
         await until(lambda: not any(alive(pid) for pid in started))
 
 

@@ -202,7 +202,7 @@ class AuthorizationServer:
     def _authorization(self, metadata: Mapping[str, Any], url: str) -> tuple[dict[str, str], dict[str, str]]:
         """The headers and the form fields that name the client at an endpoint (RFC 6749, 2.3.1)."""
         options = self.options
-        named = {"client_id": options.client_id}
+        named = {"client_id": options.client_id} if options.client_id else {}
         if options.private_key is not None and options.client_auth in ("auto", "private_key_jwt"):
             assertion = self._assertion(options.private_key, str(metadata.get("issuer") or url))
             return {}, {**named, "client_assertion_type": _ASSERTION, "client_assertion": assertion}

@@ -6,14 +6,13 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 import attrs
 import msgspec
 
 from operad import ConfigError, Identity
 from operad.plugin import record
-from operad_auth.http import RetryPolicy
+from operad_auth.http import RetryPolicy, shown_url
 
 if TYPE_CHECKING:
     from operad_mcp.asking import CallClient
@@ -181,17 +180,8 @@ class MCPAuth:
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 
 
-def shown_url(url: str | None) -> str | None:
-    """A URL without what may be secret in it: user, password, query."""
-    if url is None:
-        return None
-    parts = urlsplit(url)
-    port = f":{parts.port}" if parts.port else ""
-    return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
-
-
 def _shown_url(url: str | None) -> str:
-    return repr(shown_url(url))
+    return repr(None if url is None else shown_url(url))
 
 
 def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
@@ -343,7 +333,7 @@ class MCPClientConfig:
         if self.command is not None:
             return self.command
         if self.url is not None:
-            return shown_url(self.url) or ""
+            return shown_url(self.url)
         return type(self.server).__name__
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from operad import CallError, ErrorCode
+from operad.words import in_words
 
 _URL_ELICITATION = -32042
 
@@ -96,11 +97,6 @@ def leaf(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def in_words(error: BaseException) -> str:
-    """The type of an exception and what it says."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def unusable(error: Exception) -> Unusable:

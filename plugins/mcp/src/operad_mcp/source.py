@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad import CallError, ConfigError, Operation, SourceError
-from operad.plugin import Login, SourceContext, SourceSession
+from operad.plugin import Login, SourceContext, SourceSession, record
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.hosts.files import load_mcp_servers
 
@@ -20,35 +20,22 @@ if TYPE_CHECKING:
 # this module.
 
 
-def _source_config() -> type[Any]:
-    """`MCPClientConfig` plus what only a source has, in one class, because its fields are the source's options."""
-    own_type: Any = str | None  # attrs takes any annotation here, its stubs only classes
-    own = {name: attrs.field(default=None, type=own_type, kw_only=True) for name in ("config", "name")}
-    inputs: Any = dict[str, str]
-    own["inputs"] = attrs.field(factory=dict, type=inputs, repr=False, kw_only=True)
-    shared = {
-        field.name: attrs.field(
-            default=field.default, type=field.type, repr=field.repr, converter=field.converter, kw_only=True
-        )
-        for field in attrs.fields(attrs.resolve_types(MCPClientConfig))
-    }
-    made = attrs.make_class("MCPSourceConfig", {**own, **shared}, frozen=True)
-    made.__doc__ = _DOC
-    made.SHARES = (MCPClientConfig,)  # type: ignore[attr-defined]  # where the reference finds what its fields mean
-    made.__module__ = __name__
-    return made
+@record(kw_only=True)
+class MCPSourceConfig(MCPClientConfig):
+    """The options of an ``mcp`` source: those of `MCPClientConfig`, and those of a file of servers."""
 
+    config: str | None = None
+    """The path of an ``mcpServers`` file, from the configuration's folder, instead of ``command``, ``url`` or
+    ``server``; the other options then hold for all of its servers."""
+    name: str | None = None
+    """One server of that file. Its operations have no prefix; those of several servers are
+    ``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace."""
+    inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """Answers to what that file asks for as ``${input:…}``."""
 
-_DOC = """The options of an ``mcp`` source: those of `MCPClientConfig`, and
+    def __attrs_post_init__(self) -> None:
+        """Check nothing: the servers are checked when they are loaded."""
 
-``config``: the path of an ``mcpServers`` file, relative to the configuration's folder, instead of ``command``,
-``url`` or ``server``; the other options then hold for all of its servers.
-``inputs``: answers to what that file asks for as ``${input:…}``.
-``name``: one server of that file. Its operations have no prefix; those of several servers are
-``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace.
-"""
-
-MCPSourceConfig = _source_config()
 
 _PLACES = ("command", "url", "server", "args", "env", "cwd", "headers", "auth", "transport")
 _LOCAL_PATHS = ("stderr", "tls_ca", "tls_cert", "tls_key")
@@ -139,25 +126,10 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     for name, error in unusable.items():
         context.logger.warning("MCP server %s is not loaded: %s", name, error)
     loader = MCPClientLoader()
-    loading = [
-        asyncio.ensure_future(
-            loader.load(
-                {name: server},
-                namespace=context.namespace,
-                prefix="" if context.namespace is None else f"{safe_namespace(name)}.",
-            )
-        )
-        for name, server in servers.items()
-    ]
-    try:
-        groups = await asyncio.gather(*loading)
-    except BaseException:  # a cancellation above all: who is connected by now, nobody else would close
-        for each in loading:
-            each.cancel()
-        await asyncio.gather(*loading, return_exceptions=True)
-        await loader.close_all()
-        raise
-    wrappers = [wrapper for group in groups for wrapper in group]
+    flat = context.namespace is None
+    wrappers = await loader.load(
+        servers, namespace=context.namespace, prefix=lambda name: "" if flat else f"{safe_namespace(name)}."
+    )
     if servers and not wrappers:
         reasons = "; ".join(str(error) for error in (*loader.failures.values(), *unusable.values()))
         raise SourceError(f"{path}: no server could be loaded: {reasons}")

@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import attrs
-import httpx2
 
-from operad import CallError, ErrorCode
+from operad import CallError, ConfigError, ErrorCode
 from operad.plugin import OpenURL, Tell
-from operad_auth import LoopbackListener
+from operad_auth import LoopbackListener, OAuthOptions, default_fetch
+from operad_auth.server import AuthorizationServer
 from operad_mcp.auth.oauth import KeptAuth
 from operad_mcp.config import MCPAuth, MCPClientConfig
 from operad_mcp.wire.connection import Connection
@@ -114,16 +114,16 @@ async def _revoked(record: dict[str, Any]) -> bool:
     if not endpoint or not secret:
         return False
     hint = "refresh_token" if token.get("refresh_token") else "access_token"
-    fields = {"token": secret, "token_type_hint": hint, "client_id": client.get("client_id", "")}
-    auth = httpx2.Auth()  # none
-    if client.get("client_secret"):
-        if client.get("token_endpoint_auth_method") == "client_secret_post":
-            fields["client_secret"] = client["client_secret"]
-        else:
-            auth = httpx2.BasicAuth(client["client_id"], client["client_secret"])
+    by_post = client.get("token_endpoint_auth_method") == "client_secret_post"
     try:
-        async with httpx2.AsyncClient(timeout=10) as http:
-            response = await http.post(endpoint, data=fields, auth=auth)
-    except httpx2.HTTPError:
+        options = OAuthOptions(
+            client_id=client.get("client_id", ""),
+            client_secret=client.get("client_secret"),
+            client_auth="post" if by_post else "basic",
+            token_url=endpoint,
+        )
+        asked = AuthorizationServer(options, default_fetch)
+        response = await asked.post(endpoint, {"token": secret, "token_type_hint": hint})
+    except (CallError, ConfigError):
         return False
-    return response.status_code == 200
+    return response.status == 200

@@ -4,54 +4,39 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from typing import Any
 
 import msgspec
 
-from operad_auth.http.cache_files import cache_folder, read_private, write_private
+from operad_auth.http.cache_files import recall, remember
 from operad_mcp.config import MCPClientConfig
 
 Json = dict[str, Any]
 logger = logging.getLogger("operad.mcp")
+_KIND = "mcp"
 
 
-class Memory:
-    """The remembered listings of one server.
-
-    Args:
-        config: of the server. Where it is, and all that it is given, is its identity; of that only a hash is kept.
-    """
-
-    def __init__(self, config: MCPClientConfig) -> None:
-        digest = hashlib.sha256(msgspec.json.encode(_identity(config))).hexdigest()[:32]
-        self.path = os.path.join(cache_folder(), "mcp", f"{digest}.json")
-
-    def read(self) -> tuple[Json, Json] | None:
-        """The capabilities and the listings, or ``None``."""
-        try:
-            found = msgspec.json.decode(read_private(self.path) or b"null")
-            if isinstance(found["capabilities"], dict) and isinstance(found["listed"], dict):
-                return found["capabilities"], found["listed"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            pass  # never seen, or not as we wrote it: then the server is asked
-        return None
-
-    def write(self, capabilities: Json, listed: Json) -> None:
-        """Remember what a server offers. That this does not succeed costs a start the next time."""
-        try:
-            content = msgspec.json.encode({"capabilities": capabilities, "listed": listed})
-        except (ValueError, OverflowError, RecursionError) as error:
-            logger.debug("what a server offers is not remembered: %s", error)
-        else:
-            write_private(self.path, content)
+def remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
+    """Return the capabilities and the listings of a server; None if they are not known."""
+    found = recall(_KIND, _identity(config), None)
+    is_whole = isinstance(found, list) and len(found) == 2 and all(isinstance(part, dict) for part in found)
+    return (found[0], found[1]) if is_whole else None
 
 
-def _identity(config: MCPClientConfig) -> list[Any]:
-    """Where a server is, and all that it is given; it holds secrets, and is for hashing alone."""
+def keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
+    """Remember what a server offers. That this does not succeed costs a start the next time."""
+    try:
+        remember(_KIND, _identity(config), None, [capabilities, listed])
+    except (ValueError, TypeError, RecursionError) as error:
+        logger.debug("what a server offers is not remembered: %s", error)
+
+
+def _identity(config: MCPClientConfig) -> str:
+    """Return where a server is and all that it is given, as a hash: secrets are among it."""
     auth = config.auth
-    return [
+    given = [
         config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,
         sorted(config.headers.items()),
         None if auth is None else [auth.type, auth.token, auth.client_id, auth.account],
     ]  # fmt: skip
+    return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32]

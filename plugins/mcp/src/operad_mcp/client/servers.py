@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from operad import CallError, OperadError, Operation
-from operad_mcp.client.memories import Memory
+from operad_mcp.client import memories
 from operad_mcp.client.operations import Offer
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.wire.connection import Connection
@@ -38,7 +38,7 @@ class MCPClientWrapper:
         self.name = name
         self.client = Connection(name, config, self._dirty, logger)
         self._offer = Offer(self.client, namespace or safe_namespace(name), prefix)
-        self._memory = Memory(config) if config.start == "first use" and config.server is None else None
+        self._remembers = config.start == "first use" and config.server is None
         self._callbacks: list[OnChange] = []
         self._pause = 0.0
         self._refreshed = 0.0
@@ -70,7 +70,7 @@ class MCPClientWrapper:
         Raises:
             CallError: it cannot be had.
         """
-        kept = self._memory.read() if self._memory is not None else None
+        kept = memories.remembered(self.client.config) if self._remembers else None
         if kept is not None:
             self.client.changed_meanwhile = True
             await self._offer.restore(*kept)
@@ -80,8 +80,8 @@ class MCPClientWrapper:
         self._remember()
 
     def _remember(self) -> None:
-        if self._memory is not None:
-            self._memory.write(*self._offer.remembered())
+        if self._remembers:
+            memories.keep(self.client.config, *self._offer.remembered())
 
     async def aclose(self) -> None:
         """End the connection, and the server if it was started here; idempotent."""
@@ -206,6 +206,7 @@ class MCPClientLoader:
         servers: Mapping[str, MCPClientConfig],
         *,
         strict: bool = False,
+        prefix: str | Callable[[str], str] = "",
         **options: Any,
     ) -> list[MCPClientWrapper]:
         """Connect to servers, all at the same time; one that fails does not stop the others.
@@ -213,13 +214,19 @@ class MCPClientLoader:
         Args:
             servers: configurations by name.
             strict: raise an `ExceptionGroup` if any fails, and close those that this call connected.
+            prefix: of the operations' names, or a function that returns it for a server's name.
             options: further arguments of `create_mcp_client`.
         """
         names = list(servers)
         taken = [name for name in names if name in self._clients]
         if taken:
             raise OperadError(f"MCP server {', '.join(taken)}: loaded already; close it first")
-        results = await _gather([create_mcp_client(name, config, **options) for name, config in servers.items()])
+        results = await _gather(
+            [
+                create_mcp_client(name, config, prefix=prefix(name) if callable(prefix) else prefix, **options)
+                for name, config in servers.items()
+            ]
+        )
         loaded: list[MCPClientWrapper] = []
         failed: dict[str, OperadError] = {}
         unexpected: list[BaseException] = []

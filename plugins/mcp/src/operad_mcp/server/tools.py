@@ -47,7 +47,7 @@ class Tools:
     async def listed(self, ctx: Any, params: Any) -> Json:
         """``tools/list``"""
         if self._door.searches:
-            return {**PRIVATE, "tools": [_SEARCH, _DESCRIBE, _CALL]}
+            return {**PRIVATE, "tools": list(_SEARCH_TOOLS.values())}
         cursor = None if params is None else params.cursor
         if cursor is not None and not cursor.startswith(_CURSOR):
             raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
@@ -224,40 +224,24 @@ def _unlisted(operation_id: str) -> OperationSpec | None:
         return None
 
 
+def _tool(name: str, description: str, properties: Json, *, reads: bool) -> Json:
+    schema = {
+        "type": "object", "properties": properties, "required": [next(iter(properties))],
+        "additionalProperties": False,
+    }  # fmt: skip
+    hints = {"annotations": {"readOnlyHint": True, "openWorldHint": False}} if reads else {}
+    return {"name": name, "description": description, "inputSchema": schema, **hints}
+
+
 _ID = {"type": "string", "description": "The id of an operation, as search answers it."}
-_SEARCH: Json = {
-    "name": "search",
-    "description": "Find operations by what they do. Answers their ids; describe tells what one takes.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "A few words, such as: create pull request"},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
-    },
-    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+_QUERY = {"type": "string", "description": "A few words, such as: create pull request"}
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}
+_INPUT = {"description": "What the operation takes, usually an object."}
+_SEARCH = "Find operations by what they do. Answers their ids; describe tells what one takes."
+_DESCRIBE = "Tell what an operation takes and answers, as JSON Schema."
+_CALL = "Call an operation. Describe it first, and give an input that matches its inputSchema."
+_SEARCH_TOOLS = {
+    "search": _tool("search", _SEARCH, {"query": _QUERY, "limit": _LIMIT}, reads=True),
+    "describe": _tool("describe", _DESCRIBE, {"id": _ID}, reads=True),
+    "call": _tool("call", _CALL, {"id": _ID, "input": _INPUT}, reads=False),
 }
-_DESCRIBE: Json = {
-    "name": "describe",
-    "description": "Tell what an operation takes and answers, as JSON Schema.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"id": _ID},
-        "required": ["id"],
-        "additionalProperties": False,
-    },
-    "annotations": {"readOnlyHint": True, "openWorldHint": False},
-}
-_CALL: Json = {
-    "name": "call",
-    "description": "Call an operation. Describe it first, and give an input that matches its inputSchema.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"id": _ID, "input": {"description": "What the operation takes, usually an object."}},
-        "required": ["id"],
-        "additionalProperties": False,
-    },
-}
-_SEARCH_TOOLS = {tool["name"]: tool for tool in (_SEARCH, _DESCRIBE, _CALL)}

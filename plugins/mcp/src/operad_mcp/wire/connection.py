@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from operad import CallError, ErrorCode, OperadError
+from operad.words import in_words
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras
 from operad_mcp.errors import (
     ConnectionLost,
@@ -21,7 +22,6 @@ from operad_mcp.errors import (
     ServerError,
     SessionExpired,
     classify,
-    in_words,
     leaf,
 )
 from operad_mcp.wire.callbacks import Callbacks
@@ -192,7 +192,7 @@ class Connection:
         stack.push_async_callback(session.aclose)
         self._legacy = await negotiate(session, self.config, legacy=self._legacy) or self._legacy
         if self.config.log_level is not None and "logging" in session.capabilities and not session.modern:
-            await self._exchange(session, "logging/setLevel", {"level": self.config.log_level})
+            await exchange(session, self._what, "logging/setLevel", {"level": self.config.log_level})
         return session
 
     # --- updates -------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Connection:
             return
         try:
             async with asyncio.timeout(2):
-                await self._exchange(live, method, params)
+                await exchange(live, self._what, method, params)
         except Exception as error:  # noqa: BLE001  # it is over either way
             self.logger.debug("%s failed: %s", method, error)
 
@@ -299,7 +299,7 @@ class Connection:
             live = await self.open()
             try:
                 with live.used():
-                    return await self._exchange(live, method, params, progress, extras), live
+                    return await exchange(live, self._what, method, params, progress, extras), live
             except ConnectionLost as lost:
                 if lost.whole:
                     live.closed.set()
@@ -313,22 +313,11 @@ class Connection:
                     raise self._unavailable(expired) from expired
             retried = True
 
-    async def _exchange(
-        self,
-        live: Session,
-        method: str,
-        params: Json,
-        progress: Progress | None = None,
-        extras: MCPExtras | None = None,
-    ) -> Any:
-        return await exchange(live, self._what, method, params, progress, extras)
-
     async def answers(self, live: Session, asked: Json, call: MCPCall) -> Json:
         """``inputResponses`` to ``inputRequests``, by the callbacks. Raises `CallError`."""
         token = current_call.set(call)
         try:
-            raw = {"resultType": "input_required", **asked}
-            return await answer_inputs(live, raw, self._what)
+            return await answer_inputs(live, asked, self._what)
         finally:
             current_call.reset(token)
 

@@ -7,7 +7,8 @@ import logging
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from operad_mcp.config import MCPClientConfig, shown_url
+from operad_auth.http import shown_url
+from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault, ServerError
 from operad_mcp.wire.link import Link, Sink, imported
 from operad_mcp.wire.protocol import MODERN, UNSUPPORTED_VERSION, ServerLogger

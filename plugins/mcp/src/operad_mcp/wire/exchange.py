@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 
 from operad.plugin import client_tls
+from operad.words import in_words
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, Unreadable, in_words, unusable
+from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, Unreadable, unusable
 from operad_mcp.wire.link import Link, Sink
 from operad_mcp.wire.messages import Answer, Message, RequestId, failure
 from operad_mcp.wire.protocol import ServerLogger

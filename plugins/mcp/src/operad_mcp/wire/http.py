@@ -18,9 +18,10 @@ from functools import partial
 import attrs
 import httpx2
 
+from operad.words import in_words
 from operad_auth.http import SSEEvent, SSEEventTooLargeError, SSEParser
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, HTTPRefusal, SessionExpired, Unreadable, in_words
+from operad_mcp.errors import ConnectionLost, HTTPRefusal, SessionExpired, Unreadable
 from operad_mcp.wire.exchange import HTTPLink, answer_of, read_body, read_if_any, refusal, sent_within
 from operad_mcp.wire.link import Sink, is_request
 from operad_mcp.wire.messages import Answer, Json, RequestId, encode, parse, too_large

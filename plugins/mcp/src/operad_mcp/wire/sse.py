@@ -13,9 +13,10 @@ from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
+from operad.words import in_words
 from operad_auth.http import SSEEvent, SSEEventTooLargeError, SSEParser
 from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, Unusable, in_words
+from operad_mcp.errors import ConnectionLost, Fault, Unusable
 from operad_mcp.wire.exchange import HTTPLink, read_if_any, refusal, sent_within, unsent
 from operad_mcp.wire.link import Sink, is_request
 from operad_mcp.wire.messages import Json, encode, parse, too_large

@@ -216,30 +216,31 @@ class _Body(httpx2.AsyncByteStream):
         self._response.close()
 
 
+_ERRORS: tuple[tuple[type[aiohttp.ClientError], type[httpx2.TransportError], str], ...] = (
+    (aiohttp.ClientHttpProxyError, httpx2.ProxyError, "the proxy answered HTTP {0.status} {0.message}"),
+    (aiohttp.ClientProxyConnectionError, httpx2.ProxyError, "{0}"),
+    (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout, "{0}"),
+    (aiohttp.ClientConnectorError, httpx2.ConnectError, "{0}"),  # of names, addresses, and TLS
+    (aiohttp.ClientSSLError, httpx2.ConnectError, "{0}"),
+    (aiohttp.SocketTimeoutError, httpx2.ReadTimeout, "nothing was received for {1:g} s"),
+    (
+        aiohttp.ServerDisconnectedError,
+        httpx2.RemoteProtocolError,
+        "the server closed the connection without an answer",
+    ),
+    (aiohttp.ClientOSError, httpx2.ReadError, "{0}"),
+    (aiohttp.ClientResponseError, httpx2.RemoteProtocolError, "the answer is not HTTP: {0.message}"),
+    (aiohttp.InvalidURL, httpx2.UnsupportedProtocol, "the URL, or that of the proxy, cannot be used"),
+    (aiohttp.ClientError, httpx2.RemoteProtocolError, "{0}"),
+)
+"""What httpx2 would raise for an error of aiohttp, the first that fits, and its text."""
+
+
 @contextlib.contextmanager
 def _in_terms_of_httpx(patience: float | None) -> Iterator[None]:
     """Raise what httpx2 would."""
     try:
         yield
-    except aiohttp.ClientHttpProxyError as error:
-        raise httpx2.ProxyError(f"the proxy answered HTTP {error.status} {error.message}") from error
-    except aiohttp.ClientProxyConnectionError as error:
-        raise httpx2.ProxyError(str(error)) from error
-    except aiohttp.ConnectionTimeoutError as error:
-        raise httpx2.ConnectTimeout(str(error)) from error
-    except aiohttp.ClientConnectorError as error:  # of names, addresses, and TLS
-        raise httpx2.ConnectError(str(error)) from error
-    except aiohttp.ClientSSLError as error:
-        raise httpx2.ConnectError(str(error)) from error
-    except aiohttp.SocketTimeoutError as error:
-        raise httpx2.ReadTimeout(f"nothing was received for {patience or 0:g} s") from error
-    except aiohttp.ServerDisconnectedError as error:
-        raise httpx2.RemoteProtocolError("the server closed the connection without an answer") from error
-    except aiohttp.ClientOSError as error:
-        raise httpx2.ReadError(str(error)) from error
-    except aiohttp.ClientResponseError as error:
-        raise httpx2.RemoteProtocolError(f"the answer is not HTTP: {error.message}") from error
-    except aiohttp.InvalidURL as error:
-        raise httpx2.UnsupportedProtocol("the URL, or that of the proxy, cannot be used") from error
     except aiohttp.ClientError as error:
-        raise httpx2.RemoteProtocolError(str(error) or type(error).__name__) from error
+        made, text = next((made, text) for kind, made, text in _ERRORS if isinstance(error, kind))
+        raise made(text.format(error, patience or 0) or type(error).__name__) from error
