@@ -115,8 +115,9 @@ def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-bod
 def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
     """Return a call map for a transport, or ``None`` if the transport is not one that this plugin handles.
 
+    ``transport`` is what the `TransportFactory` of its scheme made: a `Transport`, or an object of another class.
     ``options`` are keyword arguments of the caller. Nothing is connected yet. Ours (operad-calls) comes last; it
-    takes any transport that keeps to `Transport`.
+    takes every transport that implements `Transport`.
     """
 
 

@@ -164,14 +164,15 @@ class TransportFactory:
 
     Args:
         schemes: the URL schemes that it answers to, such as ``("ws", "wss")``.
-        create: ``create(url, **options) -> Transport``; connects nothing. Raises `ConfigError`.
+        create: ``create(url, **options)`` returns a `Transport`, or an object of the plugin's own that its hooks
+            `operad_call_map` and `operad_call_server` recognise. It connects nothing. Raises `ConfigError`.
         config_type: an attrs class, or a function that answers one, whose fields are the options, for the
             reference of the configuration and for editors; ``None``: they are not told.
         given: the field of it that the URL fills, which is no option.
     """
 
     schemes: tuple[str, ...] = attrs.field(converter=_schemes)
-    create: Callable[..., Transport]
+    create: Callable[..., Any]
     _config: Any = attrs.field(default=None, alias="config_type")
     given: str = "url"
 

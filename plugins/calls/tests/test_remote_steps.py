@@ -465,6 +465,15 @@ async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):
             await registry.load("remote", url="here")
 
 
+async def test_a_transport_with_a_call_map_of_its_own_is_refused_as_a_source():
+    plugins = plugins_of(
+        plugin, make_plugin("p", operad_transports=[TransportFactory(("pigeon",), lambda url: url)])
+    )
+    async with OperationRegistry(plugins) as registry:
+        with pytest.raises(SourceError, match="got pigeon://, which lists no operations"):
+            await registry.load("remote", url="pigeon://loft")
+
+
 async def echo(input, context):
     return input
 

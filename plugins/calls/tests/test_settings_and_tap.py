@@ -16,9 +16,9 @@ from operad import (
     PendingRequestMap,
 )
 from operad.transports import TransportError
-from operad_calls import CallSettings, tap
+from operad_calls import CallSettings, plugin, tap
 from operad_calls.serving import following
-from operad_testing import Participant
+from operad_testing import Participant, plugins_of
 
 
 async def echo(input, context):
@@ -62,7 +62,15 @@ async def test_what_is_given_beside_the_settings_comes_first():
             await asyncio.wait(tasks)
 
 
-async def test_a_single_call_that_says_nothing_ends_after_the_handlers_timeout():
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda registry, transport: CallHandler(registry, transport, settings=CallSettings(timeout=0.1)),
+        lambda registry, transport: plugins_of(plugin).call_server(registry, transport, timeout=0.1),
+    ],
+    ids=["by hand", "by the hook"],
+)
+async def test_a_single_call_that_says_nothing_ends_after_the_handlers_timeout(make):
     """A foreign client knows the four events only; no request runs without end."""
 
     async def waiting(input, context):
@@ -70,7 +78,7 @@ async def test_a_single_call_that_says_nothing_ends_after_the_handlers_timeout()
 
     transport, registry = InProcessTransport(), OperationRegistry()
     registry.register(OperationSpec(namespace="t", name="wait", type="mutation"), waiting)
-    async with CallHandler(registry, transport, settings=CallSettings(timeout=0.1)):
+    async with make(registry, transport):
         async with Participant.open(transport) as caller:
             fields = {"requestId": "1", "operationId": "t.wait", "input": {}, "replyTo": caller.link.inbox}
             await caller.send("op:t.wait", "call.requested", **fields)

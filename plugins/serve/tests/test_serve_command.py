@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from operad import ConfigError, InProcessTransport, OperadError, OperationRegistry, load_plugins
+from operad import ConfigError, InProcessTransport, OperadError, OperationRegistry, Plugins, load_plugins
 from operad.plugin import Link, LinkDownError, OnEvent, OnLink, TransportFactory, hookimpl
+from operad_calls import CallSettings
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.asgi import Gate
 from operad_serve.door import front_door
@@ -103,6 +105,42 @@ async def test_a_signal_ends_the_wait_for_a_server_that_is_not_there() -> None:
     with pytest.raises(LinkDownError, match="the hub is down"):
         async with NotThereYet(3).door(stopped).open():
             pass
+
+
+class Pigeons:
+    """A transport that is not one of operad's, with a call server that keeps its options."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, Any] | None = None
+
+    @hookimpl
+    def operad_transports(self) -> list[TransportFactory]:
+        return [TransportFactory(("pigeon",), lambda url: self)]
+
+    @hookimpl
+    def operad_call_server(self, transport: object, options: dict[str, Any]) -> Any:
+        self.options = options
+        return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {"mask_errors": True}),
+        (
+            {"identity": "delegate", "mask_errors": False, "calls": CallSettings(max_concurrent=3, lease=9.0)},
+            {"identity": "delegate", "mask_errors": False, "max_concurrent": 3, "lease": 9.0},
+        ),
+    ],
+)
+async def test_a_call_server_of_another_plugin_gets_what_was_set_as_plain_values(
+    changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    pigeons, plugins = Pigeons(), Plugins()
+    plugins.register(pigeons, "pigeons")
+    plan = Plan(options=ServeOptions(), transport="pigeon://loft", has_transport=True, **changes)
+    async with FrontDoor(OperationRegistry(plugins), plan, asyncio.Event()).open():
+        assert pigeons.options == expected
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,9 @@ class Plugins:
     ``Plugins()`` knows the core alone; `load_plugins` adds what is installed, `register` what you give it.
     """
 
+    envelope_kinds: EnvelopeKinds
+    """The known envelope kinds; `envelope_kinds.from_wire(json)` makes an envelope of its JSON form."""
+
     def __init__(self) -> None:
         self._hooks = pluggy.PluginManager(hookspecs.PROJECT)
         self._hooks.add_hookspecs(hookspecs)
@@ -57,7 +60,6 @@ class Plugins:
         self._servers: dict[str, Server] = {}
         self._transports: dict[str, TransportFactory] = {}
         self.envelope_kinds = EnvelopeKinds()
-        """The known envelope kinds."""
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -113,7 +115,8 @@ class Plugins:
         scheme = scheme.lower()
         factory = self._get(self._transports, "transports", scheme)
         try:
-            return factory.create(url, **options)
+            made: Transport = factory.create(url, **options)
+            return made
         except OperadError:
             raise
         except Exception as error:

@@ -19,11 +19,12 @@ class PendingRequestMap:
     Use it as a context manager, or `open` and `close` it.
 
     Args:
-        transport: how to reach those who serve.
-        options: as of the asynchronous map.
+        transport: a transport, or its URL, such as ``nats://127.0.0.1:4222``.
+        options: as for `operad.Plugins.call_map`; ``plugins`` are the plugins to ask, by default the
+            installed ones.
     """
 
-    def __init__(self, transport: Transport, **options: Any) -> None:
+    def __init__(self, transport: str | Transport, **options: Any) -> None:
         plugins = options.pop("plugins", None) or load_plugins()
         self.asynchronous: CallMap = portal().call(plugins.call_map, transport, **options)
         """The map behind this one; whatever awaits has to run in the background loop."""

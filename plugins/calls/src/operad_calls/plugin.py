@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
+
+from operad import SourceError
 from operad.plugin import Source, SourceContext, SourceSession, hookimpl
 
 if TYPE_CHECKING:
@@ -18,10 +21,16 @@ async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
     """Connect to the peers. Raises `SourceError` if they cannot be reached, and the errors of the transport."""
     # The call protocol is imported here: finding plugins does not need it.
     from operad.config import with_paths
+    from operad.transports import Transport
     from operad_calls.federation.remote import from_remote
 
     options = with_paths(config.options, context.base_dir or Path.cwd())
-    transport: Transport = context.plugins.transport(config.url, **options)
+    transport: object = context.plugins.transport(config.url, **options)
+    if not isinstance(transport, Transport):
+        scheme = config.url.partition(":")[0]
+        raise SourceError(
+            f"remote: expected a transport such as ws://, got {scheme}://, which lists no operations"
+        )
     return await from_remote(
         transport,
         context.namespace or None,  # "" keeps the ids of the peers
@@ -55,5 +64,9 @@ def operad_call_map(transport: Transport, options: Options) -> CallMap:
 def operad_call_server(registry: OperationRegistry, transport: Transport, options: Options) -> CallServer:
     """Return a `CallHandler`; it takes any transport, so other plugins are asked first."""
     from operad_calls.serving.handler import CallHandler
+    from operad_calls.settings import CallSettings
 
-    return CallHandler(registry, transport, **options)
+    limits = {name: options[name] for name in options if name in attrs.fields_dict(CallSettings)}
+    others = {name: options[name] for name in options if name not in limits}
+    others["settings"] = options.get("settings", CallSettings()).updated(**limits)
+    return CallHandler(registry, transport, **others)

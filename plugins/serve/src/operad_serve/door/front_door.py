@@ -208,12 +208,12 @@ class FrontDoor:
     async def _open_transport(self, stack: AsyncExitStack) -> None:
         plan = self._plan
         transport, url = transport_of(self._registry, plan.transport)
+        # Plain values, and only what was set: the call server may be another plugin's.
+        given = attrs.asdict(plan.calls, filter=lambda field, value: value != field.default)
+        if plan.identity is not None:
+            given["identity"] = plan.identity
         server = self._registry.plugins.call_server(
-            self._registry,
-            transport,
-            identity=plan.identity,
-            mask_errors=plan.mask_errors,
-            settings=plan.calls,
+            self._registry, transport, mask_errors=plan.mask_errors, **given
         )
         await self._connect(server)
         stack.push_async_exit(server)
