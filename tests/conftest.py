@@ -103,10 +103,11 @@ def uv() -> Uv:
 
 @pytest.fixture(scope="session")
 def wheels(uv: Uv, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheel of each distribution of the repository, the gRPC example's included, by name."""
+    """The wheel of each distribution of the repository, and of each example that is one, by name."""
     out = tmp_path_factory.mktemp("wheels")
     uv("build", "--quiet", "--wheel", "--all-packages", "--out-dir", str(out))
-    uv("build", "--quiet", "--wheel", "--out-dir", str(out), str(ROOT / "examples" / "operad-grpc"))
+    for example in sorted(ROOT.glob("examples/operad-*")):
+        uv("build", "--quiet", "--wheel", "--out-dir", str(out), str(example))
     return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in out.glob("*.whl")}
 
 

@@ -13,8 +13,18 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "write-a-plugin.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "write-a-plugin.md").read_text()
 FILES = dict(re.findall(r"^\*\*`([^`]+)`\*\*\n\n```\w+\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+EXCERPTS = [
+    (path, block)
+    for path, blocks in re.findall(
+        r"^From \[`[^`]+`\]\(\.\./(examples/[^)]+)\):\n\n((?:```python\n.*?^```\n+)+)",
+        PAGE,
+        re.DOTALL | re.MULTILINE,
+    )
+    for block in re.findall(r"^```python\n(.*?)^```", blocks, re.DOTALL | re.MULTILINE)
+]
 COMMANDS = [
     line
     for block in re.findall(r"^```console\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -68,4 +78,27 @@ def test_the_commands_run_in_a_fresh_environment(
 def test_the_files_are_strictly_typed(project: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "src/operad_jsonlines"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_the_page_quotes_of_the_examples_is_in_them() -> None:
+    assert len(EXCERPTS) == 7
+    for path, block in EXCERPTS:
+        assert block in (ROOT / path).read_text(), f"{path}: {block}"
+
+
+@pytest.mark.parametrize("example", ["operad-regex-search", "operad-tcp-calls"])
+def test_an_example_is_strictly_typed(example: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file",
+        "pyproject.toml",
+        "--cache-dir",
+        str(tmp_path),
+        "src",
+    ]
+    folder = ROOT / "examples" / example
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout

@@ -22,6 +22,9 @@ PROJECTS = [
 ]
 PLUGINS = [project["name"] for project in PROJECTS if "operad" in project.get("entry-points", {})]
 
+EXAMPLES = sorted(folder.name for folder in (ROOT / "examples").glob("operad-*"))
+"""The distributions of examples, as third parties would write them."""
+
 MakeEnvironment = Callable[[list[Any]], Any]
 
 SMOKE = """
@@ -106,18 +109,41 @@ def test_a_plugin_appears_once_its_wheel_is_installed(
 
 @pytest.fixture(scope="module")
 def everything(make_environment: MakeEnvironment, wheels: dict[str, Path]) -> Any:
-    """An environment with the core, all plugins, and the gRPC example on top."""
+    """An environment with the core, all plugins, and the examples on top."""
     return make_environment([*wheels.values(), "pytest", "grpcio-tools"])
 
 
-def test_all_plugins_and_a_third_partys_load_together(everything: Any) -> None:
-    assert statuses(everything.records()) == dict.fromkeys([*PLUGINS, "operad-grpc"], "loaded")
+def test_all_plugins_and_those_of_third_parties_load_together(everything: Any) -> None:
+    assert statuses(everything.records()) == dict.fromkeys([*PLUGINS, *EXAMPLES], "loaded")
 
 
-def test_the_grpc_example_passes_its_own_tests_there(everything: Any) -> None:
-    done = everything.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=ROOT / "examples" / "operad-grpc")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_passes_its_own_tests_there(example: str, everything: Any) -> None:
+    done = everything.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=ROOT / "examples" / example)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout
+
+
+FOREIGN = """
+import asyncio
+from operad import OperationRegistry, OperationSpec, load_plugins
+
+async def main():
+    plugins = load_plugins(strict=True)
+    print(type(plugins.call_map("tcp://127.0.0.1:1")).__name__)
+    async with OperationRegistry(plugins) as registry:
+        print(type(plugins.call_server(registry, "tcp://127.0.0.1:1")).__name__)
+        for name in ("book", "order"):
+            registry.register_spec(OperationSpec(namespace="shop", name=name))
+        print([spec.id for spec in registry.search("[.]b(oo)+k$")])
+
+asyncio.run(main())
+"""
+
+
+def test_call_maps_call_servers_and_searches_of_third_parties_come_before_ours(everything: Any) -> None:
+    done = everything.run("-W", "error", "-c", FOREIGN)
+    assert done.stdout.split() == ["TCPCallMap", "TCPCallServer", "['shop.book']"], done.stderr
 
 
 def test_the_core_knows_nothing_of_grpc() -> None:
@@ -196,8 +222,8 @@ def test_culprits_are_named_with_their_distribution_and_all_others_load(everythi
     everything.install(*(write_wheel(tmp_path, name, source) for name, (source, _, _) in CULPRITS.items()))
     try:
         records = {record["distribution"]: record for record in everything.records()}
-        assert sorted(records) == sorted([*PLUGINS, "operad-grpc", *CULPRITS])
-        for name in (*PLUGINS, "operad-grpc"):
+        assert sorted(records) == sorted([*PLUGINS, *EXAMPLES, *CULPRITS])
+        for name in (*PLUGINS, *EXAMPLES):
             assert records[name]["status"] == "loaded", records[name]
         for name, (_, status, says) in CULPRITS.items():
             assert records[name]["status"] == status, records[name]

@@ -1,0 +1,1 @@
+"""Search operations by regular expression."""

@@ -1,0 +1,1 @@
+"""Calls between processes as lines of JSON over TCP."""

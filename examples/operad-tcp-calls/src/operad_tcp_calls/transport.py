@@ -1,0 +1,38 @@
+"""The transport object: an address and its options."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from operad import ConfigError
+from operad.plugin import check_options
+
+
+@attrs.frozen(kw_only=True)
+class TCP:
+    """Where a call server listens. It has no methods: the call map and the call server know what to do with it."""
+
+    url: str
+    connect_timeout: float = 5.0
+    """Seconds."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        parts = urlsplit(self.url)
+        if not parts.hostname or not parts.port:
+            raise ValueError("host or port is missing")
+        return parts.hostname, parts.port
+
+
+def create(url: str, **options: Any) -> TCP:
+    """Return the transport of a URL; connects nothing. Raises `ConfigError`."""
+    transport = check_options(options, TCP, where="tcp transport", given={"url": url})
+    try:
+        _ = transport.address
+    except ValueError as error:
+        raise ConfigError(f"expected tcp://HOST:PORT, got {url!r}: {error}") from None
+    return transport
