@@ -17,8 +17,8 @@ from operad.subscriptions import Subscription
 class CallMap(Protocol):
     """The calling side: calls operations wherever the transport finds them.
 
-    Every call ends exactly once, with an envelope or a `CallError`, at its deadline at the latest. It is also an
-    async context manager: `__aenter__` opens it and returns it, `__aexit__` closes it.
+    Every call ends exactly once, with an envelope or a `CallError`, at its deadline at the latest. As an async
+    context manager it opens, returns itself, and closes.
     """
 
     async def open(self) -> None:
@@ -76,9 +76,8 @@ class CallMap(Protocol):
 class CallServer(Protocol):
     """The serving side: an async context manager that serves the operations of a registry while it is open.
 
-    `__aenter__` starts it and returns it. It raises `TransportError` if it cannot start; `operad serve` tries
-    again after a `LinkDownError`. `__aexit__` is a drain: it takes no more requests, lets those in progress
-    finish, and ends the rest.
+    Entering returns it, or raises `TransportError`; `operad serve` tries again after a `LinkDownError`. Leaving
+    it is a drain: it takes no more requests, lets those in progress finish, and ends the rest.
     """
 
     async def __aenter__(self) -> Self: ...

@@ -115,9 +115,8 @@ def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-bod
 def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
     """Return a call map for a transport, or ``None`` if the transport is not one that this plugin handles.
 
-    ``transport`` is what the `TransportFactory` of its scheme made: a `Transport`, or an object of another class.
-    ``options`` are keyword arguments of the caller. Nothing is connected yet. Ours (operad-calls) comes last; it
-    takes every transport that implements `Transport`.
+    ``transport`` may be of any class, ``options`` are keyword arguments of the caller. Nothing is connected yet.
+    Ours (operad-calls) comes last; it takes every transport that implements `Transport`.
     """
 
 
