@@ -258,6 +258,30 @@ async def test_a_header_that_is_no_text_is_refused_without_a_traceback(caplog: p
     assert len(caplog.text) < 500
 
 
+async def test_a_client_that_shows_two_tokens_is_refused() -> None:
+    tokens = {"a": ALICE, "b": Identity("bob")}
+    for authenticate in (bearer_tokens(tokens), StaticTokens(tokens)):
+        async with Hub(authenticate, port=0) as hub:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
+            both = b"\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n"
+            writer.write(UPGRADE.replace(b"\r\n\r\n", both))
+            assert b" 400 " in await reader.readline()
+            writer.close()
+
+
+async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with Hub(port=0) as hub:
+        for number in range(60):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
+            writer.write(UPGRADE.replace(b"\r\n\r\n", b"\r\nHost: b\r\n\r\n"))
+            assert b" 400 " in await reader.readline()
+            writer.close()
+            assert hub.switch.refused == number + 1
+    assert "Traceback" not in caplog.text
+    assert len(caplog.records) < 50
+
+
 async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token() -> None:
     async def undecided(credentials: Credentials) -> Identity | None:
         raise CallError("UNAVAILABLE", "the keys cannot be fetched")

@@ -18,7 +18,7 @@ from aiohttp import WSMsgType, web
 from operad import Identity
 from operad.plugin import CallError
 from operad_auth import Authenticator as CredentialsAuthenticator
-from operad_auth import Credentials
+from operad_auth import Credentials, HostRules
 from operad_auth.http.urls import is_loopback_host
 from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
@@ -84,7 +84,10 @@ class Gate:
         return not self.is_open and FIRST_FRAME in _offered(request)
 
     def check_origin(self, request: web.Request) -> None:
-        """Raise an HTTP error for web pages that may not connect."""
+        """Raise an HTTP error for web pages that may not connect, and for ambiguous headers."""
+        ambiguous = HostRules.ambiguity([(name.lower(), value) for name, value in request.raw_headers])
+        if ambiguous is not None:
+            raise web.HTTPBadRequest(text=f"{ambiguous[1]}\n")
         origin = request.headers.get("Origin")
         if origin is not None and origin not in self._origins:
             # Any web page could otherwise talk to a hub on this machine, as its user.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl as ssl_module
 from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from operad import Identity
 from operad.plugin import ConfigError
 from operad_auth.http.urls import is_loopback_host
-from operad_calls.transport import keep_memory
+from operad_calls.transport import Reports, keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens
 from operad_websocket._connection import Connection, Unfinished
 from operad_websocket._door import Door
@@ -122,7 +124,12 @@ class Hub:
         app.router.add_get("/metrics", self._on_metrics)
         app.router.add_get("/{path:.*}", self._on_request)
         runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=2.0, lingering_time=0.0
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=2.0,
+            lingering_time=0.0,
+            logger=_ServerLog(self.switch.reports),
         )
         await runner.setup()
         assert runner.server is not None
@@ -269,6 +276,22 @@ class Hub:
                 ("operad_hub_refused", "counter", "Refused frames and connections.", switch.refused),
             ]
         )
+
+
+class _ServerLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of aiohttp's server, to which any client could write a traceback with each malformed request."""
+
+    def __init__(self, reports: Reports) -> None:
+        super().__init__(logging.getLogger("aiohttp.server"), {})
+        self._reports = reports
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **options: Any) -> None:
+        """Count a malformed request as refused; log anything else."""
+        if isinstance(exc_info, HttpProcessingError):
+            where = args[0] if args else "?"
+            self._reports.refuse(f"address {where}", f"refused a request from {where}: {exc_info.message}")
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **options)
 
 
 @web.middleware
