@@ -169,7 +169,9 @@ async function pictures() {
 
 async function signedIn() {
   const page = await open();
-  await page.waitForSelector("#list");
+  await page.waitForSelector("h1:has-text('Sign in')");
+  tell("before a token", [await page.locator("#list a").count(), await page.evaluate(() => document.activeElement.id)]);
+  await violations(page, "sign in");
   await page.fill("#token", "wrong");
   await page.click("button:has-text('Use')");
   await page.waitForFunction(() => document.querySelector("#identity").textContent !== "");
@@ -180,6 +182,13 @@ async function signedIn() {
   tell("listed with token", (await page.locator("#list a").allTextContents()).some((text) => text.includes("secret")));
   tell("stored", await page.evaluate(() => localStorage.length + sessionStorage.length + document.cookie.length + location.href.includes("token")));
   await violations(page, "signed in");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#to-document")]);
+  tell("document", Object.keys(JSON.parse(readFileSync(await download.path(), "utf-8")).paths).includes("/operations/admin.secret"));
+  await page.goto(base + "#/operation/shop.add");
+  await page.fill("[name=a]", "40");
+  await page.keyboard.press("Control+Enter");
+  await result(page).locator("text=Succeeded").waitFor();
+  tell("called with token", await result(page).locator("pre").first().textContent());
   await page.context().close();
 }
 

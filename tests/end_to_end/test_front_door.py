@@ -106,12 +106,15 @@ def url_in(said: str) -> str:
 
 
 async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sigterm(folder: Path) -> None:
+    import httpx2
     from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
 
     async with (
         running(folder, "--health", "127.0.0.1:0", until="/health") as (process, said),
         aiohttp.ClientSession() as session,
     ):
+        assert "credentials    every operation requires them" in said
         base = url_in(said)
         health = re.search(r"health +(\S+)", said)
         assert health is not None
@@ -119,7 +122,7 @@ async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sig
             async with session.get(url) as response:
                 assert await response.json() == {"status": "ok"}
         bearer = {"Authorization": f"Bearer {TOKEN}"}
-        async with session.get(f"{base}/operations/math.add?a=1&b=2") as response:
+        async with session.get(f"{base}/operations/math.add?a=1&b=2", headers=bearer) as response:
             assert await response.json() == 3
         for headers, status in (({}, 401), ({"Authorization": "Bearer wrong"}, 401), (bearer, 200)):
             async with session.get(f"{base}/operations/math.secret", headers=headers) as response:
@@ -132,11 +135,14 @@ async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sig
             for path in ("/operations/math.add?a=1&b=2", "/mcp", "/openapi.json"):
                 async with session.get(base + path, headers=headers) as response:
                     assert response.status in (403, 421), (headers, path)
-        async with Client(f"{base}/mcp") as client:
+        async with (
+            httpx2.AsyncClient(headers=bearer) as own,
+            Client(streamable_http_client(f"{base}/mcp", http_client=own)) as client,
+        ):
             tools = await client.list_tools()
-            assert [tool.name for tool in tools.tools] == ["math_add", "math_forever"]
+            assert [tool.name for tool in tools.tools] == ["math_add", "math_forever", "math_secret"]
             assert (await client.call_tool("math_add", {"a": 1, "b": 2})).structured_content == 3
-        async with session.get(f"{base}/operations/math.forever") as stream:
+        async with session.get(f"{base}/operations/math.forever", headers=bearer) as stream:
             assert await stream.content.readuntil(b"\n\n") == b"id: 1\ndata: 1\n\n"
             process.send_signal(signal.SIGTERM)
             last = (await stream.content.read()).decode()

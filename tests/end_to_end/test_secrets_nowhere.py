@@ -169,7 +169,7 @@ async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_sec
     async with (
         theirs,
         served(to_openapi(theirs, authenticate=tokens)) as url,
-        served(to_mcp(theirs, authenticate=tokens, anonymous=False).asgi(), lifespan="on") as mcp,
+        served(to_mcp(theirs, authenticate=tokens).asgi(), lifespan="on") as mcp,
     ):
         document = {
             "openapi": "3.1.0",

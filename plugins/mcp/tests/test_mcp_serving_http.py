@@ -141,7 +141,7 @@ from plugins.mcp.tests.test_mcp_serving_http import application, call, post
 exporter = InMemorySpanExporter()
 
 async def main():
-    async with application() as app:
+    async with application(anonymous=True) as app:
         await post(app, call("m_who"))
         provider = TracerProvider()  # set up after the first request
         provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -162,7 +162,7 @@ async def test_where_somebody_traces_each_request_has_its_span() -> None:
 
 
 async def test_a_result_says_who_made_it_beside_what_it_says_itself() -> None:
-    async with application() as app:
+    async with application(anonymous=True) as app:
         results = [(await post(app, call("m_who"))).json()["result"] for _ in range(2)]
         listed = (await post(app, message("tools/list"))).json()["result"]
     stamp = {"name": "operad", "version": "1.0.0"}
@@ -174,8 +174,10 @@ async def test_a_result_says_who_made_it_beside_what_it_says_itself() -> None:
 # --- who is let in -------------------------------------------------------------------------------------
 
 
-async def test_a_token_says_who_calls_and_without_one_the_caller_is_nobody() -> None:
-    async with application() as app:
+async def test_a_token_says_who_calls_and_where_anonymous_callers_are_accepted_without_one_the_caller_is_nobody() -> (
+    None
+):
+    async with application(anonymous=True) as app:
         for token, name in ((None, "null"), ("r", "reader"), ("w", "writer")):
             answer = await post(app, call("m_who"), token)
             assert answer.json()["result"]["content"][0]["text"] == name
@@ -278,7 +280,7 @@ async def ping(app: Any, session: str, token: str | None = None) -> int:
 
 
 async def test_when_there_are_too_many_sessions_the_one_that_was_idle_longest_ends() -> None:
-    async with application(max_sessions=3) as app:
+    async with application(anonymous=True, max_sessions=3) as app:
         first, second, third = [await opened(app, token) for token in ("w", "r", None)]
         assert await ping(app, first, "w") == 200
         assert await ping(app, second, "w") == 404  # of another caller: nothing is known of it
@@ -292,7 +294,7 @@ async def test_when_there_are_too_many_sessions_the_one_that_was_idle_longest_en
 
 
 async def test_a_session_that_its_client_ended_costs_no_other_one() -> None:
-    async with application(max_sessions=2) as app:
+    async with application(anonymous=True, max_sessions=2) as app:
         first, second = await opened(app), await opened(app)
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
             ended = await client.delete("/mcp", headers={"mcp-session-id": second})
@@ -347,7 +349,7 @@ async def test_a_foreign_host_or_origin_is_refused_before_anything_runs(headers:
 
 
 async def test_a_host_and_an_origin_that_were_allowed_once_allow_no_others() -> None:
-    async with application() as app:
+    async with application(anonymous=True) as app:
         for port in range(300):  # more than are remembered
             assert (await post(app, call("m_who"), host=f"localhost:{port}")).status_code == 200
         assert (await post(app, call("m_who"), host="localhost:1")).status_code == 200
@@ -397,7 +399,7 @@ async def test_a_body_that_does_not_come_is_408_and_the_connection_is_closed() -
     async def send(part: Any) -> None:
         sent.append(part)
 
-    async with application(body_timeout=0.05) as app:
+    async with application(anonymous=True, body_timeout=0.05) as app:
         headers = [(b"host", b"127.0.0.1"), (b"mcp-protocol-version", b"2026-07-28")]
         scope = {"type": "http", "method": "POST", "path": "/mcp", "root_path": "", "headers": headers}
         await app({**scope, "server": ("127.0.0.1", 1), "query_string": b""}, receive, send)
@@ -437,7 +439,7 @@ async def test_the_metadata_of_the_resource_are_where_rfc_9728_has_them() -> Non
 async def test_it_answers_where_it_is_mounted_without_redirect_and_without_a_lifespan(
     routes: Any, path: str
 ) -> None:
-    async with application() as app:
+    async with application(anonymous=True) as app:
         host = Starlette(routes=routes(app))
         assert (await post(host, call("m_who"), path=path)).status_code == 200
         assert (await post(host, call("m_who"), path=path)).status_code == 200
@@ -445,7 +447,7 @@ async def test_it_answers_where_it_is_mounted_without_redirect_and_without_a_lif
 
 
 async def test_an_application_is_started_again_after_it_ended() -> None:
-    async with application() as app:
+    async with application(anonymous=True) as app:
         for _ in range(2):
             async with listening(app) as url, Client(f"{url}/mcp") as session:
                 assert len((await session.list_tools()).tools) == 1

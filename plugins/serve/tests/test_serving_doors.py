@@ -73,7 +73,8 @@ async def test_pages_of_an_allowed_origin_may_read_and_no_others(registry: Opera
 async def test_without_the_scope_nothing_of_an_operation_is_seen_described_or_called(
     registry: OperationRegistry,
 ) -> None:
-    async with front_door.client_of(to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS))) as client:
+    app = to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS), anonymous=True)
+    async with front_door.client_of(app) as client:
         for headers, status, challenge in (({}, 401, "Bearer"), (JOE, 403, 'scope="admin"'), (ROOT, 200, "")):
             answer = await client("POST", "/operations/admin.secret", headers=headers)
             assert answer.status == status

@@ -37,7 +37,8 @@ def to_mcp(
 
     Args:
         registry: what is served; clients hear of its changes.
-        authenticate: who calls over HTTP; without it, everybody is nobody.
+        authenticate: returns the caller over HTTP. With it, requests without credentials are refused, unless the
+            option ``anonymous`` is True. Without it every caller is anonymous.
         complete: values for arguments of prompts and resource templates, beside those that a schema enumerates.
         options: the fields of `MCPServeConfig`; ``identity`` may be an `operad.Identity`.
 

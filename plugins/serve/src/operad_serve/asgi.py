@@ -56,7 +56,9 @@ class Admission:
     identity: Identity | None = None
     """The caller; None for an anonymous one."""
     is_refused: bool = False
-    """Whether the request has credentials that are not valid: the response is 401, for any path."""
+    """Whether the request has credentials that are not valid."""
+    has_authenticator: bool = False
+    """Whether an authenticator looked at the request. If so, an anonymous request is refused by default."""
 
 
 ANONYMOUS = Admission()
@@ -215,6 +217,7 @@ class Gate:
         authenticate: returns the caller of `operad_auth.Credentials`; None: every caller is anonymous.
         allowed_hosts: see `operad_auth.HostRules`; ``name:*`` means the same as ``name``.
         allowed_origins: see `operad_auth.HostRules`.
+        anonymous: whether to accept requests without credentials although there is an authenticator.
     """
 
     def __init__(
@@ -222,11 +225,14 @@ class Gate:
         authenticate: AnyAuthenticator | None = None,
         allowed_hosts: Iterable[str] = (),
         allowed_origins: Iterable[str] = (),
+        *,
+        anonymous: bool = False,
     ) -> None:
         # `HostRules` takes a name without a port for the name with any port.
         hosts = [host.removesuffix(":*") for host in allowed_hosts]
         self._rules = HostRules(hosts, allowed_origins)
         self._authenticate = None if authenticate is None else as_authenticator(authenticate)
+        self._anonymous = anonymous
 
     @property
     def authenticates(self) -> bool:
@@ -263,18 +269,34 @@ class Gate:
             identity = await self._authenticate(credentials)
         except CallError as error:
             if error.code != ErrorCode.UNAVAILABLE:
-                return Admission(None, is_refused=True)
+                return Admission(None, is_refused=True, has_authenticator=True)
             logger.warning("a caller cannot be authenticated: %s", error)
             detail = "the caller cannot be authenticated now; try again"
             raise Problem(503, detail, code=error.code, headers=[(b"retry-after", b"5")]) from error
-        return Admission(identity, identity is None and credentials.token is not None)
+        return Admission(identity, identity is None and credentials.token is not None, has_authenticator=True)
+
+    def requires_credentials(self, admission: Admission) -> bool:
+        """Return True if a request without credentials must be refused."""
+        return admission.identity is None and admission.has_authenticator and not self._anonymous
 
     async def identify(self, exchange: Exchange) -> None:
-        """Set the identity of an exchange. Raises `Problem` for credentials that are not valid (401), or 503."""
+        """Set the identity of an exchange.
+
+        Raises:
+            Problem: the credentials are missing or not valid (401), or cannot be checked now (503).
+        """
         admission = await self.admission(exchange)
         if admission.is_refused:
             raise denied("the credentials are not valid", invalid=True)
+        if self.requires_credentials(admission):
+            raise denied("this server requires credentials; send Authorization: Bearer <token>")
         exchange.identity = admission.identity
+
+
+def is_preflight(exchange: Exchange) -> bool:
+    """Return True for a preflight of CORS (WHATWG Fetch, 4.8). Browsers send it without credentials."""
+    headers = exchange.headers
+    return exchange.method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
 
 async def run_lifespan(

@@ -19,6 +19,7 @@ def to_openapi(
     registry: OperationRegistry,
     *,
     authenticate: Callable[[Credentials], Awaitable[Identity | None] | Identity | None] | None = None,
+    anonymous: bool = False,
     explorer: bool = True,
     title: str | None = None,
     allowed_hosts: Sequence[str] = (),
@@ -36,8 +37,10 @@ def to_openapi(
 
     Args:
         registry: the registry whose operations are served. Changes take effect at once.
-        authenticate: returns the caller of `operad_auth.Credentials`, or None. Without it every caller is
-            anonymous, and may only call operations that require nothing.
+        authenticate: returns the caller of `operad_auth.Credentials`, or None. With it, requests without
+            credentials are refused. Without it every caller is anonymous, and may only call operations that
+            require nothing.
+        anonymous: whether to accept requests without credentials although there is an authenticator.
         explorer: whether ``/`` shows the explorer.
         title: the title of the document and of the explorer.
         allowed_hosts: values that ``Host`` may have, ``*`` for any. On a loopback address, other names than its
@@ -52,6 +55,7 @@ def to_openapi(
         registry,
         OpenAPIServerConfig(
             authenticate=authenticate,
+            anonymous=anonymous,
             explorer=explorer,
             title=title,
             allowed_hosts=allowed_hosts,

@@ -27,6 +27,7 @@ from operad_serve.asgi import (
     Scope,
     Send,
     close_websocket,
+    is_preflight,
     run_lifespan,
 )
 from operad_serve.problems import Problem
@@ -51,7 +52,8 @@ class MCPApplication:
     def __init__(self, served: Served, authenticate: Authenticator | None = None, path: str = "/mcp") -> None:
         self._served = served
         self._config = config = served.door.config
-        self._gate = Gate(authenticate, config.allowed_hosts, config.allowed_origins)
+        self._gate = Gate(authenticate, config.allowed_hosts, config.allowed_origins, anonymous=config.anonymous)
+        self._requires_token = bool(config.authorization_servers) and not config.anonymous
         self._paths = frozenset({"", "/", path, f"{path}/"})
         self._owner: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Sessions] | None = None
@@ -144,6 +146,8 @@ class MCPApplication:
             raise Problem(503, "the server is stopping", headers=[(b"retry-after", b"1")])
         sessions = await self._sessions()
         self._gate.check(exchange)
+        if is_preflight(exchange):  # it has no credentials, and needs none to learn that there is no CORS
+            raise Problem(405, "expected GET, POST or DELETE", headers=[(b"allow", b"GET, POST, DELETE")])
         await self._identify(exchange)
         if exchange.method != "POST":
             await sessions.handle_request(scope, exchange.receive, send)
@@ -169,7 +173,8 @@ class MCPApplication:
         admission = await self._gate.admission(exchange)
         if admission.is_refused:
             raise self._challenge(401, "the credentials are not valid", "invalid_token")
-        if admission.identity is None and not self._config.takes_anybody:
+        is_missing = self._requires_token and admission.identity is None
+        if is_missing or self._gate.requires_credentials(admission):
             raise self._challenge(401, "this server requires a token")
         exchange.identity = exchange.scope[CALLER] = identity = admission.identity
         if identity is not None:

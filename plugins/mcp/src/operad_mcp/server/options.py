@@ -76,8 +76,9 @@ class MCPServeConfig:
     """The issuers of those tokens."""
     scopes_supported: Sequence[str] = ()
     """Scopes that clients may ask those servers for."""
-    anonymous: bool | None = None
-    """Whether calls without credentials are taken; ``None``: only where no authorization server is named."""
+    anonymous: bool = False
+    """Whether to accept requests without credentials although there is an authenticator or an authorization
+    server."""
     state_key: str | None = attrs.field(default=None, repr=False)
     """The secret, of 32 bytes or more, that seals what a client keeps between a question and its answer; several
     processes of one address need the same. ``None``: a new one in each process."""
@@ -105,11 +106,6 @@ class MCPServeConfig:
             return Identity.from_wire(self.identity)
         except ValueError as error:
             raise ConfigError(f"identity: expected {{id, scopes?, resources?}}: {error}") from error
-
-    @property
-    def takes_anybody(self) -> bool:
-        """Whether calls without credentials are taken."""
-        return not self.authorization_servers if self.anonymous is None else self.anonymous
 
     @property
     def metadata_url(self) -> str | None:

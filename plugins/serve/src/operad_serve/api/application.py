@@ -22,6 +22,7 @@ from operad_serve.asgi import (
     Scope,
     Send,
     close_websocket,
+    is_preflight,
     run_lifespan,
 )
 from operad_serve.listening import DRAIN_TIMEOUT, serve_alone
@@ -40,7 +41,9 @@ class OpenAPIApplication:
     def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig) -> None:
         self._registry = registry
         self._config = config
-        self._gate = Gate(config.authenticate, config.allowed_hosts, config.allowed_origins)
+        self._gate = Gate(
+            config.authenticate, config.allowed_hosts, config.allowed_origins, anonymous=config.anonymous
+        )
         guarded = self._gate.authenticates
         self._traces = Traces(registry)
         self._calls = Calls(
@@ -103,7 +106,8 @@ class OpenAPIApplication:
     async def _route(self, exchange: Exchange, root: str) -> None:
         path = exchange.path
         if path.startswith(PREFIX):
-            # A preflight has no credentials (WHATWG Fetch, 4.8). It is answered like an anonymous request.
+            if is_preflight(exchange):
+                raise Problem(204, "", headers=[(b"allow", b"GET, POST, OPTIONS")])
             await self._gate.identify(exchange)
             operation_id = id_of(path)
             if operation_id is not None:
@@ -122,7 +126,8 @@ class OpenAPIApplication:
             await exchange.respond(503 if draining else 200, body, "application/json")
             return
         elif self._explorer is not None and (path == "/" or path.startswith(PAGES)):
-            await self._gate.identify(exchange)
+            if not self._explorer.is_static(path):
+                await self._gate.identify(exchange)
             await self._explorer.serve(exchange)
             return
         raise Problem(404, "no such path; /openapi.json lists the operations")

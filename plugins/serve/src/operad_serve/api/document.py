@@ -126,7 +126,7 @@ class DocumentMaker:
         """
         # A format that is published is one that is checked; others, such as `password`, are hints.
         omitted = frozenset({"regex"}) if self._config.check_formats else CHECKED | {"regex"}
-        writer = _Writer(self._guarded, omitted)
+        writer = _Writer(omitted, guarded=self._guarded, anonymous=self._config.anonymous)
         paths: list[tuple[str, bytes]] = []
         for spec in specs:
             path = path_of(spec.id)
@@ -176,8 +176,9 @@ class DocumentMaker:
 class _Writer:
     """Writes path items, and collects the definitions that they share."""
 
-    def __init__(self, guarded: bool, omitted: frozenset[str]) -> None:
+    def __init__(self, omitted: frozenset[str], *, guarded: bool, anonymous: bool) -> None:
         self._guarded = guarded
+        self._anonymous = anonymous
         self._omitted = omitted
         self._shared = SharedDefinitions(COMPONENTS)
         problem, count = {"$ref": COMPONENTS + _PROBLEM_NAME}, {"count": {"type": "integer"}}
@@ -222,7 +223,7 @@ class _Writer:
         if spec.deprecated:
             operation["deprecated"] = True
         operation["responses"] = self._responses(spec)
-        if self._guarded and not spec.access_control.is_open:
+        if self._guarded and not (self._anonymous and spec.access_control.is_open):
             operation["security"] = [{"bearer": []}]
         return operation
 

@@ -26,6 +26,9 @@ class OpenAPIServerConfig:
         default=None, repr=False
     )
     """Returns the caller of `operad_auth.Credentials`. None: every caller is anonymous."""
+    anonymous: bool = False
+    """Whether to accept requests without credentials although there is an authenticator. They may call operations
+    that require nothing."""
     explorer: bool = True
     """Whether ``/`` shows the explorer."""
     admin_scope: str = "operad:admin"

@@ -55,6 +55,11 @@ class Explorer:
         self._traces = traces
         self._guarded = guarded
 
+    @staticmethod
+    def is_static(path: str) -> bool:
+        """Return True for the files of the page. A browser cannot send a token for them."""
+        return path == "/" or path.removeprefix(PREFIX) in _FILES
+
     async def serve(self, exchange: Exchange) -> None:
         """Respond to a request of the page. Raises `Problem`."""
         path = exchange.path

@@ -140,6 +140,10 @@ class FrontDoor:
         self.has_explorer = False
         self.has_openapi = False
         self.has_mcp = False
+        self.is_authenticated = self._authenticate is not None
+        """Whether callers are authenticated."""
+        self.accepts_anonymous = False
+        """Whether a server accepts HTTP requests without credentials."""
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncio.Event]:
@@ -167,11 +171,12 @@ class FrontDoor:
     async def _open_http(self, stack: AsyncExitStack, address: Address) -> None:
         plan = self._plan
         options = plan.options
-        mounted = [
-            Mounted(server.name, server.mount, server.app(self._registry, self._config_of(server)))
-            for server in self._registry.plugins.servers.values()
-            if server.app is not None
-        ]
+        mounted = []
+        for server in self._registry.plugins.servers.values():
+            if server.app is not None:
+                config = self._config_of(server)
+                mounted.append(Mounted(server.name, server.mount, server.app(self._registry, config)))
+                self.accepts_anonymous |= self._authenticate is None or getattr(config, "anonymous", False)
         if not mounted:
             raise ConfigError("no plugin serves over HTTP; see `operad plugins`")
         gate = Gate(self._authenticate, options.allowed_hosts, options.allowed_origins)
@@ -199,6 +204,7 @@ class FrontDoor:
             "allowed_hosts": options.allowed_hosts,
             "allowed_origins": options.allowed_origins,
             "mask_errors": plan.mask_errors,
+            "anonymous": options.anonymous,
         }
         if options.timeout is not None:
             shared["timeout"] = options.timeout
@@ -322,7 +328,7 @@ async def serve(
             door = FrontDoor(registry, plan, stopped)
             with _settled():
                 async with door.open() as ended:
-                    for line in _greeting(door, plan, len(registry)):
+                    for line in _greeting(door, plan, registry):
                         report(line)
                     tell_manager("READY=1")
                     await _first(stopped, ended)
@@ -353,9 +359,9 @@ def _stdout_kept(plan: Plan) -> Iterator[None]:
         yield
 
 
-def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
-    """Return lines that name each server and its address."""
-    lines = []
+def _greeting(door: FrontDoor, plan: Plan, registry: OperationRegistry) -> Sequence[str]:
+    """Return lines that name each server and its address, and how many operations are open to every caller."""
+    lines, count = [], len(registry)
     if door.url is not None:
         lines.append(f"serving {_operations(count)} on {door.url}; press Ctrl-C to stop")
         if door.has_explorer:
@@ -364,11 +370,21 @@ def _greeting(door: FrontDoor, plan: Plan, count: int) -> Sequence[str]:
             lines.append(f"  OpenAPI        {door.url}/openapi.json")
         if door.has_mcp:
             lines.append(f"  MCP            {door.url}/mcp")
+        lines.append(f"  credentials    {_credentials(door, registry)}")
     if door.health_url is not None:
         lines.append(f"  health         {door.health_url}")
     if plan.is_stdio:
         lines.append(f"serving {_operations(count)} over MCP on standard streams")
     return lines
+
+
+def _credentials(door: FrontDoor, registry: OperationRegistry) -> str:
+    """Return how many operations need no credentials over HTTP, and why."""
+    if not door.accepts_anonymous:
+        return "every operation requires them"
+    count = sum(spec.access_control.is_open for spec in registry.specs())
+    why = "anonymous = true" if door.is_authenticated else "no authenticator"
+    return f"{count} of {_operations(len(registry))} require none ({why})"
 
 
 def _operations(count: int) -> str:

@@ -42,6 +42,8 @@ class ServeOptions:
     """Whether to trust ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine, or at the Unix socket."""
     root_path: str = ""
     """The path that a proxy removes."""
+    anonymous: bool = False
+    """Whether to accept requests without credentials although callers are authenticated."""
     authenticate: str | None = None
     """``module:name`` or ``file.py:name`` of an authenticator."""
     jwt: JWTOptions | None = None

@@ -15,11 +15,21 @@ export async function ask(path, { method = "GET", headers: more = {}, body, sign
   return fetch(path, { method, headers: headers(more), body, signal, credentials: "omit", cache: "no-store" });
 }
 
+// The server refuses this request unless the page has a valid token.
+export class TokenRequired extends Error {}
+
 async function json(path, options) {
   const response = await ask(path, options);
   const value = await response.json();
+  if (response.status === 401) throw new TokenRequired(value.detail);
   if (!response.ok) throw new Error(value.detail || response.statusText);
   return value;
+}
+
+// Returns the document as a file. A link cannot send the token.
+export async function documentFile() {
+  const text = JSON.stringify(await json("openapi.json"), null, 2);
+  return new Blob([text], { type: "application/json" });
 }
 
 export async function load() {

@@ -1,6 +1,6 @@
 // The page: the list, one operation, the system.
 
-import { found, load, reload, server } from "./app.js";
+import { TokenRequired, documentFile, found, load, reload, server } from "./app.js";
 import { call } from "./calls.js";
 import { buildForm, element, fieldsOf, fillForm, readForm } from "./forms.js";
 
@@ -252,6 +252,23 @@ at("sign-in").addEventListener("submit", async (event) => {
     at("identity").textContent = error.message;
   }
 });
+at("to-document").addEventListener("click", async (event) => {
+  if (!server.token) return;
+  event.preventDefault();
+  const link = element("a", { href: URL.createObjectURL(await documentFile()), download: "openapi.json" });
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
 addEventListener("hashchange", () => route());
 
-refresh().catch((error) => main.replaceChildren(element("p", { class: "wrong", role: "alert" }, `The server cannot be asked: ${error.message}`)));
+function askForToken() {
+  at("sign-in").hidden = false;
+  main.replaceChildren(element("h1", { class: "plain", tabindex: "-1" }, "Sign in"),
+    element("p", { class: "empty" }, "This server requires a token. Enter it at the top of the page."));
+  at("token").focus();
+}
+
+refresh().catch((error) => {
+  if (error instanceof TokenRequired) askForToken();
+  else main.replaceChildren(element("p", { class: "wrong", role: "alert" }, `The server cannot be asked: ${error.message}`));
+});

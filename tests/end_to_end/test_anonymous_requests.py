@@ -1,0 +1,209 @@
+"""A door with an authenticator refuses requests without credentials, unless it accepts anonymous ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from operad import AccessControl, Identity, OperationContext, OperationRegistry, load_plugins, operation
+from operad_auth import StaticTokens, TokenRecord
+from operad_mcp import to_mcp
+from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
+from plugins.serve.tests import front_door
+
+TOKEN = "a-token-of-joe-12345"
+JOE = {"Authorization": f"Bearer {TOKEN}"}
+PREFLIGHT = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+ORIGINS = ["https://app.example"]
+RESOURCE: dict[str, Any] = {
+    "resource_url": "https://gw.example/mcp",
+    "authorization_servers": ["https://as.example"],
+}
+META = "/.well-known/oauth-protected-resource/mcp"
+
+
+@operation(namespace="shop", type="query")
+async def who(context: OperationContext) -> str:
+    """Return who calls."""
+    return "anonymous" if context.identity is None else context.identity.id
+
+
+@operation(namespace="shop", type="query", access_control=AccessControl(required_scopes=("admin",)))
+async def secret() -> int:
+    """Return a secret."""
+    return 42
+
+
+def registry() -> OperationRegistry:
+    made = OperationRegistry(load_plugins(only=["serve", "mcp"]))
+    for each in (who, secret):
+        made.register(each)
+    return made
+
+
+def tokens() -> StaticTokens:
+    return StaticTokens({TOKEN: Identity("joe")})
+
+
+def called(tool: str) -> dict[str, Any]:
+    """The options of a request that calls a tool."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    return {
+        "json": {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": {}, "_meta": meta},
+        },
+        "headers": {
+            "Accept": "application/json, text/event-stream",
+            "Mcp-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": tool,
+        },
+    }
+
+
+HTTP = [
+    # method, path, status of an anonymous request where it is refused, and where it is accepted
+    ("GET", "/operations/shop.who", 401, 200),
+    ("POST", "/operations/shop.who", 401, 200),
+    ("POST", "/operations/shop.secret", 401, 401),
+    ("POST", "/operations/shop.missing", 401, 404),
+    ("OPTIONS", "/operations/shop.who", 401, 204),
+    ("GET", "/openapi.json", 401, 200),
+    ("GET", "/explorer/state", 401, 200),
+    ("GET", "/explorer/trace/x", 401, 404),
+    ("POST", "/explorer/reload/x", 401, 401),
+    ("GET", "/explorer/other.js", 401, 404),
+    ("GET", "/health", 200, 200),
+    ("GET", "/", 200, 200),
+    ("GET", "/explorer/app.js", 200, 200),
+    ("GET", "/explorer/style.css", 200, 200),
+    ("GET", "/explorer/icon.svg", 200, 200),
+]
+
+
+@asynccontextmanager
+async def http_alone(anonymous: bool) -> AsyncIterator[front_door.Client]:
+    app = to_openapi(registry(), authenticate=tokens(), anonymous=anonymous, allowed_origins=ORIGINS)
+    async with front_door.client_of(app) as client:
+        yield client
+
+
+@asynccontextmanager
+async def together(anonymous: bool) -> AsyncIterator[front_door.Client]:
+    """The HTTP API and MCP as `operad serve` has them."""
+    records = [TokenRecord(token=TOKEN, id="joe")]
+    options = ServeOptions(tokens=records, anonymous=anonymous, allowed_origins=ORIGINS)
+    plan = Plan(options=options, http=("127.0.0.1", 0))
+    door = FrontDoor(registry(), plan, asyncio.Event())
+    async with door.open(), aiohttp.ClientSession() as session:
+        assert door.url is not None
+        yield front_door.Client(session, door.url)
+
+
+@pytest.mark.parametrize("opened", [http_alone, together])
+@pytest.mark.parametrize("anonymous", [False, True])
+async def test_over_http(opened: Any, anonymous: bool) -> None:
+    async with opened(anonymous) as client:
+        for method, path, refused, accepted in HTTP:
+            answer = await client(method, path)
+            assert answer.status == (accepted if anonymous else refused), (method, path)
+            assert ("WWW-Authenticate" in answer.headers) is (answer.status == 401), (method, path)
+        assert (await client("GET", "/operations/shop.who", headers=JOE)).json() == "joe"
+        wrong = await client("GET", "/operations/shop.who", headers={"Authorization": "Bearer wrong"})
+        assert (wrong.status, wrong.headers["WWW-Authenticate"]) == (401, 'Bearer error="invalid_token"')
+
+
+@pytest.mark.parametrize("opened", [http_alone, together])
+async def test_a_preflight_needs_no_credentials(opened: Any) -> None:
+    async with opened(False) as client:
+        for path in ("/operations/shop.who", "/operations/shop.secret", "/openapi.json"):
+            answer = await client("OPTIONS", path, headers=PREFLIGHT)
+            assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, ORIGINS[0])
+        answer = await client("GET", "/operations/shop.who", headers={"Origin": ORIGINS[0]})
+        assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (401, ORIGINS[0])
+
+
+async def test_the_document_declares_which_operations_need_credentials() -> None:
+    for anonymous, needing in ((False, ["shop.who"]), (True, [])):
+        async with http_alone(anonymous) as client:
+            paths = (await client("GET", "/openapi.json", headers=JOE)).json()["paths"]
+        found = [item["post"]["operationId"] for item in paths.values() if item["post"].get("security")]
+        assert found == needing
+
+
+@asynccontextmanager
+async def mcp_alone(anonymous: bool) -> AsyncIterator[front_door.Client]:
+    app: Any = to_mcp(registry(), authenticate=tokens(), anonymous=anonymous).asgi()
+    async with front_door.client_of(app) as client:
+        try:
+            yield client
+        finally:
+            await app.aclose()
+
+
+@pytest.mark.parametrize("opened", [mcp_alone, together])
+@pytest.mark.parametrize("anonymous", [False, True])
+async def test_over_mcp(opened: Any, anonymous: bool) -> None:
+    async with opened(anonymous) as client:
+        answer = await client("POST", "/mcp", **called("shop_who"))
+        assert answer.status == (200 if anonymous else 401)
+        assert ("WWW-Authenticate" in answer.headers) is not anonymous
+        assert (b"anonymous" in answer.body) is anonymous
+        listing = called("shop_who")
+        listing["json"] = {**listing["json"], "method": "tools/list", "params": {"_meta": {}}}
+        if not anonymous:
+            for method in ("GET", "POST", "DELETE"):
+                assert (await client(method, "/mcp", **listing)).status == 401
+        asked = called("shop_who")
+        asked["headers"] |= JOE
+        assert b"joe" in (await client("POST", "/mcp", **asked)).body
+
+
+async def test_metadata_of_the_resource_and_preflights_need_no_credentials_over_mcp() -> None:
+    app: Any = to_mcp(registry(), authenticate=tokens(), allowed_origins=ORIGINS, **RESOURCE).asgi()
+    async with front_door.client_of(app) as client:
+        assert (await client("GET", META)).json()["authorization_servers"] == ["https://as.example"]
+        refused = await client("POST", "/mcp", **called("shop_who"))
+        assert refused.status == 401
+        assert f"https://gw.example{META}" in refused.headers["WWW-Authenticate"]
+        assert (await client("OPTIONS", "/mcp", headers=PREFLIGHT)).status != 401
+    await app.aclose()
+
+
+async def test_one_server_of_a_front_door_may_accept_anonymous_requests_alone() -> None:
+    records = [TokenRecord(token=TOKEN, id="joe")]
+    plan = Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", 0), servers={"mcp": {"anonymous": True}})
+    door = FrontDoor(registry(), plan, asyncio.Event())
+    async with door.open(), aiohttp.ClientSession() as session:
+        client = front_door.Client(session, str(door.url))
+        assert (await client("POST", "/mcp", **called("shop_who"))).status == 200
+        assert (await client("POST", "/operations/shop.who")).status == 401
+
+
+async def test_without_an_authenticator_every_caller_is_anonymous() -> None:
+    app: Any = to_mcp(registry()).asgi()
+    async with front_door.client_of(app) as client:
+        assert b"anonymous" in (await client("POST", "/mcp", **called("shop_who"))).body
+    await app.aclose()
+    async with front_door.client_of(to_openapi(registry())) as client:
+        assert (await client("GET", "/operations/shop.who")).json() == "anonymous"
+
+
+@pytest.mark.parametrize(("identity", "name"), [(None, "anonymous"), (Identity("me"), "me")])
+async def test_mcp_on_standard_streams_is_no_door(identity: Identity | None, name: str) -> None:
+    from mcp import Client
+
+    served = to_mcp(registry(), authenticate=tokens(), identity=identity)
+    async with Client(served.server()) as client:
+        assert name in str((await client.call_tool("shop_who", {})).content)
