@@ -252,11 +252,10 @@ class EnvelopeKinds:
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
         """Whether the data are left alone: the envelope stands for a failed call, or its kind is not known."""
-        kind = self._kinds.get(envelope.meta.source) or self.get(envelope.meta.source)
-        if kind is None:
+        if envelope.meta.source not in self._kinds:
             self.warn_unknown(envelope.meta.source)
             return True
-        return kind.is_error is not None and kind.is_error(envelope.meta)
+        return self.is_error(envelope)
 
     def warn_unknown(self, source: str) -> None:
         """Log once for each source that nobody here declares, and what to do."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import re
 import time
@@ -23,39 +22,32 @@ logger = logging.getLogger("operad")
 
 T = TypeVar("T")
 
-# Later versions than 00 may have more fields; ff is none.
+# Later versions than 00 may have more fields; ff is not a version.
 _TRACEPARENT = r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,450})?"
-_TRACESTATE = r"[!-~]([ -~]{0,510}[!-~])?"
-_TOKEN, _OCTETS, _OWS = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++", r"[!#-+\--:<-\[\]-~]*+", r"[ \t]*+"
-_MEMBER = rf"{_TOKEN}{_OWS}={_OWS}{_OCTETS}(?:{_OWS};{_OWS}{_TOKEN}(?:{_OWS}={_OWS}{_OCTETS})?)*+"
-_BAGGAGE = rf"{_MEMBER}(?:{_OWS},{_OWS}{_MEMBER})*+{_OWS}"
-"""W3C Baggage, 3.3.1."""
-_LONGEST_BAGGAGE = 8_192
-"""Bytes that every platform has to carry (W3C Baggage, 3.3.2)."""
-
-_form = cache(re.compile)  # when it is first used: most processes are part of no trace
+_FORMS = {
+    "traceparent": _TRACEPARENT,
+    "tracestate": r"[!-~]([ -~]{0,510}[!-~])?",
+    "baggage": r"[!-~][\t -~]{0,8191}",
+}
+_fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)  # most processes are part of no trace
 
 
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
-    """``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3) of what
-    carries them, and nothing else.
+    """Return ``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3).
+
+    State and baggage are passed on as they came if a header can hold them; whoever reads them parses them.
 
     Args:
-        carrier: the metadata of a call, or the headers of a request; what is malformed or longer than 512 (the
-            state) or 8,192 characters (the baggage) counts as absent, and without the first so does the second.
+        carrier: the metadata of a call, or the headers of a request. What is malformed or longer than 512 (the
+            state) or 8,192 characters (the baggage) is left out, and the state also without a parent.
     """
     found = {}
-    parent, state, baggage = carrier.get("traceparent"), carrier.get("tracestate"), carrier.get("baggage")
-    if isinstance(parent, str) and _form(_TRACEPARENT).fullmatch(parent) is not None:
-        found["traceparent"] = parent
-        if isinstance(state, str) and _form(_TRACESTATE).fullmatch(state) is not None:
-            found["tracestate"] = state
-    if (
-        isinstance(baggage, str)
-        and len(baggage) <= _LONGEST_BAGGAGE
-        and _form(_BAGGAGE).fullmatch(baggage) is not None
-    ):
-        found["baggage"] = baggage
+    for name in _FORMS:
+        value = carrier.get(name)
+        if isinstance(value, str) and _fullmatch(name)(value) is not None:
+            found[name] = value
+    if "traceparent" not in found:
+        found.pop("tracestate", None)
     return found
 
 
@@ -189,27 +181,23 @@ class Observers:
 
     def call_started(self, call: CallRecord) -> None:
         """Report the start of a call."""
-        for observer in self.started:
-            try:
-                observer(call=call)
-            except Exception:
-                logger.exception("observer %r failed at the start of %s", observer, call.operation_id)
+        _tell(self.started, "at the start", call)
 
     def call_reported(self, call: CallRecord, report: CallReport) -> None:
         """Pass on a report of a call."""
-        for observer in self.reported:
-            try:
-                observer(call=call, report=report)
-            except Exception:
-                logger.exception("observer %r failed at a report of %s", observer, call.operation_id)
+        _tell(self.reported, "at a report", call, report=report)
 
     def call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:
         """Report the end of a call."""
-        for observer in self.finished:
-            try:
-                observer(call=call, outcome=outcome)
-            except Exception:
-                logger.exception("observer %r failed at the end of %s", observer, call.operation_id)
+        _tell(self.finished, "at the end", call, outcome=outcome)
+
+
+def _tell(observers: tuple[Observer, ...], when: str, call: CallRecord, **event: Any) -> None:
+    for observer in observers:
+        try:
+            observer(call=call, **event)
+        except Exception:
+            logger.exception("observer %r failed %s of %s", observer, when, call.operation_id)
 
 
 class Watch:
@@ -309,13 +297,6 @@ class Worker(Protocol):
     @property
     def cancelled(self) -> bool:
         """Whether the call is over."""
-
-    @property
-    def context(self) -> contextvars.Context:
-        """The context variables of the call: one for all of its steps."""
-
-    def cancel(self) -> None:
-        """End what the handler called; the handler itself can only look."""
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the event loop and wait for it in the thread."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pluggy
@@ -20,6 +20,7 @@ from operad.errors import OperadError, PluginError
 from operad.observers import Observers
 from operad.plugins import distributions
 from operad.plugins.checks import (
+    CONTRIBUTING,
     Refused,
     check_hooks,
     check_marks,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("operad")
 
-T = TypeVar("T")
-
 
 class Plugins:
     """The plugins of one application, and what they contribute.
@@ -56,9 +55,7 @@ class Plugins:
         self._records: list[PluginRecord] = []
         self._loaded: dict[int, tuple[object, PluginRecord]] = {}  # by identity, in the order of loading
         self._owners: dict[tuple[str, str], PluginRecord] = {}
-        self._sources: dict[str, Source] = {}
-        self._servers: dict[str, Server] = {}
-        self._transports: dict[str, TransportFactory] = {}
+        self._contributed: dict[str, dict[str, Any]] = {kind: {} for _, kind, _ in CONTRIBUTING}
         self.envelope_kinds = EnvelopeKinds()
 
     # --- what there is ---------------------------------------------------------------------------
@@ -77,25 +74,27 @@ class Plugins:
     @property
     def sources(self) -> Mapping[str, Source]:
         """Sources by name; read-only."""
-        return MappingProxyType(self._sources)
+        return MappingProxyType(self._contributed["sources"])
 
     @property
     def servers(self) -> Mapping[str, Server]:
         """Servers by name; read-only."""
-        return MappingProxyType(self._servers)
+        return MappingProxyType(self._contributed["servers"])
 
     @property
     def transports(self) -> Mapping[str, TransportFactory]:
         """Transport factories by URL scheme; read-only."""
-        return MappingProxyType(self._transports)
+        return MappingProxyType(self._contributed["transports"])
 
     def source(self, name: str) -> Source:
         """The source of that name. Raises `PluginError` with the distribution to install."""
-        return self._get(self._sources, "sources", name)
+        found: Source = self._get("sources", name)
+        return found
 
     def server(self, name: str) -> Server:
         """The server of that name. Raises `PluginError` with the distribution to install."""
-        return self._get(self._servers, "servers", name)
+        found: Server = self._get("servers", name)
+        return found
 
     def transport(self, url: str, **options: Any) -> Transport:
         """The transport for a URL; nothing is connected yet.
@@ -113,7 +112,7 @@ class Plugins:
         if not separator:
             raise PluginError(f'transport URL "{url}": expected scheme://…, such as ws://127.0.0.1:8765')
         scheme = scheme.lower()
-        factory = self._get(self._transports, "transports", scheme)
+        factory: TransportFactory = self._get("transports", scheme)
         try:
             made: Transport = factory.create(url, **options)
             return made
@@ -168,7 +167,8 @@ class Plugins:
         hint = self._missing_hint({}, distributions.OF["hooks"][hook], hook)
         raise PluginError(f"no plugin implements {hook} for this transport; {hint}")
 
-    def _get(self, table: Mapping[str, T], kind: str, name: str) -> T:
+    def _get(self, kind: str, name: str) -> Any:
+        table = self._contributed[kind]
         if name in table:
             return table[name]
         known = ", ".join(sorted(table)) or "none"
@@ -291,9 +291,8 @@ class Plugins:
             raise Refused("failed", in_words(error)) from error
         for kind in found["envelope_kinds"].values():
             self.envelope_kinds.add(kind)
-        self._sources.update(found["sources"])
-        self._transports.update(found["transports"])
-        self._servers.update(found["servers"])
+        for each, items in found.items():
+            self._contributed[each].update(items)
         names = {kind: tuple(items) for kind, items in found.items() if items}
         if hooks := other_hooks(manager, plugin):
             names["hooks"] = hooks

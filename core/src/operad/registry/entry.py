@@ -6,6 +6,8 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from operad.access import check_access
 from operad.errors import CallError, ErrorCode
 from operad.operations import Handler, Operation, OperationSpec, OperationType, Pages, is_kind
@@ -18,68 +20,37 @@ if TYPE_CHECKING:
     from operad.registry.workers import Workers
 
 
+@attrs.define(eq=False, repr=False)
 class Entry:
-    """A spec, its handler and their owner. `prepare` sets the fields below the line.
+    """A spec, its handler and their owner. `prepare` sets the fields after `invoke`, and `invoke` last."""
 
-    Args:
-        spec: the operation.
-        handler: its function; ``None`` until one is registered.
-        blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
-        owner: the source that brought it; ``None`` for the application and its plugins.
-        pipeline: makes envelopes of its results.
-        operation: the operation that brought the handler, if there was one.
-    """
+    spec: OperationSpec
+    handler: Handler | None
+    """Its function; ``None`` until one is registered."""
+    blocking: bool | None
+    """``False`` runs a plain ``def`` in the event loop instead of a worker thread."""
+    owner: str | None
+    """The source that brought it; ``None`` for the application and its plugins."""
+    pipeline: ResultPipeline
+    """Makes envelopes of its results."""
+    operation: Operation[..., Any] | None = None
+    """The operation that brought the handler, if there was one."""
+    invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = attrs.field(default=None, init=False)
+    adapt: Callable[[Any], Any] | None = attrs.field(init=False)
+    chunks: Handler | None = attrs.field(init=False)
+    stream: Handler | None = attrs.field(init=False)
+    validator: Callable[[Any], bool] | None = attrs.field(init=False)
+    finish: Callable[[Any], ResponseEnvelope[Any]] = attrs.field(init=False)
+    guarded: bool = attrs.field(init=False)
+    is_open: bool = attrs.field(init=False)
+    scopes: tuple[str, ...] | None = attrs.field(init=False)
+    """The required scopes, if nothing else is required; else ``None``."""
+    streams: bool = attrs.field(init=False)
+    call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None = attrs.field(init=False)
+    stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None = attrs.field(init=False)
 
-    __slots__ = (
-        "adapt",
-        "blocking",
-        "call_chain",
-        "chunks",
-        "finish",
-        "guarded",
-        "handler",
-        "invoke",
-        "is_open",
-        "operation",
-        "owner",
-        "pipeline",
-        "scopes",
-        "spec",
-        "stream",
-        "stream_chain",
-        "streams",
-        "validator",
-    )
-
-    def __init__(
-        self,
-        spec: OperationSpec,
-        handler: Handler | None,
-        blocking: bool | None,
-        owner: str | None,
-        pipeline: ResultPipeline,
-        operation: Operation[..., Any] | None = None,
-    ) -> None:
-        self.spec = spec if pipeline.limits is None else pipeline.within(spec)
-        self.handler = handler
-        self.blocking = blocking
-        self.owner = owner
-        self.pipeline = pipeline
-        self.operation = operation
-        self.invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
-        # ---- there when `invoke` is
-        self.adapt: Callable[[Any], Any] | None
-        self.chunks: Handler | None
-        self.stream: Handler | None
-        self.validator: Callable[[Any], bool] | None
-        self.finish: Callable[[Any], ResponseEnvelope[Any]]
-        self.guarded: bool
-        self.is_open: bool
-        self.scopes: tuple[str, ...] | None
-        """The required scopes, if nothing else is required; else ``None``."""
-        self.streams: bool
-        self.call_chain: Callable[[Any], Awaitable[ResponseEnvelope[Any]]] | None
-        self.stream_chain: Callable[[Any], AsyncIterator[ResponseEnvelope[Any]]] | None
+    def __attrs_post_init__(self) -> None:
+        self.spec = self.pipeline.within(self.spec)
 
     @property
     def label(self) -> str:

@@ -139,8 +139,10 @@ class Execution:
         """Call an operation in its context. Raises `CallError`, and nothing else but a cancellation."""
         entry = self._entries.get(operation_id)
         try:
-            if entry is None or entry.invoke is None:
+            invoke: Any = None if entry is None else entry.invoke
+            if entry is None or invoke is None:
                 entry = await self._prepared(operation_id, call.deadline)
+                invoke = entry.invoke
             if input is None:
                 input = _left_out(entry)
             if entry.adapt is not None:
@@ -154,7 +156,6 @@ class Execution:
             if chain is not None:
                 outer = InterceptedCall(entry.spec, input, call)
                 return await (chain(outer) if deadline is None else until(deadline, chain, outer))
-            invoke: Any = entry.invoke
             try:
                 result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
             except CallError as error:

@@ -80,15 +80,22 @@ class ResultPipeline:
         operation_id, passes = spec.id, self.kinds.passes
         normalize = self._normalizer(spec)
 
+        def wrap(result: Any) -> ResponseEnvelope[Any]:
+            if not isinstance(result, ResponseEnvelope):
+                return local_envelope(result, operation_id)
+            passes(result)  # it warns of an unknown kind
+            return result
+
+        if normalize is None:
+            return wrap
+
         def finish(result: Any) -> ResponseEnvelope[Any]:
             if isinstance(result, ResponseEnvelope):
-                if passes(result) or normalize is None:
+                if passes(result):
                     return result
-                received = result.data
+                received, meta = result.data, result.meta
                 data = normalize(received)
-                return result if data is received else with_received(ResponseEnvelope(data, result.meta), received)
-            if normalize is None:
-                return local_envelope(result, operation_id)
+                return result if data is received else with_received(ResponseEnvelope(data, meta), received)
             data = normalize(result)
             envelope = local_envelope(data, operation_id)
             return envelope if data is result else with_received(envelope, result)

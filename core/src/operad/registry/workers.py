@@ -119,7 +119,7 @@ class Workers:
             from concurrent.futures import ThreadPoolExecutor
 
             pool = self._pool = ThreadPoolExecutor(self._size, "operad")
-        worker = call.worker
+        worker: Any = call.worker
         if worker is None:
             worker = call.worker = WorkerCall()
         loop = asyncio.get_running_loop()
