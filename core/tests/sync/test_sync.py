@@ -462,7 +462,7 @@ def test_a_forked_child_has_a_loop_of_its_own_and_leaves_the_parents_connections
             try:
                 registry.execute("t.add", {"a": 1})
             except RuntimeError as error:
-                print("child", "open a registry in each process" in str(error))
+                print("child", "open one in each process" in str(error))
             registry.close()
         child(loaded)
         print(registry.execute("t.add", {"a": 3}).data)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Callable, Mapping
+from time import time_ns
 from typing import Any, Literal, get_args
 
 import attrs
 
-from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope, with_received
+from operad.envelopes import EnvelopeKinds, LocalResponseMeta, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
 from operad_schema import Limits, SchemaError
@@ -81,10 +82,10 @@ class ResultPipeline:
         normalize = self._normalizer(spec)
 
         def wrap(result: Any) -> ResponseEnvelope[Any]:
-            if not isinstance(result, ResponseEnvelope):
-                return local_envelope(result, operation_id)
-            passes(result)  # it warns of an unknown kind
-            return result
+            if isinstance(result, ResponseEnvelope):
+                passes(result)  # it warns of an unknown kind
+                return result
+            return ResponseEnvelope(result, LocalResponseMeta(operation_id, time_ns() // 1_000_000))
 
         if normalize is None:
             return wrap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
@@ -18,6 +18,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Id = str | Operation[..., Any]
+
+
+def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that runs the asynchronous one in the background loop and waits for its result."""
+
+    @functools.wraps(method)
+    def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        made: T = self._portal().run(getattr(self.asynchronous, method.__name__)(*args, **kwargs))
+        return made
+
+    return wait
+
+
+def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that calls the plain one of the asynchronous object in the thread of the background loop."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        made: T = self._portal().call(getattr(self.asynchronous, method.__name__), *args, **kwargs)
+        return made
+
+    return call
 
 
 class WaitingCalls:

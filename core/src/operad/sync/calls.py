@@ -8,12 +8,12 @@ from typing import Any, Self
 from operad.calls import CallMap
 from operad.envelopes import ResponseEnvelope
 from operad.plugins.discovery import load_plugins
-from operad.sync.portal import Portal, portal
+from operad.sync.portal import Opened, portal
 from operad.sync.streams import Subscription
 from operad.transports import Transport
 
 
-class PendingRequestMap:
+class PendingRequestMap(Opened):
     """An `operad.PendingRequestMap` whose calls wait for their answers, from any thread.
 
     Use it as a context manager, or `open` and `close` it.
@@ -28,15 +28,6 @@ class PendingRequestMap:
         plugins = options.pop("plugins", None) or load_plugins()
         self.asynchronous: CallMap = portal().call(plugins.call_map, transport, **options)
         """The map behind this one; whatever awaits has to run in the background loop."""
-        self._opened_by: int | None = None
-
-    def _portal(self) -> Portal:
-        if self._opened_by not in (None, os.getpid()):
-            raise RuntimeError(
-                "this map was opened before the process forked, and its connection is the parent's: open one in "
-                "each process"
-            )
-        return portal()
 
     def open(self) -> Self:
         """Connect. Raises `TransportError`."""
@@ -52,12 +43,6 @@ class PendingRequestMap:
             here, self._opened_by = portal(), None
             here.run(self.asynchronous.aclose())
             here.forget(self)
-
-    def __enter__(self) -> Self:
-        return self.open()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:
         """Call an operation and wait for its envelope; options as of the asynchronous map. Raises `CallError`."""

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from operad.errors import CallError, ErrorCode
 
@@ -161,6 +161,34 @@ def portal() -> Portal:
             if found is None:
                 found = _Process.portal = Portal()
     return found
+
+
+class Opened:
+    """Something that opens connections in the background loop; a context manager. `_opened_by` has the process."""
+
+    _opened_by: int | None = None
+
+    def _portal(self) -> Portal:
+        if self._opened_by not in (None, os.getpid()):
+            raise RuntimeError(
+                f"this {type(self).__name__} was opened before the process forked, and its connections are the "
+                "parent's: open one in each process"
+            )
+        return portal()
+
+    def open(self) -> Self:
+        """Open the connections. Entering a ``with`` does the same."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _stop() -> None:
