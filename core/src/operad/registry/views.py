@@ -59,10 +59,13 @@ class Selection:
         """The spec as the view shows it. Raises `RegistrationError` for a name or requirement that cannot be."""
         id = spec.id
         if callable(self.rename):
-            id = self._renamed(self.rename, id)
+            try:
+                id = self.rename(id)
+            except Exception as error:  # it is also called when the registry changes, which must not fail
+                raise RegistrationError(f'rename of "{id}": {type(error).__name__}: {error}') from error
         elif self.rename is not None:
             id = self.rename.get(id, id)
-        namespace, dot, name = id.partition(".")
+        namespace, dot, name = str(id).partition(".")
         if not dot:
             raise RegistrationError(f'rename: expected "namespace.name" for "{spec.id}", got "{id}"')
         if self.prefix is not None:
@@ -74,17 +77,6 @@ class Selection:
         return (
             spec if id == spec.id and self.prefix is None else attrs.evolve(spec, namespace=namespace, name=name)
         )
-
-    @staticmethod
-    def _renamed(rename: Callable[[str], str], id: str) -> str:
-        """Return what ``rename`` returns; a change of the registry calls it too and must not fail."""
-        try:
-            renamed: Any = rename(id)
-        except Exception as error:
-            raise RegistrationError(f'rename: it raised for "{id}": {type(error).__name__}: {error}') from error
-        if not isinstance(renamed, str):
-            raise RegistrationError(f'rename: expected a string for "{id}", got {type(renamed).__name__}')
-        return renamed
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
@@ -179,9 +171,9 @@ class _ViewExecution(Execution):
 
     def id_of(self, operation: Operation[..., Any]) -> str:
         base_id = self._base.id_of(operation)
-        if base_id not in self._shown.ids:  # its id may be another operation's new name
-            raise operation_not_found(base_id)
-        return self._shown.ids[base_id]
+        if base_id in self._shown.ids:
+            return self._shown.ids[base_id]
+        raise operation_not_found(base_id)  # not called by this id, which may be another operation's in the view
 
     def new_call(self, context: OperationContext | None) -> OperationContext:
         return self._base.new_call(context)

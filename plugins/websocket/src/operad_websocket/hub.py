@@ -282,7 +282,7 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
     """The log of aiohttp's server, to which any client could write a traceback with each malformed request."""
 
     def __init__(self, reports: Reports) -> None:
-        super().__init__(logging.getLogger("aiohttp.server"), {})
+        super().__init__(logging.getLogger("operad.websocket"), {})
         self._reports = reports
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **options: Any) -> None:
