@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from operad import AccessControl, Identity, OperationContext, OperationRegistry, load_plugins, operation
+from operad import (
+    AccessControl,
+    CallError,
+    CallHandler,
+    ErrorCode,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    PendingRequestMap,
+    load_plugins,
+    operation,
+)
+from operad.plugin import TransportError
 from operad_auth import StaticTokens, TokenRecord
 from operad_mcp import to_mcp
 from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
+from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 from plugins.serve.tests import front_door
 
 TOKEN = "a-token-of-joe-12345"
@@ -207,3 +222,66 @@ async def test_mcp_on_standard_streams_is_no_door(identity: Identity | None, nam
     served = to_mcp(registry(), authenticate=tokens(), identity=identity)
     async with Client(served.server()) as client:
         assert name in str((await client.call_tool("shop_who", {})).content)
+
+
+HUBS = [
+    pytest.param(tokens(), id="of operad.auth"),
+    pytest.param(bearer_tokens({TOKEN: Identity("joe")}), id="of the request"),
+]
+
+
+@pytest.mark.parametrize("authenticate", HUBS)
+async def test_a_hub_refuses_connections_without_credentials(authenticate: Any) -> None:
+    async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
+        with pytest.raises(TransportError, match="401"):
+            await PendingRequestMap(WebSocketTransport(hub.url)).open()
+        for path, headers, status in (
+            ("/metrics", {}, 401),
+            ("/metrics", JOE, 200),
+            ("/health", {}, 200),
+        ):
+            async with session.get(f"{hub.url.replace('ws', 'http', 1)}{path}", headers=headers) as response:
+                assert response.status == status
+                assert ("WWW-Authenticate" in response.headers) is (status == 401)
+
+
+@pytest.mark.parametrize("authenticate", HUBS)
+async def test_anonymous_spokes_of_a_hub_that_accepts_them_call_and_serve_nothing(authenticate: Any) -> None:
+    async with Hub(authenticate, port=0, anonymous=True) as hub:
+        worker = CallHandler(registry(), WebSocketTransport(hub.url, token=TOKEN))
+        async with worker, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
+            assert (await calls.call("shop.who")).data == "anonymous"
+            with pytest.raises(CallError) as caught:
+                await calls.call("shop.secret")
+            assert caught.value.code == ErrorCode.ACCESS_DENIED
+        for options in ({"token": "wrong"}, {"headers": {"Authorization": "Basic eDp5"}}):
+            with pytest.raises(TransportError, match="401"):
+                await PendingRequestMap(WebSocketTransport(hub.url, **options)).open()
+        link = await WebSocketTransport(hub.url).open(lambda event, delivery: None, lambda state, epoch: None)
+        try:
+            with pytest.raises(TransportError, match="may not serve"):
+                await link.register("op:shop.who")
+        finally:
+            await link.close()
+
+
+@pytest.mark.parametrize(("anonymous", "accepted"), [("", False), ("anonymous = true", True)])
+async def test_the_table_of_a_hub_says_whether_it_accepts_anonymous_spokes(
+    anonymous: str, accepted: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "operad.toml").write_text(
+        f'[hub]\nlisten = "127.0.0.1:0"\n{anonymous}\n[[hub.tokens]]\ntoken = "{TOKEN}"\nid = "joe"\n'
+    )
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("operad"), "hub", cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(30):
+            line = (await process.stderr.readline()).decode()
+        base = line.removeprefix("hub on ws").partition(";")[0]
+        async with aiohttp.ClientSession() as session, session.get(f"http{base}/metrics") as response:
+            assert response.status == (200 if accepted else 401)
+    finally:
+        process.terminate()
+        await process.communicate()

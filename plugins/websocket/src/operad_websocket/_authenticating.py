@@ -64,12 +64,20 @@ class Gate:
         origins: web pages that may connect.
         reports: counts and logs refusals.
         patience: seconds within which a first frame must arrive.
+        anonymous: whether to admit clients that send no credentials although there is an authenticator.
     """
 
     def __init__(
-        self, authenticate: Authenticator | None, origins: Collection[str], reports: Reports, patience: float
+        self,
+        authenticate: Authenticator | None,
+        origins: Collection[str],
+        reports: Reports,
+        patience: float,
+        *,
+        anonymous: bool = False,
     ) -> None:
         self._authenticate = authenticate
+        self._anonymous = anonymous
         self._origins = frozenset(origins)
         self._reports = reports
         self._patience = patience
@@ -107,7 +115,8 @@ class Gate:
             raise web.HTTPServiceUnavailable(
                 text=f"the client cannot be authenticated now: {error.code}\n"
             ) from None
-        if identity is None:
+        is_anonymous = token is None and "Authorization" not in request.headers
+        if identity is None and not (self._anonymous and is_anonymous):
             self._refuse(request)
             raise web.HTTPUnauthorized(text="not authenticated\n", headers={"WWW-Authenticate": "Bearer"})
         return identity

@@ -52,6 +52,7 @@ class ServedHub(Hub):
             max_buffer=config.max_buffer,
             ping=config.ping,
             allowed_origins=config.allowed_origins,
+            anonymous=config.anonymous,
         )
 
 

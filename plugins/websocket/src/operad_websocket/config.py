@@ -68,6 +68,8 @@ class HubConfig:
         tokens_file: a TOML or JSON file with more of them.
         jwt: which JSON Web Tokens are valid: ``[hub.jwt]``.
         authenticate: ``module:name`` or ``file.py:name`` of an authenticator.
+        anonymous: whether clients without credentials may connect although there is an authenticator. They may
+            call, and serve only what ``names`` allows every identity.
         allowed_origins: web pages that may connect.
         names: patterns of the operation ids that an identity may serve, such as ``worker = ["shop.*"]``; ``"*"``
             means every identity. Other identities serve nothing. Without the table all may serve.
@@ -86,6 +88,7 @@ class HubConfig:
     tokens_file: str | None = None
     jwt: JWTOptions | None = None
     authenticate: str | None = None
+    anonymous: bool = False
     allowed_origins: list[str] = attrs.field(factory=list)
     names: dict[str, list[str]] | None = None
     limits: Limits = attrs.field(factory=Limits)

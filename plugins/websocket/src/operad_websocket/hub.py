@@ -51,6 +51,8 @@ class Hub:
         max_buffer: unwritten bytes that one connection may have; above it, the connection is closed.
         ping: seconds within which a silent connection is pinged; one that stays silent is closed soon after.
         allowed_origins: origins of web pages that may connect. None by default.
+        anonymous: whether clients without credentials may connect although there is an authenticator. They may
+            call, and serve only what ``authorize`` allows.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Hub:
         max_buffer: int = 16 * 2**20,
         ping: float = 20.0,
         allowed_origins: Collection[str] = (),
+        anonymous: bool = False,
     ) -> None:
         if authenticate is None and not is_loopback_host(host):
             raise ConfigError(
@@ -84,9 +87,13 @@ class Hub:
         self._connections: set[Connection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._check: asyncio.TimerHandle | None = None
+        if anonymous and authenticate is not None and authorize is None:
+            authorize = _is_authenticated
         self.switch = Switch(limits, authorize)
         limits = self.switch.limits
-        self._gate = Gate(authenticate, allowed_origins, self.switch.reports, limits.handshake)
+        self._gate = Gate(
+            authenticate, allowed_origins, self.switch.reports, limits.handshake, anonymous=anonymous
+        )
         self._unfinished = Unfinished(limits.unfinished)
         self.transport = HubTransport(self.switch, max_payload)
         """For callers and handlers in the hub's own process, without a socket."""
@@ -292,6 +299,11 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
             self._reports.refuse(f"address {where}", f"refused a request from {where}: {exc_info.message}")
         else:
             super().exception(msg, *args, exc_info=exc_info, **options)
+
+
+def _is_authenticated(identity: Identity | None, address: str) -> bool:
+    """Return True for spokes that may serve by default: anonymous ones could take the names of others."""
+    return identity is not None
 
 
 @web.middleware
