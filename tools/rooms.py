@@ -71,10 +71,10 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 """What each distribution is, and the distributions that it imports."""
 
 BUDGETS: dict[str, int] = {
-    "operad/ground": 3460,
-    "operad/registry": 2685,
+    "operad/ground": 3432,
+    "operad/registry": 2675,
     "operad/plugins": 790,
-    "operad/functions": 1945,  # with what notebooks show, which was in the registry
+    "operad/functions": 1972,  # with what notebooks show and what is written in classes, which were in the kernel
     "operad/config": 1125,
     "operad/sync": 705,
     "operad_auth": 3050,  # with the parser of server-sent events for openapi and mcp, 180 lines

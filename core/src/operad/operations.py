@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import attrs
 
@@ -293,36 +293,6 @@ def _spec_schema() -> Schema:
     return from_schema(OPERATION_SPEC_SCHEMA)
 
 
-class Signature(Protocol):
-    """How a typed function is called through a registry."""
-
-    @property
-    def in_envelope(self) -> bool:
-        """Whether the function answers envelopes, and callers want them."""
-
-    def input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """The input that arguments make, and the context among them; `TypeError` for what is no argument."""
-
-    def result(self, data: Any, operation_id: str) -> Any:
-        """The function's result of an envelope's data. Raises `CallError` for data that are none."""
-
-
-class Method(NamedTuple):
-    """What an operation knows that was written in a class body."""
-
-    owner: str
-    """The class's qualified name."""
-    descriptor: Any
-    """What binds it: the function, or a classmethod."""
-    rebind: Callable[[Callable[..., Any]], Operation[..., Any]]
-    """Makes the operation of the bound method."""
-
-    @property
-    def of_class(self) -> bool:
-        """Whether it is bound to the class, and not to an instance."""
-        return isinstance(self.descriptor, classmethod)
-
-
 _LOOKS = (
     "__name__", "__qualname__", "__module__", "__doc__", "__annotations__",
     "__code__", "__defaults__", "__kwdefaults__", "__globals__",
@@ -365,8 +335,9 @@ class Operation(_Dressed, Generic[P, R_co]):
     adapt: Callable[[Any], Any] | None = None
     """Makes the JSON of an input from what a Python caller gave (a `datetime`, ``None`` for "absent"), before the
     input is checked; it changes nothing in place, and leaves what it does not know as it is."""
-    signature: Signature | None = attrs.field(default=None, kw_only=True, repr=False)
-    """How the function's arguments become an input, and data its result; for `OperationRegistry.call`."""
+    signature: Any = attrs.field(default=None, kw_only=True, repr=False)
+    """How the function's arguments become an input, and data its result: a `TypedSignature`, for
+    `OperationRegistry.call`."""
     pages: Pages | None = attrs.field(default=None, kw_only=True, repr=False)
     """How to go from one page of what it lists to the next; for `OperationRegistry.paginate`."""
     stream: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
@@ -375,8 +346,8 @@ class Operation(_Dressed, Generic[P, R_co]):
     chunks: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
     """An asynchronous generator function of envelopes whose data are the bytes of an answer, in pieces; for
     `OperationRegistry.download`."""
-    method: Method | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Set where the function was written in a class: it becomes an operation when it is bound."""
+    method: Any = attrs.field(default=None, kw_only=True, repr=False)
+    """A `Method` if the function is in a class body: it becomes an operation when it is bound."""
 
     def __attrs_post_init__(self) -> None:
         function = self.function
@@ -391,9 +362,8 @@ class Operation(_Dressed, Generic[P, R_co]):
         Operation.__init__(self, **state)
 
     def __get__(self, instance: object, owner: type | None = None) -> Operation[..., R_co]:
-        if self.method is None or (instance is None and not self.method.of_class):
-            return self
-        return self.method.rebind(self.method.descriptor.__get__(instance, owner))
+        bound: Operation[..., R_co] = self if self.method is None else self.method.bind(self, instance, owner)
+        return bound
 
     @property
     def id(self) -> str:

@@ -5,14 +5,38 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from operad.context import OperationContext
 from operad.errors import CallError, ErrorCode
 from operad.functions.conversions import Conversions
 from operad.functions.kinds import bare
+from operad.operations import Operation
 
 _SCALARS = (int, float, str, bool, type(None))
+
+
+class Method(NamedTuple):
+    """What an operation knows that was written in a class body."""
+
+    owner: str
+    """The class's qualified name."""
+    descriptor: Any
+    """What binds it: the function, or a classmethod."""
+    rebind: Callable[[Callable[..., Any]], Operation[..., Any]]
+    """Makes the operation of the bound method."""
+
+    def bind(self, operation: Operation[..., Any], instance: object, owner: type | None) -> Operation[..., Any]:
+        """Return the operation of the bound method; a class's own method is bound to the class."""
+        if instance is None and not isinstance(self.descriptor, classmethod):
+            return operation
+        return self.rebind(self.descriptor.__get__(instance, owner))
+
+    def unbound(self, operation: Operation[..., Any]) -> str:
+        """Return how to register a method that has no instance."""
+        name = operation.spec.name if operation.function is None else operation.function.__name__
+        whose = self.owner if isinstance(self.descriptor, classmethod) else f"{self.owner}(…)"
+        return f'"{operation.id}" is a method: register that of an object, registry.register({whose}.{name})'
 
 
 class TypedSignature:

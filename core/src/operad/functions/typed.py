@@ -18,8 +18,8 @@ from operad.functions.annotations import handed_in, is_field, is_handed_in
 from operad.functions.conversions import Conversions, Structure
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
-from operad.functions.signatures import TypedSignature
-from operad.operations import Method, Operation, OperationSpec, OperationType, is_kind
+from operad.functions.signatures import Method, TypedSignature
+from operad.operations import Operation, OperationSpec, OperationType, is_kind
 from operad.subscriptions import close
 from operad.words import text_of
 from operad_schema import UNKNOWN, Schema, from_schema

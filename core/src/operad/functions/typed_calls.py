@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import attrs
 
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.functions.clients import Client
-from operad.operations import Operation, OperationSpec, Pages, Signature
+from operad.operations import Operation, OperationSpec, Pages
 from operad.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from operad.functions.signatures import TypedSignature
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -237,9 +240,10 @@ def _answer(operation: Operation[..., Any], envelope: ResponseEnvelope[Any]) -> 
     return ResponseEnvelope(value, envelope.meta) if signature.in_envelope else value
 
 
-def _signature(operation: Operation[..., Any] | Any) -> Signature:
+def _signature(operation: Operation[..., Any] | Any) -> TypedSignature:
     if not isinstance(operation, Operation):
         raise TypeError(f"call takes an operation made from a function, got {type(operation).__name__}")
     if operation.signature is None:
         raise TypeError(f'operation "{operation.id}" was not made from a function; use execute(id, input)')
-    return operation.signature
+    signature: TypedSignature = operation.signature
+    return signature

@@ -184,14 +184,6 @@ def _invalid_input(spec: OperationSpec, input: Any) -> CallError:
     )
 
 
-def unbound(operation: Operation[..., Any]) -> str:
-    """Return how to register a method that has no instance."""
-    assert operation.method is not None
-    name = operation.function.__name__ if operation.function is not None else operation.spec.name
-    whose = operation.method.owner if operation.method.of_class else f"{operation.method.owner}(…)"
-    return f'"{operation.id}" is a method: register that of an object, registry.register({whose}.{name})'
-
-
 def no_operation(value: Any) -> str:
     """Return how to register a value that is not an operation."""
     wrap = f"wrap it: operation({getattr(value, '__name__', 'f')})" if callable(value) else "see operad.operation"

@@ -20,7 +20,7 @@ from operad.operations import Handler, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.base import RegistryBase
 from operad.registry.catalogue import Catalogue
-from operad.registry.entry import Entry, no_operation, unbound
+from operad.registry.entry import Entry, no_operation
 from operad.registry.execution import Execution
 from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
@@ -209,7 +209,7 @@ class OperationRegistry(RegistryBase):
         """
         if isinstance(spec, Operation):
             if spec.method is not None:
-                raise RegistrationError(unbound(spec))
+                raise RegistrationError(spec.method.unbound(spec))
             entry = Entry(spec.spec, spec.handler, spec.blocking, None, self._pipeline, spec)
         elif not isinstance(spec, OperationSpec):
             raise TypeError(no_operation(spec))

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from operad.config.access_rules import AccessRules
 
 logger = logging.getLogger("operad")
+
+T = TypeVar("T")
 
 Rename = Mapping[str, str] | Callable[[str], str]
 """``{"old.id": "new.id"}``, or a function that returns the new id of an old one."""
@@ -187,19 +189,11 @@ class _ViewExecution(Execution):
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
         return await self._base.run(self._admitted(operation_id, input, call), input, call)
 
-    async def stream(
-        self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
-    ) -> Envelopes:
-        base_id = self._admitted(operation_id, input, call)
-        async with aclosing(self._base.stream(base_id, input, call, timeout)) as envelopes:
-            async for envelope in envelopes:
-                yield envelope
+    def stream(self, operation_id: str, input: Any, call: OperationContext, timeout: float | None) -> Envelopes:
+        return _opened(lambda: self._base.stream(self._admitted(operation_id, input, call), input, call, timeout))
 
-    async def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
-        base_id = self._admitted(operation_id, input, call)
-        async with aclosing(self._base.download(base_id, input, call)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+    def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
+        return _opened(lambda: self._base.download(self._admitted(operation_id, input, call), input, call))
 
     def _admitted(self, operation_id: str, input: Any, call: OperationContext) -> str:
         base_id = self._shown.base_ids.get(operation_id)
@@ -209,6 +203,13 @@ class _ViewExecution(Execution):
         if control is not None and not call.trusted:
             check_access(control, call.identity, input)
         return base_id
+
+
+async def _opened(make: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+    """Yield the items of a stream that is opened, and checked, when its first item is asked for."""
+    async with aclosing(make()) as items:
+        async for item in items:
+            yield item
 
 
 class RegistryView(RegistryBase):
