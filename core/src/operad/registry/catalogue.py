@@ -39,7 +39,6 @@ class Catalogue:
         self.make_index = make_index
         self._index: SearchIndex | None = None
         self._index_age = 0  # changes since it was made
-        self._unindexed: dict[str, OperationSpec | None] = {}  # what changed since the last search
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -104,8 +103,7 @@ class Catalogue:
 
     def _changed(self, operation_id: str, old: OperationSpec | None, new: OperationSpec | None) -> None:
         self._sorted = None
-        if self._index is not None:
-            self._unindexed[operation_id] = new
+        self._index_change(operation_id, new)
         if self._watchers:
             self._tell(operation_id)
         if not (self._added or self._removed) or _same(old, new):
@@ -151,23 +149,23 @@ class Catalogue:
     def search(self, query: str, limit: int) -> list[OperationSpec]:
         """Return the operations that fit ``query`` best, best first."""
         entries = self.entries
-        found = self._current_index().search(query, limit) if limit > 0 else ()
+        if limit <= 0:
+            return []
+        if self._index is None:
+            self._index, self._index_age = self.make_index(self.specs()), 0
+        found = self._index.search(query, limit)
         return [entries[operation_id].spec for operation_id in found if operation_id in entries]
 
-    def _current_index(self) -> SearchIndex:
-        index, changes = self._index, self._unindexed
-        self._index_age += len(changes)
-        if index is None or self._index_age > _WORN + len(self.entries) // 4:
-            index, self._index_age = self.make_index(self.specs()), 0
-            self._index = index
+    def _index_change(self, operation_id: str, spec: OperationSpec | None) -> None:
+        if self._index is None:
+            return
+        self._index_age += 1
+        if self._index_age > _WORN + len(self.entries) // 4:
+            self._index = None  # the next search makes a new one
+        elif spec is None:
+            self._index.remove(operation_id)
         else:
-            for operation_id, spec in changes.items():
-                if spec is None:
-                    index.remove(operation_id)
-                else:
-                    index.add(spec)
-        changes.clear()
-        return index
+            self._index.add(spec)
 
 
 def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:

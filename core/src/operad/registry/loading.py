@@ -157,9 +157,8 @@ class LoadedSources:
         if closings != self._closings:
             await session.aclose()
             raise SourceError(f"{where}: the registry was closed while it was being loaded")
-        loaded = _LoadedSource(
-            session, _owner(name, options.namespace, called, where), self.catalogue, pipeline, rules
-        )
+        owner = _owner(name, options.namespace, called, where)
+        loaded = _LoadedSource(session, owner, self.catalogue, pipeline, rules)
         loaded.name, loaded.type = called or options.namespace or name, name
         loaded.again = again or partial(self.load, name, options, table, base_dir, where, called)
         try:
@@ -190,11 +189,8 @@ class LoadedSources:
         """Return how to log in to the API of a configured source. See `OperationRegistry.source_login`."""
         from operad.config.structuring import structure
         from operad.config.variables import Variables
-        from operad.words import did_you_mean
 
-        if name not in configuration.sources:
-            known = did_you_mean(name, configuration.sources)
-            raise ConfigError(f'{configuration.name} has no source "{name}"{known}')
+        configuration.check_sources([name])
         variables = Variables()
         try:
             table = _read(configuration, name, variables)
@@ -243,7 +239,7 @@ class LoadedSources:
     def states(self) -> list[SourceState]:
         """Return the states of all sources by name, including those that failed."""
         states = [
-            SourceState(name=each.name, type=each.type, status="loaded", operations=each.count)
+            SourceState(name=each.name, type=each.type, status="loaded", operations=len(each.ids))
             for each in self._loaded
         ]
         states += [
@@ -274,7 +270,7 @@ class LoadedSources:
         """Let the source of an operation complete its spec."""
         for loaded in self._loaded:
             describe = getattr(loaded.session, "describe", None)  # a session need not be a SourceSession
-            if describe is not None and loaded.offers(operation_id):
+            if describe is not None and operation_id in loaded.ids:
                 await describe(operation_id)
 
     async def aclose(self) -> None:
@@ -351,7 +347,8 @@ class _LoadedSource:
     name: str = ""
     type: str = ""
     again: Callable[[], Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
-    _ids: set[str] = attrs.field(factory=set, init=False)
+    ids: set[str] = attrs.field(factory=set, init=False)
+    """The ids of its operations."""
     _closed: bool = attrs.field(default=False, init=False)
 
     def start(self) -> list[OperationSpec]:
@@ -378,7 +375,7 @@ class _LoadedSource:
                 fresh.setdefault(operation.id, self._entry(operation))
             except Exception:
                 logger.exception("%s offers an operation that cannot be used", self.owner)
-        for operation_id in self._ids - fresh.keys():
+        for operation_id in self.ids - fresh.keys():
             self._remove(operation_id)
         for operation_id, entry in fresh.items():
             held = self.catalogue.entries.get(operation_id)
@@ -387,22 +384,13 @@ class _LoadedSource:
             elif held is None or held.spec is not entry.spec or held.handler is not entry.handler:
                 self._add(entry)
 
-    @property
-    def count(self) -> int:
-        """The number of its operations."""
-        return len(self._ids)
-
-    def offers(self, operation_id: str) -> bool:
-        """Return True if the operation belongs to this source."""
-        return operation_id in self._ids
-
     async def aclose(self) -> None:
         """Close the session and remove the operations."""
         self._closed = True
         try:
             await self.session.aclose()
         finally:
-            for operation_id in tuple(self._ids):
+            for operation_id in tuple(self.ids):
                 self._remove(operation_id)
 
     def _entry(self, operation: Operation[..., Any]) -> Entry:
@@ -410,11 +398,11 @@ class _LoadedSource:
         return Entry(operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline, operation)
 
     def _add(self, entry: Entry) -> None:
-        self._ids.add(entry.spec.id)
+        self.ids.add(entry.spec.id)
         self.catalogue.add(entry, replace=True)
 
     def _remove(self, operation_id: str) -> None:
-        self._ids.discard(operation_id)
+        self.ids.discard(operation_id)
         entry = self.catalogue.entries.get(operation_id)
         if entry is not None and entry.owner == self.owner:  # the application may have replaced it
             self.catalogue.remove(operation_id)
