@@ -38,6 +38,13 @@ def test_a_file_that_waits_under_the_name_of_the_new_one_is_not_written_through(
     assert (tmp_path / "precious").read_text() == "kept"
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes")
+def test_a_pipe_in_the_place_of_a_file_is_ignored_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")
+    code = "import sys; from operad_auth.http.cache_files import read_private as r; assert r(sys.argv[1]) is None"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "file")], check=True, timeout=60)
+
+
 def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")

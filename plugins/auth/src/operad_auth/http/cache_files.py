@@ -58,8 +58,9 @@ def read_private(path: str) -> bytes | None:
     """Return the content of a file; None if it is missing, another user's, or others can write it."""
     if not os.path.isabs(path):
         return None
+    flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))  # a pipe would block
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | flags)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
