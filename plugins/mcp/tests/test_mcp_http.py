@@ -358,6 +358,33 @@ async def test_the_end_of_a_call_waits_for_nobody_to_hear_of_it(monkeypatch: pyt
             assert (await fails(registry.execute("p.hang", timeout=0.1))).code == ErrorCode.TIMEOUT
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_call_gets_no_answer_that_has_the_id_of_another_call(streams: bool) -> None:
+    def mixed_up(peer: Peer, message: Json) -> bytes | None:
+        if message.get("params", {}).get("name") != "odd":
+            return None
+        other = next(each for each in peer.seen if each.get("params", {}).get("name") == "hang")
+        answers = [
+            result(each, {"content": [], "structuredContent": {"of": each["params"]["name"]}})
+            for each in (other, message)
+        ]
+        if not streams:
+            return http(200, json.dumps(answers).encode())
+        events = "".join(f"data: {json.dumps(each)}\n\n" for each in answers)
+        return http(200, events.encode(), kind="text/event-stream")
+
+    peer = Peer(mixed_up)
+    async with serving(peer) as registry, asyncio.timeout(20):
+        hanging = asyncio.create_task(registry.execute("p.hang"))
+        while not peer.executed:
+            await asyncio.sleep(0.01)
+        assert (await registry.execute("p.odd")).data == {"of": "odd"}
+        if streams:
+            assert (await hanging).data == {"of": "hang"}
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
 async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
     def large(message: Json) -> bytes:
         event = json.dumps(result(message, {"content": [{"type": "text", "text": "x" * 100_000}]}))

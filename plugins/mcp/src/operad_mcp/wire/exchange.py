@@ -138,11 +138,11 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the message that answers a request, with its id, whatever id it had: it came by its own exchange."""
-    if request_id is None:
+    """Return the message that answers a request, else the first answer: it came by the request's own exchange."""
+    answers = [message for message in messages if isinstance(message, Answer)]
+    if request_id is None or not answers:
         return None
-    found = next((message for message in messages if isinstance(message, Answer)), None)
-    return None if found is None else found._replace(id=request_id)
+    return next((each for each in answers if each.id == request_id), answers[0])._replace(id=request_id)
 
 
 class Tasks:

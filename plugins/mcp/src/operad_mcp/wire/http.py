@@ -217,16 +217,18 @@ class StreamableLink(HTTPLink):
         return None, ""
 
     def _taken(self, request_id: RequestId | None, event: SSEEvent) -> Answer | None:
-        """Pass an event's messages on; return the one that answers the request."""
+        """Pass an event's messages on, also answers to other calls; return the one that answers the request."""
         if event.event != "message" or not event.data:
             return None
         messages = parse(event.data.encode())
         if not messages:
             self._logger.warning("the server sent what is no message: %.200r", event.data)
+        answers = [each for each in messages if request_id is not None and isinstance(each, Answer)]
+        own = [each for each in answers if each.id == request_id or each.id not in self._posts]
         for message in messages:
-            if request_id is None or not isinstance(message, Answer):
+            if message not in own:
                 self.sink.receive(message)
-        return answer_of(request_id, messages)
+        return answer_of(request_id, own)
 
     async def _listen(self) -> None:
         """Read the server's own messages (handshake protocols); open the stream again when it ends."""
