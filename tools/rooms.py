@@ -72,8 +72,8 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 
 BUDGETS: dict[str, int] = {
     "operad/ground": 3432,
-    "operad/registry": 2660,
-    "operad/plugins": 790,
+    "operad/registry": 2655,
+    "operad/plugins": 785,
     "operad/functions": 1972,  # with what notebooks show and what is written in classes, which were in the kernel
     "operad/config": 1125,
     "operad/sync": 705,

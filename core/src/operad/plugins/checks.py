@@ -38,7 +38,7 @@ _MAY_BE_ASYNC = frozenset({"operad_resolve_operation"})
 class Refused(Exception):
     """Why a plugin is not registered, and the status that its record gets."""
 
-    def __init__(self, status: PluginStatus, message: str) -> None:
+    def __init__(self, message: str, status: PluginStatus = "failed") -> None:
         super().__init__(message)
         self.status = status
 
@@ -48,9 +48,9 @@ def check_version(plugin: object) -> None:
     version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
     if version != hookspecs.API_VERSION:
         raise Refused(
-            "incompatible",
             f"operad_api_version is {version!r}, and this operad has plugin API version "
             f"{hookspecs.API_VERSION}; install a release of the plugin made for this operad",
+            "incompatible",
         )
 
 
@@ -63,14 +63,14 @@ def check_marks(plugin: object) -> None:
         marked = hasattr(value, f"{hookspecs.PROJECT}_impl")
         if not inspect.isroutine(value):
             if name in HOOKS or marked:
-                raise Refused("failed", f"{name} has to be a function, got {type(value).__name__}")
+                raise Refused(f"{name} has to be a function, got {type(value).__name__}")
         elif marked:
             continue
         elif name in HOOKS:
-            raise Refused("failed", f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
+            raise Refused(f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
         elif meant := nearest(name, HOOKS, cutoff=0.75):
             raise Refused(
-                "failed", f'{name} is no hook; did you mean {meant}, marked with @hookimpl? Else call it "_{name}"'
+                f'{name} is no hook; did you mean {meant}, marked with @hookimpl? Else call it "_{name}"'
             )
 
 
@@ -85,11 +85,11 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
                     continue
                 meant = nearest(caller.name, HOOKS, cutoff=0.75)
                 hint = f"did you mean {meant}?" if meant else f"the hooks are {', '.join(sorted(HOOKS))}"
-                raise Refused("failed", f"{caller.name} is no hook; {hint}")
+                raise Refused(f"{caller.name} is no hook; {hint}")
             if impl.wrapper or impl.hookwrapper:
-                raise Refused("failed", f"{caller.name} is a wrapper; operad calls each implementation on its own")
+                raise Refused(f"{caller.name} is a wrapper; operad calls each implementation on its own")
             if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_BE_ASYNC:
-                raise Refused("failed", f"{caller.name} has to be a plain def, it is async")
+                raise Refused(f"{caller.name} has to be a plain def, it is async")
 
 
 def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, dict[str, Any]]:
@@ -105,7 +105,7 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
                 for item in _items(hook, impl.function, expected):
                     for name in _names(hook, kind, item):
                         if name in found[kind]:
-                            raise Refused("failed", f'{hook} returns {word(kind)} "{name}" twice')
+                            raise Refused(f'{hook} returns {word(kind)} "{name}" twice')
                         found[kind][name] = item
     return found
 
@@ -127,16 +127,12 @@ def _items(hook: str, function: Callable[..., Any], home: str) -> list[Any]:
         returned = function()
         items = [] if returned is None else list(returned) if hasattr(returned, "__iter__") else None
     except Exception as error:
-        raise Refused("failed", f"{hook} raised {in_words(error)}") from error
+        raise Refused(f"{hook} raised {in_words(error)}") from error
     if items is None:
-        raise Refused(
-            "failed", f"{hook} has to return a list of {expected.__name__}, got {type(returned).__name__}"
-        )
+        raise Refused(f"{hook} has to return a list of {expected.__name__}, got {type(returned).__name__}")
     for item in items:
         if not isinstance(item, expected):
-            raise Refused(
-                "failed", f"{hook} has to return a list of {expected.__name__}, got one of {type(item).__name__}"
-            )
+            raise Refused(f"{hook} has to return a list of {expected.__name__}, got one of {type(item).__name__}")
     return items
 
 
@@ -147,10 +143,10 @@ def _names(hook: str, kind: str, item: Any) -> tuple[str, ...]:
         names = item.schemes
         for name in names:
             if name != str(name).lower():
-                raise Refused("failed", f"{hook}: URL schemes are written in lower case, got {name!r}")
+                raise Refused(f"{hook}: URL schemes are written in lower case, got {name!r}")
     else:
         names = (item.name,)
     for name in names:
         if not isinstance(name, str) or not name or name.split() != [name]:
-            raise Refused("failed", f"{hook}: a name has to be a string without white space, got {name!r}")
+            raise Refused(f"{hook}: a name has to be a string without white space, got {name!r}")
     return names

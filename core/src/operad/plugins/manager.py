@@ -288,7 +288,7 @@ class Plugins:
                 manager.unregister(plugin)
             if isinstance(error, (Refused, KeyboardInterrupt)):
                 raise
-            raise Refused("failed", in_words(error)) from error
+            raise Refused(in_words(error)) from error
         for kind in found["envelope_kinds"].values():
             self.envelope_kinds.add(kind)
         for each, items in found.items():
@@ -304,21 +304,21 @@ class Plugins:
     def _check_new(self, plugin: object, record: PluginRecord) -> None:
         for other, loaded in self._loaded.values():
             if other is plugin:
-                raise Refused("conflict", f"this very plugin is loaded already, as {loaded.label}")
+                raise Refused(f"this very plugin is loaded already, as {loaded.label}", "conflict")
             if (loaded.name, loaded.distribution) == (record.name, record.distribution):
-                raise Refused("conflict", f"a plugin of this name is loaded already: {loaded.label}; rename one")
+                raise Refused(f"a plugin of this name is loaded already: {loaded.label}; rename one", "conflict")
 
     def _check_free(self, found: Mapping[str, Mapping[str, Any]], record: PluginRecord) -> None:
         for kind, items in found.items():
             for name in items:
                 owner = self._owners.get((kind, name))
                 if owner is None and kind == "envelope_kinds" and name in self.envelope_kinds:
-                    raise Refused("conflict", f'{word(kind)} "{name}" belongs to the core; choose another source')
+                    raise Refused(f'{word(kind)} "{name}" belongs to the core; choose another source', "conflict")
                 if owner is not None:
                     raise Refused(
-                        "conflict",
                         f'{word(kind)} "{name}" is claimed by {owner.label} and by {record.label}; the first one '
                         f"has it: leave one of them out{_switches(owner, record)}",
+                        "conflict",
                     )
 
 
