@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import operad
+from operad_auth.http.urls import shown_url
 from operad_cli.running.inputs import input_of
-from operad_serve.door.transport import without_password
 from plugins.cli.tests.conftest import Run
 
 OPERATIONS = '''
@@ -279,4 +279,4 @@ def test_key_value_is_converted_without_guessing(
     ],
 )
 def test_a_transport_is_printed_without_its_secrets(url: str, printed: str) -> None:
-    assert without_password(url) == printed
+    assert shown_url(url) == printed

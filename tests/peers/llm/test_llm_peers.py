@@ -59,7 +59,7 @@ print("accepted")
 
 
 def run(*command: str) -> str:
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("core/src", "plugins/llm/src"))
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("core/src", "schema/src", "plugins/llm/src"))
     done = subprocess.run(
         [str(PYTHON), *command], capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "PYTHONPATH": path},
