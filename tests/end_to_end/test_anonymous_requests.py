@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -285,3 +286,66 @@ async def test_the_table_of_a_hub_says_whether_it_accepts_anonymous_spokes(
     finally:
         process.terminate()
         await process.communicate()
+
+
+OPERATIONS = """
+from operad import operation
+
+@operation(namespace="shop", type="query")
+async def who(context) -> str:
+    return "anonymous" if context.identity is None else context.identity.id
+"""
+
+
+@asynccontextmanager
+async def command(folder: Path, *arguments: str) -> AsyncIterator[tuple[str, str]]:
+    """What `operad serve` prints at its start, and its URL."""
+    (folder / "ops.py").write_text(OPERATIONS)
+    if not (folder / "operad.toml").exists():
+        (folder / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("operad"), "serve", "--http", "127.0.0.1:0", *arguments,
+        cwd=folder, env={**os.environ, "ANN_TOKEN": TOKEN}, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        printed = ""
+        async with asyncio.timeout(60):
+            while "credentials " not in printed:
+                line = await process.stderr.readline()
+                assert line, printed
+                printed += line.decode()
+        yield printed, printed.partition(" on ")[2].partition(";")[0]
+    finally:
+        process.terminate()
+        await process.communicate()
+
+
+async def who_calls(url: str, token: str) -> Any:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/operations/shop.who", headers=headers) as response,
+    ):
+        return await response.json() if response.status == 200 else response.status
+
+
+async def test_tokens_on_the_command_line_are_required_from_then_on(tmp_path: Path) -> None:
+    (tmp_path / "tokens.toml").write_text('another-token-123 = "bob"\n')
+    flags = ("--token", "ann=${ANN_TOKEN}", "--token", "eve=token-of-eve", "--tokens", "tokens.toml")
+    async with command(tmp_path, *flags) as (printed, url):
+        assert "credentials    every operation requires them" in printed
+        assert TOKEN not in printed
+        found = [await who_calls(url, each) for each in ("", "wrong", TOKEN, "token-of-eve", "another-token-123")]
+    assert found == [401, 401, "ann", "eve", "bob"]
+
+
+async def test_the_command_prints_how_many_operations_require_no_credentials(tmp_path: Path) -> None:
+    async with command(tmp_path) as (printed, url):
+        assert "credentials    1 of 1 operations require none (no authenticator)" in printed
+        assert await who_calls(url, "") == "anonymous"
+    with (tmp_path / "operad.toml").open("a") as table:
+        table.write("[serve]\nanonymous = true\n")
+    async with command(tmp_path, "--token", "ann=${ANN_TOKEN}") as (printed, url):
+        assert "credentials    1 of 1 operations require none (anonymous = true)" in printed
+        assert [await who_calls(url, each) for each in ("", TOKEN)] == ["anonymous", "ann"]

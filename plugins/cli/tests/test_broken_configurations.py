@@ -151,6 +151,35 @@ def test_what_only_serving_reads_is_named_by_doctor_and_by_serve(run: Run, text:
     assert said in err
 
 
+TOKENS = '[[serve.tokens]]\ntoken = "a-token-12345"\nid = "me"\n'
+OPEN = "[serve]\nhttp = '127.0.0.1:0'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (OPEN, "1 of 1 operations require none (no authenticator)"),
+        (f"{OPEN}anonymous = true\n{TOKENS}", "1 of 1 operations require none (anonymous = true)"),
+        (f"{OPEN}{TOKENS}[serve.mcp]\nanonymous = true\n", "1 of 1 operations require none (anonymous = true)"),
+        ("[hub]\nanonymous = true\n", "clients may connect without credentials"),
+        (f"{OPEN}{TOKENS}", None),
+        (f"{OPEN}[sources.local.access]\n'*' = {{ required_scopes = ['x'] }}\n", None),
+        ("", None),
+    ],
+)
+def test_doctor_warns_about_operations_that_require_no_credentials(
+    run: Run, text: str, warning: str | None
+) -> None:
+    Path("ops.py").write_text(
+        "from operad import operation\n@operation(namespace='m')\nasync def f() -> int:\n    return 1\n"
+    )
+    Path("operad.toml").write_text(f'[sources.local]\ntype = "scanner"\npath = "ops.py"\n{text}')
+    code, out, _ = run("doctor", "--json")
+    found = [check["message"] for check in json.loads(out) if check["what"] in ("credentials", "hub")]
+    assert code == 0
+    assert found == ([] if warning is None else [warning])
+
+
 OPS = '[sources.a]\ntype = "scanner"\npath = "ops"\n'
 API = '[sources.a]\ntype = "openapi"\nspec = "x.json"\n'
 ENCODED = {

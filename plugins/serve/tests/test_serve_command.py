@@ -55,6 +55,28 @@ def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
     assert complaint in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--token", "s3cret"], "expected NAME=SECRET"),
+        (["--token", "=s3cret"], "expected NAME=SECRET"),
+        (["--token", "me="], "token 1"),
+        (["--token", "me=s3cret", "--token", "you=s3cret"], "token 2"),
+        (["--token", "me=${UNSET_X}"], "UNSET_X"),
+        (["--tokens", "missing.toml"], "missing.toml"),
+        (["--mcp", "stdio", "--token", "me=s3cret"], "add --http"),
+    ],
+)
+def test_tokens_that_cannot_be_used_are_refused_without_quoting_them(
+    arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch)
+    message = str(result.exception) + result.output
+    assert result.exit_code != 0
+    assert complaint in message
+    assert "s3cret" not in message
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) -> None:
     """A program may run the command within itself."""

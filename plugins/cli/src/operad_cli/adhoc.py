@@ -73,16 +73,21 @@ def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) ->
         if not separator or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
             # The value is not quoted: it may be a secret.
             raise click.BadParameter("expected NAME=VALUE, such as 'Authorization=Bearer ${TOKEN}'")
-        try:
-            pairs.append((name, Template(text).substitute(os.environ)))
-        except (KeyError, ValueError) as error:
-            reason = (
-                f"environment variable {error} is required but not set"
-                if isinstance(error, KeyError)
-                else "a single $"
-            )
-            raise click.BadParameter(f"{name}: {reason}; write $$ for $") from None
+        pairs.append((name, from_environment(name, text)))
     return tuple(pairs)
+
+
+def from_environment(name: str, text: str) -> str:
+    """Replace each ``${NAME}`` of an option's value from the environment. Raises `click.BadParameter`."""
+    try:
+        return Template(text).substitute(os.environ)
+    except (KeyError, ValueError) as error:
+        reason = (
+            f"environment variable {error} is required but not set"
+            if isinstance(error, KeyError)
+            else "a single $"
+        )
+        raise click.BadParameter(f"{name}: {reason}; write $$ for $") from None
 
 
 def _words(command: str) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from operad import ConfigError, OperationRegistry
-from operad_cli.adhoc import AdHocSources, adhoc_options
+from operad_cli.adhoc import AdHocSources, adhoc_options, from_environment
 from operad_cli.options import (
     Count,
     Seconds,
@@ -22,6 +23,7 @@ from operad_cli.options import (
 )
 
 if TYPE_CHECKING:
+    from operad_auth import TokenRecord
     from operad_serve.listening import Address
 
 
@@ -35,12 +37,58 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> Addres
         raise click.BadParameter(str(error)) from None
 
 
+def _tokens(_: click.Context, __: click.Parameter, values: Sequence[str]) -> list[TokenRecord]:
+    """Parse ``--token NAME=SECRET``. ``${NAME}`` in a secret is replaced from the environment."""
+    from operad_auth import StaticTokens, TokenRecord
+
+    records = []
+    for value in values:
+        name, separator, text = value.partition("=")
+        if not separator or not name:  # the value is not quoted: it may be a secret
+            raise click.BadParameter("expected NAME=SECRET, such as 'me=${TOKEN}'")
+        records.append(TokenRecord(token=from_environment(name, text), id=name))
+    try:
+        if records:
+            StaticTokens(records)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+    return records
+
+
+def _tokens_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Check the file of ``--tokens``. Its path starts from the current folder."""
+    from operad_auth import StaticTokens
+
+    if value is None:
+        return None
+    try:
+        StaticTokens.from_file(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
+    return str(Path(value).absolute())
+
+
 @click.command()
 @click.option(
     "--http",
     metavar="HOST:PORT",
     callback=_address,
     help="Address for HTTP, or unix:PATH: OpenAPI, MCP and the explorer.",
+)
+@click.option(
+    "--token",
+    "tokens",
+    metavar="NAME=SECRET",
+    multiple=True,
+    callback=_tokens,
+    help="Bearer token of a caller over HTTP. ${NAME} is replaced from the environment. May be repeated.",
+)
+@click.option(
+    "--tokens",
+    "tokens_file",
+    type=click.Path(),
+    callback=_tokens_file,
+    help='TOML or JSON file of bearer tokens: token = "id".',
 )
 @click.option("--mcp", type=click.Choice(["stdio"]), help="Serve MCP on standard streams.")
 @click.option("--transport", "url", help="URL to serve other processes on, such as ws://127.0.0.1:8765.")
@@ -73,6 +121,8 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> Addres
 @debug_option
 def serve(
     http: Address | None,
+    tokens: list[TokenRecord],
+    tokens_file: str | None,
     mcp: str | None,
     url: str | None,
     health: Address | None,
@@ -89,8 +139,8 @@ def serve(
     """Serve operations over HTTP, MCP and transports.
 
     Serves all sources of the configuration, or an API or MCP server given as an option. --http, --mcp and
-    --transport can be combined; without them, [serve] and [transport] decide. Press Ctrl-C to stop; running calls
-    can finish.
+    --transport can be combined; without them, [serve] and [transport] decide. With --token or --tokens, requests
+    over HTTP need a token. Press Ctrl-C to stop; running calls can finish.
     """
     # Imported by this command alone: the command line collects it with every other one.
     from operad_cli.output.errors import report_failures
@@ -104,6 +154,8 @@ def serve(
     plan = front_door.plan_of(
         registry,
         http=http,
+        tokens=tokens,
+        tokens_file=tokens_file,
         mcp=mcp,
         transport=url,
         health=health,

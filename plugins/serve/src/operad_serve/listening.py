@@ -93,7 +93,7 @@ def check_loopback(host: str) -> None:
     if not is_loopback((host,)):
         raise ConfigError(
             f"other machines can connect to {host}, but callers are not authenticated; configure an authenticator "
-            "([[serve.tokens]], [serve.jwt] or [serve] authenticate), or listen on 127.0.0.1"
+            "(--token, [[serve.tokens]], [serve.jwt] or [serve] authenticate), or listen on 127.0.0.1"
         )
 
 

@@ -71,10 +71,11 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     async with registry:
         with _warnings_of_sources() as collected:
             found = await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources))
+        open_doors = list(_credentials(registry))
     for check, name in zip(found, configuration.sources, strict=True):
         checks.append(check)
         checks += [Check("warning", check.what, line) for line in collected.get(name, ())]
-    return [*checks, *await _transport(registry, timeout)]
+    return [*checks, *open_doors, *await _transport(registry, timeout)]
 
 
 def _machine() -> Iterator[Check]:
@@ -146,6 +147,20 @@ def _serving(registry: OperationRegistry) -> Iterator[Check]:
         return
     for table, error in problems(registry):
         yield Check("error", table, str(error), f"fix [{table}]")
+
+
+def _credentials(registry: OperationRegistry) -> Iterator[Check]:
+    """Warn about operations that a server offers to callers without credentials. The sources are loaded."""
+    try:
+        from operad_serve.door.options import open_operations
+    except ModuleNotFoundError:
+        return
+    found = open_operations(registry)
+    if found is not None:
+        fix = "add [[serve.tokens]], or remove anonymous = true; or restrict them with [sources.NAME.access]"
+        yield Check("warning", "credentials", found, fix)
+    if registry.configuration is not None and registry.configuration.values("hub").get("anonymous") is True:
+        yield Check("warning", "hub", "clients may connect without credentials", "remove anonymous = true")
 
 
 def _unread(registry: OperationRegistry, table: str, distribution: str) -> Iterator[Check]:

@@ -20,6 +20,7 @@ import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry
 from operad.plugin import CallServer, LinkDownError, Server
+from operad_auth import TokenRecord
 from operad_auth.http import tell_manager, until_stopped
 from operad_auth.http.urls import shown_url
 from operad_calls import CallSettings
@@ -30,6 +31,7 @@ from operad_serve.door.options import (
     ServeOptions,
     configured_address,
     configured_authenticator,
+    credentials_needed,
     offered_server,
     server_options,
     server_tables,
@@ -75,6 +77,8 @@ def plan_of(
     base_dir: Path,
     mask_errors: bool,
     servers: Mapping[str, Mapping[str, Any]],
+    tokens: Sequence[TokenRecord] = (),
+    tokens_file: str | None = None,
     drain: float | None = None,
     max_concurrent: int | None = None,
     lease: float | None = None,
@@ -86,6 +90,10 @@ def plan_of(
     options = registry.configured("serve", ServeOptions, exclude=tables.keys())
     if drain is not None:
         options = attrs.evolve(options, drain_timeout=drain)
+    if tokens:
+        options = attrs.evolve(options, tokens=[*options.tokens, *tokens])
+    if tokens_file is not None:
+        options = attrs.evolve(options, tokens_file=tokens_file)
     calls = registry.configured("calls", CallSettings)
     is_stdio, has_transport = mcp == "stdio", transport is not None
     if http is None and not is_stdio and not has_transport:
@@ -97,6 +105,8 @@ def plan_of(
             "expected an address to serve on: --http 127.0.0.1:8000, --mcp stdio, "
             "--transport ws://127.0.0.1:8765, or [serve] and [transport] in the configuration"
         )
+    if http is None and (tokens or tokens_file is not None):
+        raise ConfigError("--token and --tokens authenticate callers over HTTP; add --http HOST:PORT")
     if health is None:
         health = configured_address(registry, "health", options.health, base_dir)
     if is_stdio:
@@ -370,21 +380,13 @@ def _greeting(door: FrontDoor, plan: Plan, registry: OperationRegistry) -> Seque
             lines.append(f"  OpenAPI        {door.url}/openapi.json")
         if door.has_mcp:
             lines.append(f"  MCP            {door.url}/mcp")
-        lines.append(f"  credentials    {_credentials(door, registry)}")
+        needed = credentials_needed(registry, door.is_authenticated, door.accepts_anonymous)
+        lines.append(f"  credentials    {needed}")
     if door.health_url is not None:
         lines.append(f"  health         {door.health_url}")
     if plan.is_stdio:
         lines.append(f"serving {_operations(count)} over MCP on standard streams")
     return lines
-
-
-def _credentials(door: FrontDoor, registry: OperationRegistry) -> str:
-    """Return how many operations need no credentials over HTTP, and why."""
-    if not door.accepts_anonymous:
-        return "every operation requires them"
-    count = sum(spec.access_control.is_open for spec in registry.specs())
-    why = "anonymous = true" if door.is_authenticated else "no authenticator"
-    return f"{count} of {_operations(len(registry))} require none ({why})"
 
 
 def _operations(count: int) -> str:

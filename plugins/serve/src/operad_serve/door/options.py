@@ -111,6 +111,35 @@ def offered_server(registry: OperationRegistry, name: str) -> Server:
         raise _placed(registry, error, "serve", name) from None
 
 
+def credentials_needed(registry: OperationRegistry, is_authenticated: bool, accepts_anonymous: bool) -> str:
+    """Return how many operations need no credentials over HTTP, and why."""
+    if not accepts_anonymous:
+        return "every operation requires them"
+    count = sum(spec.access_control.is_open for spec in registry.specs())
+    why = "anonymous = true" if is_authenticated else "no authenticator"
+    return f"{count} of {len(registry)} operations require none ({why})"
+
+
+def open_operations(registry: OperationRegistry) -> str | None:
+    """Return how many of the loaded operations ``[serve]`` offers over HTTP without credentials.
+
+    None: no operation, ``[serve]`` has no ``http``, or `problems` reports an error of it.
+    """
+    tables = server_tables(registry)
+    try:
+        options = registry.configured("serve", ServeOptions, exclude=tables.keys())
+        folder = Path() if registry.configuration is None else registry.configuration.base_dir
+        is_authenticated = options.http is not None and options.authenticator(folder) is not None
+    except OperadError:
+        return None
+    accepts_anonymous = options.anonymous or any(table.get("anonymous") is True for table in tables.values())
+    if options.http is None or (is_authenticated and not accepts_anonymous):
+        return None
+    if not any(spec.access_control.is_open for spec in registry.specs()):
+        return None
+    return credentials_needed(registry, is_authenticated, accepts_anonymous=True)
+
+
 def problems(registry: OperationRegistry) -> Iterator[tuple[str, OperadError]]:
     """Yield each table of ``[serve]`` that `operad serve` would reject, and its error. Nothing is started."""
     servers = server_tables(registry)
