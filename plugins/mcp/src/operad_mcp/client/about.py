@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operad import OperationContext, ResponseEnvelope
-from operad_mcp.client.answers import envelope_of, meta_of
-from operad_mcp.client.items import AnyOperation, Json, Maker
+from operad_mcp.client.items import AnyOperation, Json, Maker, envelope_of, meta_of
 
 _ABOUT: Json = {
     "type": "object",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from operad import OperationContext, ResponseEnvelope
-from operad_mcp.client.answers import envelope_of, meta_of
-from operad_mcp.client.items import ITEMS, AnyOperation, Json, Maker, text_of
+from operad_mcp.client.items import ITEMS, AnyOperation, Json, Maker, envelope_of, meta_of, text_of
 
 _MESSAGES: Json = {
     "type": "object",

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from operad import OperationContext, OperationType, ResponseEnvelope
-from operad_mcp.client.answers import envelope_of, meta_of
-from operad_mcp.client.items import AnyOperation, Json, Maker, nested
+from operad_mcp.client.items import AnyOperation, Json, Maker, envelope_of, meta_of, nested
 from operad_mcp.client.templates import expand, variables
 
 _URI: Json = {"type": "string", "description": "The URI of the resource."}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from operad import CallError, OperadError, Operation
-from operad_mcp.client import memories
+from operad_auth.http.cache_files import recall, remember
 from operad_mcp.client.operations import Offer
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.wire.connection import Connection
@@ -17,6 +20,7 @@ from operad_mcp.wire.connection import Connection
 logger = logging.getLogger("operad.mcp")
 _REST = 10.0
 """Seconds; a server that changes its listings all the time has them listed no more often."""
+Json = dict[str, Any]
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
@@ -70,7 +74,7 @@ class MCPClientWrapper:
         Raises:
             CallError: it cannot be had.
         """
-        kept = memories.remembered(self.client.config) if self._remembers else None
+        kept = _remembered(self.client.config) if self._remembers else None
         if kept is not None:
             self.client.changed_meanwhile = True
             await self._offer.restore(*kept)
@@ -81,7 +85,7 @@ class MCPClientWrapper:
 
     def _remember(self) -> None:
         if self._remembers:
-            memories.keep(self.client.config, *self._offer.remembered())
+            _keep(self.client.config, *self._offer.remembered())
 
     async def aclose(self) -> None:
         """End the connection, and the server if it was started here; idempotent."""
@@ -278,3 +282,32 @@ async def _gather(connecting: list[Any]) -> list[Any]:
             if isinstance(result, MCPClientWrapper):
                 await result.aclose()
         raise
+
+
+# --- what servers offered the last time, for those that start with their first call ------------------------------
+
+
+def _remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
+    """Return the capabilities and the listings of a server; None if they are not known."""
+    found = recall("mcp", _identity(config), None)
+    is_whole = isinstance(found, list) and len(found) == 2 and all(isinstance(part, dict) for part in found)
+    return (found[0], found[1]) if is_whole else None
+
+
+def _keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
+    """Remember what a server offers. That this does not succeed costs a start the next time."""
+    try:
+        remember("mcp", _identity(config), None, [capabilities, listed])
+    except (ValueError, TypeError, RecursionError) as error:
+        logger.debug("what a server offers is not remembered: %s", error)
+
+
+def _identity(config: MCPClientConfig) -> str:
+    """Return where a server is and all that it is given, as a hash: secrets are among it."""
+    auth = config.auth
+    given = [
+        config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,
+        sorted(config.headers.items()),
+        None if auth is None else [auth.type, auth.token, auth.client_id, auth.account],
+    ]  # fmt: skip
+    return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32]

@@ -7,15 +7,20 @@ Two protocols of it: 2025-11-25 (the client asks for a task, and fetches its res
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 
 from operad import CallError, ErrorCode, OperationContext
-from operad_mcp.client.handles import Handle, Handles
+from operad_auth.http.cache_files import cache_folder, read_private, write_private
 from operad_mcp.client.items import Json, Maker
-from operad_mcp.config import MCPTask, maybe_await
+from operad_mcp.config import MCPClientConfig, MCPTask, maybe_await
 from operad_mcp.wire.session import Session
 
 _POLL = (0.05, 1.0, 30.0)
@@ -24,6 +29,8 @@ _OUTAGE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before a server that cannot be reached is asked again: what it works on may outlive its absence."""
 _EXPIRED = 60.0
 """Seconds beyond its time to live after which a task that says nothing else is given up."""
+_KEPT = 7 * 86_400.0
+"""Seconds for which a task is known whose server does not say how long it keeps it."""
 _AT_WORK = ("working", "input_required", "submitted")
 _DONE = ("completed", "failed", "cancelled")
 
@@ -57,25 +64,19 @@ class Tasks:
             CallError: as `Maker.ask`; ``EXECUTION_ERROR`` where the server gave the task up.
         """
         given, keyed = _given(context), self._handles.remembers(context)
-        if given is None and not keyed and support != "required":
-            raw, live = await self._maker.ask("tools/call", params, context, name=name, safe=safe)
-            return (raw, live) if not _is_task(raw, live) else await self._begun(raw, live, params, context, name)
-        handle = Handle(given) if given is not None else self._handles.find(params, context, name)
-        live = await self._maker.connection.open()
-        if handle is not None:
-            known = {"taskId": handle.task_id, "status": "working", "pollInterval": 0, "pollIntervalMs": 0}
-            return await self._followed(known, live, context, name)
+        known = given if given is not None else self._handles.find(params, context, name)
+        if known is not None:
+            live = await self._maker.connection.open()
+            task: Json = {"taskId": known, "status": "working", "pollInterval": 0, "pollIntervalMs": 0}
+            return await self._followed(task, live, context, name)
         wanted = support == "required" or (support == "optional" and keyed)
-        if wanted and not live.modern:
+        if wanted and not (await self._maker.connection.open()).modern:
             params = {**params, "task": {}}
         raw, live = await self._maker.ask("tools/call", params, context, name=name, safe=safe)
-        return (raw, live) if not _is_task(raw, live) else await self._begun(raw, live, params, context, name)
-
-    async def _begun(
-        self, raw: Json, live: Session, params: Json, context: OperationContext, name: str
-    ) -> tuple[Any, Session]:
+        if not _is_task(raw, live):
+            return raw, live
         task = raw if live.modern else raw["task"]
-        self._handles.keep(Handle(task["taskId"]), _lifetime(task), params, context, name)
+        self._handles.keep(task["taskId"], _lifetime(task), params, context, name)
         return await self._followed(task, live, context, name)
 
     async def _followed(
@@ -212,3 +213,74 @@ def _pause(task: Json) -> float:
     wanted = task.get("pollIntervalMs", task.get("pollInterval"))
     seconds = wanted / 1000 if isinstance(wanted, (int, float)) and not isinstance(wanted, bool) else usual
     return min(max(seconds, least), most)
+
+
+class Handles:
+    """The known tasks of one server: of calls with an idempotency key, one private file each.
+
+    If the same call is made again, by any process of this user, it gets the result of the first call's task. The
+    id of a task is a secret: it gives access to the result.
+
+    Args:
+        config: of the server; where it is, and who one is there, is part of each key. Its secrets are not: they
+            are renewed while a task runs.
+    """
+
+    def __init__(self, config: MCPClientConfig) -> None:
+        self._config = config
+
+    def remembers(self, context: OperationContext) -> bool:
+        """Whether the task of such a call is kept. Those of a server in this process end with it."""
+        return context.idempotency_key is not None and self._config.server is None
+
+    def find(self, params: Json, context: OperationContext, name: str) -> str | None:
+        """The task of an earlier call of the operation with this key.
+
+        Raises:
+            CallError: ``VALIDATION_ERROR``: that call had another input.
+        """
+        if not self.remembers(context):
+            return None
+        try:
+            found = msgspec.json.decode(read_private(str(self._path(context, name))) or b"null")
+            task, digest, until = found["task"], found["input"], float(found["until"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        if not isinstance(task, str) or until < time.time():
+            return None
+        if digest != _digest(params["arguments"]):
+            message = "this idempotency key was used with another input"
+            raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
+        return task
+
+    def keep(self, task: str, lifetime: float | None, params: Json, context: OperationContext, name: str) -> None:
+        """Remember a task for its time to live; in seconds."""
+        if not self.remembers(context):
+            return
+        path = self._path(context, name)
+        _sweep(path.parent)
+        until = time.time() + (_KEPT if lifetime is None else lifetime)
+        record = {"task": task, "input": _digest(params["arguments"]), "until": until}
+        write_private(str(path), msgspec.json.encode(record))
+
+    def _path(self, context: OperationContext, name: str) -> Path:
+        config, auth = self._config, self._config.auth
+        place = [config.command, config.args, config.cwd, config.url, config.transport]
+        account = None if auth is None else [auth.type, auth.client_id, auth.account]
+        caller = None if context.identity is None else context.identity.id
+        key = [place, account, caller, name, context.idempotency_key]
+        return Path(cache_folder()) / "mcp" / "tasks" / f"{_digest(key)}.json"
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what nobody can ask for any more."""
+    oldest = time.time() - 2 * _KEPT
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):
+                if entry.stat().st_mtime < oldest:
+                    os.unlink(entry.path)

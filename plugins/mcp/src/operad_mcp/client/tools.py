@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from operad import OperationContext, OperationType, ResponseEnvelope, Schema, from_schema
-from operad_mcp.client.answers import tool_envelope
-from operad_mcp.client.items import AnyOperation, Json, Maker, metadata_of, nested, safe, text_of
+from operad_mcp.client.items import AnyOperation, Json, Maker, metadata_of, nested, safe, text_of, tool_envelope
 from operad_mcp.client.tasks import Tasks
 from operad_mcp.config import MCPArgument, MCPTool
 

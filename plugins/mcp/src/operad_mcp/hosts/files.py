@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import os
@@ -12,7 +13,6 @@ from typing import Any, Literal
 
 from operad import ConfigError
 from operad_mcp.config import MCPAuth, MCPClientConfig
-from operad_mcp.hosts.jsonc import loads, read, variables
 
 Json = dict[str, Any]
 logger = logging.getLogger("operad.mcp")
@@ -23,7 +23,7 @@ _TRANSPORTS: Mapping[str, Literal["http", "sse"]] = {
 _URL_KEYS = ("url", "serverUrl", "httpUrl")
 _EXCLUDED = ("disabledTools", "excludeTools", "disabled_tools")
 _INCLUDED = ("includeTools", "enabledTools", "enabled_tools")
-_READ = {
+_KEYS = {
     "command", "args", "env", "envFile", "cwd", "headers", "type", "transport", "disabled", "enabled", "oauth",
     *_URL_KEYS, *_EXCLUDED, *_INCLUDED,
 }  # fmt: skip
@@ -34,6 +34,11 @@ _HOSTS_OWN = {
 }  # fmt: skip
 _FOLDERS = (".vscode", ".cursor", ".claude", ".gemini", ".roo", ".kiro")
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_STRING = r'"(?:\\.|[^"\\])*"'
+_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def load_mcp_servers(
@@ -86,7 +91,7 @@ def load_mcp_servers(
 
 def _document(path: Path) -> Any:
     try:
-        return loads(read(path))
+        return _loads(_read(path))
     except (OSError, ValueError, RecursionError) as error:
         hint = "; a backslash within a text is written twice" if "escape" in str(error) else ""
         raise ConfigError(f"{path} cannot be read as JSON: {error}{hint}") from error
@@ -196,7 +201,7 @@ def _server(entry: Any, where: str, values: Values) -> MCPClientConfig:
     if not isinstance(entry, dict):
         raise ConfigError(f"{where}: expected an object, got {type(entry).__name__}")
     _warn(entry, where)
-    entry = values.expanded({key: value for key, value in entry.items() if key in _READ}, where)
+    entry = values.expanded({key: value for key, value in entry.items() if key in _KEYS}, where)
     url = next((entry[key] for key in _URL_KEYS if entry.get(key)), None)
     for key, kind in (("command", str), ("args", list), ("env", dict), ("headers", dict), ("cwd", str)):
         if entry.get(key) is not None and not isinstance(entry[key], kind):
@@ -247,7 +252,7 @@ def _program(entry: Json, where: str, folder: Path) -> Json:
     if entry.get("envFile") is not None:
         file = folder / str(entry["envFile"])
         try:
-            environment = variables(read(file))
+            environment = _variables(_read(file))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"{where}.envFile: {file} cannot be read: {reason}") from None
@@ -283,8 +288,49 @@ def _filters(entry: Json, where: str) -> Json:
 
 
 def _warn(entry: Json, where: str) -> None:
-    ignored = sorted(entry.keys() - _READ - _HOSTS_OWN)
+    ignored = sorted(entry.keys() - _KEYS - _HOSTS_OWN)
     if not ignored:
         return
     hint = "; give timeout to the source, in seconds" if "timeout" in ignored else ""
     logger.warning("%s: not understood, and ignored: %s%s", where, ", ".join(ignored), hint)
+
+
+# --- JSON with comments, as editors write it; files of environment variables ----------------------------------
+
+
+def _read(path: Path) -> str:
+    """The text of a file: UTF-8, or what its byte order mark says. Raises `OSError`, `ValueError`."""
+    content = path.read_bytes()
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as Windows' shell writes files
+    return content.decode("utf-16" if wide else "utf-8-sig")
+
+
+def _loads(text: str) -> Any:
+    """The value of a text. Raises `ValueError`, with the line of the text as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        # What is left out becomes white space, so that the lines of errors are right.
+        bare = _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
+        return json.loads(_COMMA.sub(lambda match: match[1] or " ", bare))
+
+
+def _variables(text: str) -> dict[str, str]:
+    """The variables of a ``.env`` file: ``NAME=value`` per line, quoted or not. Raises `ValueError`."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ValueError(f"line {number}: expected NAME=value")
+        found[match[1]] = _env_value(match[2])
+    return found
+
+
+def _env_value(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] == "'":
+        return text[1:-1]
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
+    return re.split(r"\s#", text, maxsplit=1)[0].rstrip()

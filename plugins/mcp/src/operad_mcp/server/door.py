@@ -16,7 +16,7 @@ from mcp_types import methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, OperationSpec
 from operad.plugin import mask_error, trace_context
 from operad.wire import to_json
 from operad_mcp.server.asking import Client, HandshakeClient, StatelessClient
@@ -121,6 +121,24 @@ class Door:
         logger.warning("the tool %r is left out: %s", form.spec.id, reason)
         return None
 
+    def page(self, method: str, key: str, items: list[Json], ctx: Any, params: Any) -> Json:
+        """Return a page of a listing. Entries that the protocol's models refuse are left out."""
+        cursor = None if params is None else params.cursor
+        start = 0
+        if cursor is not None:
+            if not cursor.isascii() or not cursor.isdigit() or int(cursor) > len(items):
+                raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
+            start = int(cursor)
+        end = start + self.config.page_size
+        kept = []
+        for item in items[start:end]:
+            try:
+                kept += fitting(method, {key: [item]}, handshake=is_handshake(ctx))[key]
+            except ValidationError as error:
+                logger.warning("%r is left out of %s: %s", item.get("name"), method, error.errors()[0]["msg"])
+        page: Json = {**PRIVATE, key: kept}
+        return page if end >= len(items) else {**page, "nextCursor": str(end)}
+
     # --- calling ---------------------------------------------------------------------------------
 
     def caller(self, ctx: Any) -> Identity | None:
@@ -181,6 +199,12 @@ class Door:
             yield
         finally:
             timer.cancel()
+
+    def refused(self, error: CallError, operation_id: str, **data: Any) -> MCPError:
+        """Return the error for a request that is not a tool's: those fail with an error of JSON-RPC."""
+        masked = self.masked(error, operation_id)
+        code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
+        return MCPError(code, masked.message or masked.code, {**data, "error": masked.to_wire()})
 
     def masked(self, error: CallError, operation_id: str) -> CallError:
         """What of an error leaves this process."""

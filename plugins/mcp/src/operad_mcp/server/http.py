@@ -15,9 +15,8 @@ from operad import AccessControl, CallError, Identity, check_access
 from operad.wire import to_json
 from operad_auth import Authenticator
 from operad_mcp.server.door import CALLER
-from operad_mcp.server.events import ResumableManager
 from operad_mcp.server.sdk import Served
-from operad_mcp.server.sessions import Sessions
+from operad_mcp.server.sessions import ResumableManager, Sessions
 from operad_serve.asgi import (
     ClientGoneError,
     Exchange,

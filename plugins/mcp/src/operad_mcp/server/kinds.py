@@ -28,6 +28,13 @@ def mcp_metadata(spec: OperationSpec) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
+    """Return the entry of a listing: these keys of the operation's metadata, and the words of its spec."""
+    metadata, own = mcp_metadata(spec), {"title": spec.title, "description": spec.description}
+    found = {key: metadata[key] for key in keys if key in metadata}
+    return found | {key: text for key, text in own.items() if text}
+
+
 @attrs.frozen(eq=False)
 class Upstream:
     """The operations by which an MCP server behind the registry lists and reads its resources."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
 
-from operad import CallError, ErrorCode, OperationContext, OperationSpec
+from operad import CallError, OperationContext, OperationSpec
 from operad.plugin import may_list
-from operad_mcp.server.door import PRIVATE, Door, fitting, is_handshake
-from operad_mcp.server.kinds import Json, mcp_metadata
+from operad_mcp.config import maybe_await
+from operad_mcp.server.door import Door
+from operad_mcp.server.kinds import Json, described, mcp_metadata
 from operad_mcp.server.results import prompt_result
-
-logger = logging.getLogger("operad.mcp")
 
 _MAX_VALUES = 100
 """Of a completion, by the protocol."""
@@ -37,19 +33,14 @@ class Prompts:
         self._complete = complete
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """``prompts/list``: all on one page."""
+        """``prompts/list``"""
         identity = self._door.caller(ctx)
-        kept: list[Json] = []
-        for name, spec in sorted(self._door.listing.prompts.items()):
-            if not may_list(spec.access_control, identity):
-                continue
-            try:
-                kept += fitting("prompts/list", {"prompts": [_prompt(name, spec)]}, handshake=is_handshake(ctx))[
-                    "prompts"
-                ]
-            except ValidationError as error:
-                logger.warning("the prompt %r is left out: %s", spec.id, error.errors()[0]["msg"])
-        return {**PRIVATE, "prompts": kept}
+        items = [
+            _prompt(name, spec)
+            for name, spec in sorted(self._door.listing.prompts.items())
+            if may_list(spec.access_control, identity)
+        ]
+        return self._door.page("prompts/list", "prompts", items, ctx, params)
 
     async def get(self, ctx: Any, params: Any) -> Json:
         """``prompts/get``"""
@@ -65,9 +56,7 @@ class Prompts:
         try:
             return await self._door.run(ctx, call)
         except CallError as error:
-            masked = self._door.masked(error, spec.id)
-            code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
-            raise MCPError(code, masked.message or masked.code, {"error": masked.to_wire()}) from error
+            raise self._door.refused(error, spec.id) from error
 
     async def complete(self, ctx: Any, params: Any) -> Json:
         """``completion/complete``: the values of an enumeration, or what the application says."""
@@ -90,8 +79,7 @@ class Prompts:
 
     async def _values(self, spec: OperationSpec, argument: str, typed: str) -> list[str]:
         if self._complete is not None:
-            answer = self._complete(spec, argument, typed)
-            found = await answer if inspect.isawaitable(answer) else answer
+            found = await maybe_await(self._complete(spec, argument, typed))
             if found is not None:
                 return [str(value) for value in found]
         allowed = _property(spec, argument).get("enum")
@@ -99,14 +87,8 @@ class Prompts:
 
 
 def _prompt(name: str, spec: OperationSpec) -> Json:
-    metadata = mcp_metadata(spec)
-    made: Json = {key: metadata[key] for key in ("icons", "_meta") if key in metadata}
-    made["name"] = name
-    if spec.title:
-        made["title"] = spec.title
-    if spec.description:
-        made["description"] = spec.description
-    listed = metadata.get("arguments")
+    made = {**described(spec, ("icons", "_meta")), "name": name}
+    listed = mcp_metadata(spec).get("arguments")
     arguments = listed if isinstance(listed, list) else _arguments(spec)
     return {**made, "arguments": arguments} if arguments else made
 

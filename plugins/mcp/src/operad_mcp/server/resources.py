@@ -11,12 +11,11 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
-from pydantic import ValidationError
 
 from operad import CallError, ErrorCode, OperationContext, OperationSpec
 from operad.plugin import may_list
-from operad_mcp.server.door import PRIVATE, Door, fitting, is_handshake
-from operad_mcp.server.kinds import Json, Upstream, mcp_metadata
+from operad_mcp.server.door import PRIVATE, Door
+from operad_mcp.server.kinds import Json, Upstream, described, mcp_metadata
 from operad_mcp.server.results import resource_contents
 
 logger = logging.getLogger("operad.mcp")
@@ -44,7 +43,7 @@ class Resources:
         found += await self._of_others(ctx, listing.upstreams)
         unique = {item["uri"]: item for item in reversed(found)}  # the first of a URI counts
         items = [item for item in found if unique[item["uri"]] is item]
-        return self._page("resources/list", "resources", items, ctx, params)
+        return self._door.page("resources/list", "resources", items, ctx, params)
 
     async def templates(self, ctx: Any, params: Any) -> Json:
         """``resources/templates/list``"""
@@ -54,7 +53,7 @@ class Resources:
             for template, spec in sorted(self._door.listing.templates.items())
             if may_list(spec.access_control, identity)
         ]
-        return self._page("resources/templates/list", "resourceTemplates", items, ctx, params)
+        return self._door.page("resources/templates/list", "resourceTemplates", items, ctx, params)
 
     async def read(self, ctx: Any, params: Any) -> Json:
         """``resources/read``"""
@@ -153,28 +152,7 @@ class Resources:
         details = error.details if isinstance(error.details, dict) else {}
         if error.code == ErrorCode.OPERATION_NOT_FOUND or details.get("jsonrpcCode") in (-32_602, -32_002):
             return _not_found(uri)
-        masked = self._door.masked(error, operation_id)
-        code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
-        return MCPError(code, masked.message or masked.code, {"uri": uri, "error": masked.to_wire()})
-
-    # --- pages -----------------------------------------------------------------------------------
-
-    def _page(self, method: str, key: str, items: list[Json], ctx: Any, params: Any) -> Json:
-        cursor = None if params is None else params.cursor
-        start = 0
-        if cursor is not None:
-            if not cursor.isascii() or not cursor.isdigit() or int(cursor) > len(items):
-                raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
-            start = int(cursor)
-        end = start + self._door.config.page_size
-        kept = []
-        for item in items[start:end]:
-            try:
-                kept += fitting(method, {key: [item]}, handshake=is_handshake(ctx))[key]
-            except ValidationError as error:
-                logger.warning("%r is left out of %s: %s", item.get("name"), method, error.errors()[0]["msg"])
-        page: Json = {**PRIVATE, key: kept}
-        return page if end >= len(items) else {**page, "nextCursor": str(end)}
+        return self._door.refused(error, operation_id, uri=uri)
 
 
 @lru_cache(maxsize=512)
@@ -192,15 +170,7 @@ def _values(template: str, uri: str) -> Json | None:
 
 
 def _described(spec: OperationSpec, place: Json) -> Json:
-    """The entry of a listing, of what the operation's metadata say and what its spec says."""
-    metadata = mcp_metadata(spec)
-    made = {key: metadata[key] for key in _DESCRIBED if key in metadata}
-    made.setdefault("name", spec.name)
-    if spec.title:
-        made["title"] = spec.title
-    if spec.description:
-        made["description"] = spec.description
-    return {**made, **place}
+    return {"name": spec.name, **described(spec, _DESCRIBED), **place}
 
 
 def _mime(spec: OperationSpec) -> str | None:

@@ -44,10 +44,14 @@ def tool_result(envelope: ResponseEnvelope[Any], form: ToolForm, *, handshake: b
     return {"content": [content], **_structured(data, form, handshake=handshake)}
 
 
+def data_result(data: Json) -> Json:
+    """Return an object as the result of a tool."""
+    return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
+
+
 def stream_result(items: list[Any], *, truncated: bool) -> Json:
     """The result of a subscription that was called as a tool."""
-    data = {"items": items, "truncated": truncated}
-    return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
+    return data_result({"items": items, "truncated": truncated})
 
 
 def error_result(error: CallError) -> Json:

@@ -26,7 +26,7 @@ from operad.wire import to_json
 from operad_mcp.server.door import PRIVATE, Door, is_handshake
 from operad_mcp.server.forms import INPUT, ToolForm, bare_form, told
 from operad_mcp.server.kinds import Json
-from operad_mcp.server.results import error_result, stream_result, text_block, tool_result
+from operad_mcp.server.results import data_result, error_result, stream_result, tool_result
 
 _CURSOR = "after:"
 _PAGE_BYTES = 96 * 1024
@@ -185,7 +185,7 @@ class Tools:
             if len(found) == limit or len(best) < depth:
                 break
         data = {"operations": [_summary(spec) for spec in found]}
-        return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
+        return data_result(data)
 
     def _error(self, definition: ErrorDefinition) -> Json:
         if told(definition.schema, self._door.config.output_values):
@@ -202,7 +202,7 @@ class Tools:
             data["outputSchema"] = spec.output_schema.published()
         if spec.error_schemas:
             data["errors"] = [self._error(definition) for definition in spec.error_schemas]
-        return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
+        return data_result(data)
 
 
 def _summary(spec: OperationSpec) -> Json:
