@@ -24,7 +24,7 @@ from operad_mcp import (
     map_mcp_content_blocks,
     mcp_envelope,
 )
-from operad_mcp.client.templates import expand, variables
+from operad_mcp.client.resources import expand, variables
 from operad_mcp.client.tools import object_schema
 from operad_mcp.wire.link import imported
 from operad_mcp.wire.messages import parse

@@ -100,9 +100,10 @@ class ContentBlock:
         meta = self.wire.get("_meta")
         return meta if isinstance(meta, Mapping) else None
 
-    def _text_field(self, name: str) -> str | None:
-        value = self.wire.get(name)
-        return value if isinstance(value, str) else None
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    return value if isinstance(value, str) else None
 
 
 class TextContent(ContentBlock):
@@ -167,20 +168,17 @@ class ResourceContent(ContentBlock):
     @property
     def mime_type(self) -> str | None:
         """The resource's media type."""
-        value = self.resource.get("mimeType")
-        return value if isinstance(value, str) else None
+        return _text(self.resource, "mimeType")
 
     @property
     def text(self) -> str | None:
         """The content, if it is text."""
-        value = self.resource.get("text")
-        return value if isinstance(value, str) else None
+        return _text(self.resource, "text")
 
     @property
     def blob(self) -> str | None:
         """The content, in base64, if it is binary."""
-        value = self.resource.get("blob")
-        return value if isinstance(value, str) else None
+        return _text(self.resource, "blob")
 
 
 class ResourceLinkContent(ContentBlock):
@@ -201,17 +199,17 @@ class ResourceLinkContent(ContentBlock):
     @property
     def title(self) -> str | None:
         """A name for people."""
-        return self._text_field("title")
+        return _text(self.wire, "title")
 
     @property
     def description(self) -> str | None:
         """What it is."""
-        return self._text_field("description")
+        return _text(self.wire, "description")
 
     @property
     def mime_type(self) -> str | None:
         """The media type."""
-        return self._text_field("mimeType")
+        return _text(self.wire, "mimeType")
 
     @property
     def size(self) -> int | None:

@@ -43,14 +43,14 @@ def recall(kind: str, slot: Any, key: Any) -> Any:
         return None
 
 
-def remember(kind: str, slot: Any, key: Any, value: Any) -> None:
-    """Keep a value as JSON, if the cache can be written. Of each kind the latest 256 are kept."""
+def remember(kind: str, slot: Any, key: Any, value: Any, *, most: int = _MOST_FILES) -> None:
+    """Keep a value as JSON, if the cache can be written. Of each kind the latest ``most`` are kept."""
     write_private(_file(kind, slot), json.dumps({"slot": slot, "key": key, "value": value}).encode())
     with suppress(OSError), os.scandir(cache_folder()) as entries:
         own = sorted(
             (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.startswith(f"{kind}-")
         )
-        for _, path in own[:-_MOST_FILES]:
+        for _, path in own[:-most]:
             os.unlink(path)
 
 
@@ -91,4 +91,6 @@ def write_private(path: str, content: bytes) -> None:
 
 
 def _file(kind: str, slot: Any) -> str:
-    return os.path.join(cache_folder(), f"{kind}-{zlib.crc32(json.dumps(slot).encode()):08x}.json")
+    is_digest = isinstance(slot, str) and len(slot) == 64 and slot.isalnum()
+    name = slot if is_digest else f"{zlib.crc32(json.dumps(slot).encode()):08x}"
+    return os.path.join(cache_folder(), f"{kind}-{name}.json")

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -97,9 +96,7 @@ class MCPClientWrapper:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
     def _dirty(self, what: str) -> None:
@@ -289,7 +286,7 @@ async def _gather(connecting: list[Any]) -> list[Any]:
 
 def _remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
     """Return the capabilities and the listings of a server; None if they are not known."""
-    found = recall("mcp", _identity(config), None)
+    found = recall("mcp-listing", _identity(config), None)
     is_whole = isinstance(found, list) and len(found) == 2 and all(isinstance(part, dict) for part in found)
     return (found[0], found[1]) if is_whole else None
 
@@ -297,7 +294,7 @@ def _remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
 def _keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
     """Remember what a server offers. That this does not succeed costs a start the next time."""
     try:
-        remember("mcp", _identity(config), None, [capabilities, listed])
+        remember("mcp-listing", _identity(config), None, [capabilities, listed])
     except (ValueError, TypeError, RecursionError) as error:
         logger.debug("what a server offers is not remembered: %s", error)
 

@@ -7,18 +7,15 @@ Two protocols of it: 2025-11-25 (the client asks for a task, and fetches its res
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 
 from operad import CallError, ErrorCode, OperationContext
-from operad_auth.http.cache_files import cache_folder, read_private, write_private
+from operad_auth.http.cache_files import recall, remember
 from operad_mcp.client.items import Json, Maker
 from operad_mcp.config import MCPClientConfig, MCPTask, maybe_await
 from operad_mcp.wire.session import Session
@@ -31,6 +28,9 @@ _EXPIRED = 60.0
 """Seconds beyond its time to live after which a task that says nothing else is given up."""
 _KEPT = 7 * 86_400.0
 """Seconds for which a task is known whose server does not say how long it keeps it."""
+_KIND = "mcp-task"
+_MOST_KEPT = 10_000
+"""Tasks of calls with an idempotency key that are kept for this user."""
 _AT_WORK = ("working", "input_required", "submitted")
 _DONE = ("completed", "failed", "cancelled")
 
@@ -241,10 +241,10 @@ class Handles:
         """
         if not self.remembers(context):
             return None
+        found = recall(_KIND, self._slot(context, name), None)
         try:
-            found = msgspec.json.decode(read_private(str(self._path(context, name))) or b"null")
             task, digest, until = found["task"], found["input"], float(found["until"])
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             return None
         if not isinstance(task, str) or until < time.time():
             return None
@@ -257,30 +257,18 @@ class Handles:
         """Remember a task for its time to live; in seconds."""
         if not self.remembers(context):
             return
-        path = self._path(context, name)
-        _sweep(path.parent)
         until = time.time() + (_KEPT if lifetime is None else lifetime)
         record = {"task": task, "input": _digest(params["arguments"]), "until": until}
-        write_private(str(path), msgspec.json.encode(record))
+        remember(_KIND, self._slot(context, name), None, record, most=_MOST_KEPT)
 
-    def _path(self, context: OperationContext, name: str) -> Path:
+    def _slot(self, context: OperationContext, name: str) -> str:
         config, auth = self._config, self._config.auth
         place = [config.command, config.args, config.cwd, config.url, config.transport]
         account = None if auth is None else [auth.type, auth.client_id, auth.account]
         caller = None if context.identity is None else context.identity.id
         key = [place, account, caller, name, context.idempotency_key]
-        return Path(cache_folder()) / "mcp" / "tasks" / f"{_digest(key)}.json"
+        return _digest(key)
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what nobody can ask for any more."""
-    oldest = time.time() - 2 * _KEPT
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            with contextlib.suppress(OSError):
-                if entry.stat().st_mtime < oldest:
-                    os.unlink(entry.path)

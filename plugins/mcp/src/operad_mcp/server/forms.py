@@ -81,8 +81,8 @@ def told(schema: Schema, values: int) -> bool:
     return not schema.is_larger(values) and not schema.is_unknown
 
 
-def embedded(schema: Schema) -> tuple[Json | bool, Json]:
-    """A schema as a part of another one: itself, and the definitions to put beside the root."""
+def _embedded(schema: Schema) -> tuple[Json | bool, Json]:
+    """Return a schema as a part of another one: itself, and the definitions to put beside the root."""
     bundled = schema.bundled()
     if isinstance(bundled, bool):
         return bundled, {}
@@ -113,9 +113,7 @@ def _input(schema: Schema) -> tuple[Json, bool]:
         return published if "type" in published else {"type": "object", **published}, False
     if isinstance(kind, list) and "object" in kind:
         return {**published, "type": "object"}, False
-    inner, definitions = embedded(schema)
-    wrapped: Json = {"type": "object", "properties": {INPUT: inner}, "required": [INPUT]}
-    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+    return _wrapped(schema, INPUT), True
 
 
 def _output(schema: Schema, *, handshake: bool) -> tuple[Json, bool]:
@@ -129,20 +127,21 @@ def _output(schema: Schema, *, handshake: bool) -> tuple[Json, bool]:
     if is_object or (isinstance(published, dict) and not handshake and not schema.is_valid(None)):
         assert isinstance(published, dict)
         return published, False
-    inner, definitions = embedded(schema)
-    wrapped: Json = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED]}
-    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+    return _wrapped(schema, WRAPPED), True
+
+
+def _wrapped(schema: Schema, field: str) -> Json:
+    """Return the schema of an object with one field."""
+    inner, definitions = _embedded(schema)
+    made: Json = {"type": "object", "properties": {field: inner}, "required": [field]}
+    return {**made, "$defs": definitions} if definitions else made
 
 
 def _items(schema: Schema) -> Json:
-    """What a subscription is called for: the items that came until it ended, or was ended."""
-    inner, definitions = embedded(schema)
-    made: Json = {
-        "type": "object",
-        "properties": {
-            "items": {"type": "array", "items": inner},
-            "truncated": {"type": "boolean", "description": "The stream went on; these are its first items."},
-        },
-        "required": ["items", "truncated"],
+    """Return the schema of what a subscription is called for: the items until it ended, or was ended."""
+    made = _wrapped(schema, "items")
+    fields = {
+        "items": {"type": "array", "items": made["properties"]["items"]},
+        "truncated": {"type": "boolean", "description": "The stream went on; these are its first items."},
     }
-    return {**made, "$defs": definitions} if definitions else made
+    return {**made, "properties": fields, "required": ["items", "truncated"]}

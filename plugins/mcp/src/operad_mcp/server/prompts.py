@@ -95,10 +95,9 @@ def _prompt(name: str, spec: OperationSpec) -> Json:
 
 def _arguments(spec: OperationSpec) -> list[Json]:
     schema = spec.input_schema.published()
-    properties = schema.get("properties") if isinstance(schema, dict) else None
     required = schema.get("required", []) if isinstance(schema, dict) else []
     arguments = []
-    for name, field in (properties if isinstance(properties, Mapping) else {}).items():
+    for name, field in _properties(spec).items():
         argument: Json = {"name": name, "required": name in required}
         if isinstance(field, Mapping) and isinstance(field.get("description"), str):
             argument["description"] = field["description"]
@@ -106,10 +105,14 @@ def _arguments(spec: OperationSpec) -> list[Json]:
     return arguments
 
 
-def _property(spec: OperationSpec, name: str) -> Mapping[str, Any]:
+def _properties(spec: OperationSpec) -> Mapping[str, Any]:
     schema = spec.input_schema.published()
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    found = properties.get(name) if isinstance(properties, Mapping) else None
+    found = schema.get("properties") if isinstance(schema, dict) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _property(spec: OperationSpec, name: str) -> Mapping[str, Any]:
+    found = _properties(spec).get(name)
     return found if isinstance(found, Mapping) else {}
 
 

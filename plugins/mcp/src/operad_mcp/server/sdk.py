@@ -11,15 +11,18 @@ import mcp_types as types
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp_types import SERVER_INFO_META_KEY
+from opentelemetry import trace
+from opentelemetry.propagate import get_global_textmap
 
 from operad_mcp.server.changes import MAX_WATCHED, Changes, connection_of
 from operad_mcp.server.door import Door, is_handshake
 from operad_mcp.server.kinds import Json
 from operad_mcp.server.prompts import Prompts
 from operad_mcp.server.resources import Resources
-from operad_mcp.server.sparing import WhereAsked, WhereTraced
 from operad_mcp.server.tools import Tools
 from operad_mcp.server.watching import Watching
+
+_UNTRACED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
 class _Server(Server[Any]):
@@ -154,3 +157,53 @@ def log_level(ctx: Any) -> str:
     """The lowest level of logs that a session wants."""
     level: str = connection_of(ctx).state.get("operad.level", "debug")
     return level
+
+
+# --- middleware of the SDK, bypassed if it has nothing to do: it would cost a tenth of a call --------------------
+
+
+class WhereTraced:
+    """The tracing of the SDK, where somebody traces.
+
+    Without a tracer provider a span records nothing; it is entered all the same where the client sent the context
+    of a trace, so that what a handler calls belongs to it.
+    """
+
+    def __init__(self, tracing: Any) -> None:
+        self._tracing = tracing
+        self._propagator: Any = None
+        self._fields: frozenset[str] = frozenset()
+
+    async def __call__(self, ctx: Any, call_next: Any) -> Any:
+        """Pass a request on."""
+        if isinstance(trace.get_tracer_provider(), _UNTRACED) and not self._has_trace(ctx.meta):
+            return await call_next(ctx)
+        return await self._tracing(ctx, call_next)
+
+    def _has_trace(self, meta: Any) -> bool:
+        if not meta:
+            return False
+        propagator = get_global_textmap()
+        if propagator is not self._propagator:  # which makes a new set each time it is asked
+            self._propagator, self._fields = propagator, frozenset(propagator.fields)
+        return not self._fields.isdisjoint(meta)
+
+
+class WhereAsked:
+    """The sealing of what a client keeps while it is asked, where it is asked something or has answered."""
+
+    def __init__(self, boundary: RequestStateBoundary) -> None:
+        self._boundary = boundary
+
+    async def __call__(self, ctx: Any, call_next: Any) -> Any:
+        """Pass a request on."""
+        if ctx.params and ctx.params.get("requestState") is not None:
+            return await self._boundary(ctx, call_next)
+        result = await call_next(ctx)
+        if not isinstance(result, dict) or result.get("resultType", "complete") == "complete":
+            return result
+
+        async def known(_: Any) -> Any:
+            return result
+
+        return await self._boundary(ctx, known)

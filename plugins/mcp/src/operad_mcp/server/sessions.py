@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from uuid import uuid4
 
+import attrs
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -25,14 +26,12 @@ _VERSION = b"mcp-protocol-version"
 _HANDSHAKE = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 
 
+@attrs.define
 class _Session:
-    __slots__ = ("busy", "caller", "user")
-
-    def __init__(self, scope: Scope) -> None:
-        self.user = scope.get("user")
-        self.caller = _caller(scope)
-        self.busy = 0
-        """Requests under way, an open stream of the server's own messages among them."""
+    user: Any
+    caller: str | None
+    busy: int = 0
+    """Requests in flight, an open stream of the server's own messages among them."""
 
 
 def _caller(scope: Scope) -> str | None:
@@ -76,42 +75,39 @@ class Sessions:
     async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request without a session; only one that opens one can succeed."""
         await self._make_room()
-        session = _Session(scope)
-        session_id: bytes | None = None
-
-        async def watch(message: Any) -> None:
-            nonlocal session_id
-            if message["type"] == "http.response.start" and message["status"] < 400:
-                session_id = dict(message["headers"]).get(_SESSION)
-            await send(message)
-
         self._opening += 1
         try:
-            await self._manager.handle_request(scope, receive, watch)
+            status, session_id = await self._watched(scope, receive, send)
         finally:
             self._opening -= 1
-        if session_id is not None:
-            self._open[session_id] = self._idle[session_id] = session
+        if session_id is not None and status < 400:
+            self._open[session_id] = self._idle[session_id] = _Session(scope.get("user"), _caller(scope))
 
     async def _use(self, session_id: bytes, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
         status = 0
-
-        async def watch(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
         session.busy += 1
         self._idle.pop(session_id, None)
         try:
-            await self._manager.handle_request(scope, receive, watch)
+            status, _ = await self._watched(scope, receive, send)
         finally:
             session.busy -= 1
             if status == 404 or (status == 200 and scope["method"] == "DELETE"):
                 self._open.pop(session_id, None)
             elif not session.busy and session_id in self._open:
                 self._idle[session_id] = session
+
+    async def _watched(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, bytes | None]:
+        """Serve a request; return the status and the session of the response."""
+        seen: tuple[int, bytes | None] = (0, None)
+
+        async def watch(message: Any) -> None:
+            nonlocal seen
+            if message["type"] == "http.response.start":
+                seen = message["status"], dict(message["headers"]).get(_SESSION)
+            await send(message)
+
+        await self._manager.handle_request(scope, receive, watch)
+        return seen
 
     async def _make_room(self) -> None:
         while len(self._open) + self._opening >= self._most and self._idle:

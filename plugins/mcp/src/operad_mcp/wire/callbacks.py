@@ -136,10 +136,13 @@ class Callbacks:
             task.cancel()
         await asyncio.gather(*reporting, return_exceptions=True)
 
+    def _offered(self, option: str, what: str) -> Any:
+        if (found := getattr(self._config, option)) is None:
+            raise Declined(INVALID_REQUEST, f"{what} not supported")
+        return found
+
     async def _elicit(self, asked: Json) -> Json:
-        callback = self._config.elicitation
-        if callback is None:
-            raise Declined(INVALID_REQUEST, "Elicitation not supported")
+        callback = self._offered("elicitation", "Elicitation")
         answer = await self._ask(elicited if callback == "caller" else callback, asked)
         if answer is None:
             return {"action": "cancel"}
@@ -149,9 +152,7 @@ class Callbacks:
         return answer
 
     async def _sample(self, asked: Json) -> Json:
-        callback = self._config.sampling
-        if callback is None:
-            raise Declined(INVALID_REQUEST, "Sampling not supported")
+        callback = self._offered("sampling", "Sampling")
         answer = await self._ask(sampled if callback == "caller" else callback, asked)
         return self._checked(answer, "sampling", role=("assistant", "user"))
 
@@ -178,9 +179,7 @@ class Callbacks:
         return {key: value for key, value in answer.items() if value is not None}
 
     async def _roots(self) -> Json:
-        roots: Any = self._config.roots
-        if roots is None:
-            raise Declined(INVALID_REQUEST, "List roots not supported")
+        roots = self._offered("roots", "List roots")
         if callable(roots):
             roots = await maybe_await(roots())
         return {"roots": [{"uri": root} if isinstance(root, str) else dict(root) for root in roots]}

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from operad import ConfigError
 from operad.plugin import trace_context
@@ -28,29 +27,21 @@ class Clock:
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
-        self._timeout = asyncio.timeout(seconds)
+        self.timeout = asyncio.timeout(seconds)
+        """The block that the request runs in."""
         self._holds = 0
-
-    async def __aenter__(self) -> Self:
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._timeout.__aexit__(exc_type, exc, traceback)
 
     def renew(self) -> None:
         """Begin anew."""
-        if self.seconds is not None and not self._holds and not self._timeout.expired():
-            self._timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
+        if self.seconds is not None and not self._holds and not self.timeout.expired():
+            self.timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Within it no time passes; afterwards it begins anew."""
         self._holds += 1
-        if self.seconds is not None and not self._timeout.expired():
-            self._timeout.reschedule(None)
+        if self.seconds is not None and not self.timeout.expired():
+            self.timeout.reschedule(None)
         try:
             yield
         finally:

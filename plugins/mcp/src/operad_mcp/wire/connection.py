@@ -262,7 +262,7 @@ class Connection:
         if progress is not None and self.config.renew_timeout:
             progress = _renewing(clock, progress)
         try:
-            async with clock:
+            async with clock.timeout:
                 with self._calls.running(call, clock):
                     more = None if call is None else await extras_of(self.config, call, extras or {})
                     return await self._patiently(method, params, safe, progress, more)

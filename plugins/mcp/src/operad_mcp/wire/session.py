@@ -390,12 +390,9 @@ class Session:
 
 @cache  # the whole description of a distribution is read for it
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
-    try:
-        return version("operad-mcp")
-    except PackageNotFoundError:  # imported from a source tree
-        return "0"
+    return version("operad-mcp")
 
 
 def _object(found: Any, method: str) -> Json:

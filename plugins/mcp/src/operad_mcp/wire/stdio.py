@@ -13,8 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import IO, cast
 
@@ -86,18 +86,14 @@ def _found(command: str) -> str:
     return (shutil.which(command) or command) if sys.platform == "win32" else command
 
 
-@contextmanager
-def _log_file(path: str | None) -> Iterator[IO[bytes] | None]:
-    """The file for standard error, if there is to be one. Raises `ConfigError`."""
+def _log_file(path: str | None) -> AbstractContextManager[IO[bytes] | None]:
+    """Open the file for standard error, if there is to be one. Raises `ConfigError`."""
     if path is None:
-        yield None
-        return
+        return contextlib.nullcontext()
     try:
-        file = open(path, "ab", buffering=0)  # noqa: SIM115  # closed below: what is opened may fail, not the use
+        return open(path, "ab", buffering=0)  # closed by the caller
     except OSError as error:
         raise ConfigError(f"stderr: {path} cannot be written: {error.strerror}") from None
-    with file:
-        yield file
 
 
 class ServerProcess(Link, asyncio.SubprocessProtocol):
