@@ -172,6 +172,8 @@ async function signedIn() {
   await page.waitForSelector("h1:has-text('Sign in')");
   tell("before a token", [await page.locator("#list a").count(), await page.evaluate(() => document.activeElement.id)]);
   await violations(page, "sign in");
+  await page.click("#to-system");
+  tell("page before a token", [await page.title(), await page.locator("h1").textContent()]);
   await page.fill("#token", "wrong");
   await page.click("button:has-text('Use')");
   await page.waitForFunction(() => document.querySelector("#identity").textContent !== "");

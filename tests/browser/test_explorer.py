@@ -204,6 +204,7 @@ async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:
     assert seen["listed with token"] == [True]
     assert seen["stored"] == [0]
     assert seen["before a token"] == [[0, "token"]]
+    assert seen["page before a token"] == [["operad", "Sign in"]]
     assert seen["document"] == [True]
     assert seen["called with token"] == ["42"]
     assert seen["error"] == []

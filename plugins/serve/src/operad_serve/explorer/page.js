@@ -259,7 +259,7 @@ at("to-document").addEventListener("click", async (event) => {
   link.click();
   URL.revokeObjectURL(link.href);
 });
-addEventListener("hashchange", () => route());
+addEventListener("hashchange", () => server.document && route());
 
 function askForToken() {
   at("sign-in").hidden = false;
