@@ -82,7 +82,7 @@ BUDGETS: dict[str, int] = {
     "operad_calls": 5240,
     "operad_cli": 4100,
     "operad_llm": 1150,
-    "operad_mcp": 9530,
+    "operad_mcp": 9500,
     "operad_nats": 1800,
     "operad_openapi": 8400,
     "operad_opentelemetry": 300,

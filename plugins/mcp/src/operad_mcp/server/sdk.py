@@ -14,13 +14,12 @@ from mcp_types import SERVER_INFO_META_KEY
 from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
-from operad_mcp.server.changes import MAX_WATCHED, Changes, connection_of
+from operad_mcp.server.changes import MAX_WATCHED, Changes, Watching, connection_of
 from operad_mcp.server.door import Door, is_handshake
 from operad_mcp.server.kinds import Json
 from operad_mcp.server.prompts import Prompts
 from operad_mcp.server.resources import Resources
 from operad_mcp.server.tools import Tools
-from operad_mcp.server.watching import Watching
 
 _UNTRACED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 

@@ -43,22 +43,19 @@ class Declined(Exception):
     Args:
         code: of the error that the server gets.
         message: its text.
+        option: the callback of `MCPClientConfig` that would answer it.
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, option: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.option = option
 
 
 class Callbacks:
     """The callbacks of a session, made of a configuration."""
 
-    def __init__(
-        self,
-        config: MCPClientConfig,
-        logger: ServerLogger,
-        calls: Calls,
-    ) -> None:
+    def __init__(self, config: MCPClientConfig, logger: ServerLogger, calls: Calls) -> None:
         self._config = config
         self._logger = logger
         self._calls = calls
@@ -138,7 +135,7 @@ class Callbacks:
 
     def _offered(self, option: str, what: str) -> Any:
         if (found := getattr(self._config, option)) is None:
-            raise Declined(INVALID_REQUEST, f"{what} not supported")
+            raise Declined(INVALID_REQUEST, f"{what} not supported", option)
         return found
 
     async def _elicit(self, asked: Json) -> Json:

@@ -26,11 +26,10 @@ from operad_mcp.errors import (
 )
 from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls, Clock, current_call, extras_of
-from operad_mcp.wire.dialing import negotiate, open_link
+from operad_mcp.wire.dialing import answer_inputs, exchange, negotiate, open_link
 from operad_mcp.wire.link import imported
 from operad_mcp.wire.messages import Json, error_of
 from operad_mcp.wire.protocol import ServerLogger
-from operad_mcp.wire.requests import answer_inputs, exchange
 from operad_mcp.wire.session import Progress, Session
 from operad_mcp.wire.stdio import not_started
 from operad_mcp.wire.watching import Watchers, listen, updates

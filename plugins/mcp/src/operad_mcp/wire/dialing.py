@@ -1,4 +1,4 @@
-"""Making a connection: the transport, and the protocol that both sides know."""
+"""Making a connection, and sending one request over it, with the input that the server asks for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import logging
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from operad import CallError, ErrorCode
 from operad_auth.http import shown_url
-from operad_mcp.config import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, Fault, ServerError
+from operad_mcp.config import MCPClientConfig, MCPExtras
+from operad_mcp.errors import ConnectionLost, Fault, ServerError, classify
+from operad_mcp.wire.callbacks import Declined
 from operad_mcp.wire.link import Link, Sink, imported
+from operad_mcp.wire.messages import Json
 from operad_mcp.wire.protocol import MODERN, UNSUPPORTED_VERSION, ServerLogger
-from operad_mcp.wire.session import Session
+from operad_mcp.wire.session import Progress, Session
 from operad_mcp.wire.stdio import stdio_link
 
 if TYPE_CHECKING:
@@ -99,3 +102,75 @@ def _discover_timeout(config: MCPClientConfig) -> float | None:
     auth = config.auth
     patient = config.mode == MODERN or (auth is not None and auth.type != "bearer")
     return None if patient else config.discover_timeout
+
+
+_MAX_ROUNDS = 10
+
+
+async def exchange(
+    session: Session,
+    what: str,
+    method: str,
+    params: Json,
+    progress: Progress | None = None,
+    extras: MCPExtras | None = None,
+) -> Any:
+    """Send a request, answer what the server asks for on the way, and return its answer.
+
+    Args:
+        session: the connection.
+        what: what to call the server in messages.
+        method: as the protocol names it.
+        params: its parameters.
+        progress: awaited with each progress notification.
+        extras: further headers, and fields of ``_meta``.
+
+    Raises:
+        ConnectionLost, SessionExpired, CallError: see `classify`.
+    """
+    if extras is not None and extras.meta:
+        params = {**params, "_meta": dict(extras.meta)}
+    headers = None if extras is None else extras.headers
+    answers: Json = {}
+    for _ in range(_MAX_ROUNDS):
+        given = {**params, **answers} if answers else params
+        try:
+            raw = await session.request(method, given, progress=progress, headers=headers)
+        except Exception as error:
+            raise classify(error, what) from error
+        if not isinstance(raw, dict) or raw.get("resultType") != "input_required":
+            return raw
+        answers = await answer_inputs(session, raw, what)
+    message = f"{what} asked for input {_MAX_ROUNDS} times and did not answer"
+    raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+
+
+async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
+    """Return the answers to an ``input_required`` result (2026-07-28): what to send along with the request again.
+
+    Raises:
+        CallError: the server asks for what no callback is configured for; the message names the callback.
+    """
+    asked, state = raw.get("inputRequests"), raw.get("requestState")
+    answers: Json = {} if state is None else {"requestState": state}
+    if not asked:
+        await asyncio.sleep(0.05)
+        return answers
+    responses: Json = {}
+    for key, request in asked.items() if isinstance(asked, dict) else [("", None)]:
+        method = request.get("method") if isinstance(request, dict) else None
+        params = request.get("params", {}) if isinstance(request, dict) else None
+        if not isinstance(method, str) or not isinstance(params, dict | None):
+            message = f"{what} asked for input in a way that is not understood"
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
+        try:
+            responses[key] = await session.callbacks.answer(method, params or {})
+        except Declined as declined:
+            if declined.option is not None:
+                message = f"{what} asks for {method}; give MCPClientConfig({declined.option}=…) to answer"
+                details = {"message": message, "callback": declined.option}
+                raise CallError(ErrorCode.EXECUTION_ERROR, message, details) from declined
+            text = f"{what} asked for {method}, which was refused: {declined}"
+            refused = {"message": str(declined), "jsonrpcCode": declined.code}
+            raise CallError(ErrorCode.EXECUTION_ERROR, text, refused) from declined
+    return {**answers, "inputResponses": responses}

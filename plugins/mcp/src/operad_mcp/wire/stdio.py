@@ -121,6 +121,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._stderr = b""
         self._printed: list[str] = []
         self._pretty: list[bytes] = []
+        self._pretty_size = 0
         self._cut_off = False
 
     # --- asyncio.SubprocessProtocol ------------------------------------------------------------
@@ -219,8 +220,9 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
             self._pass_over(b"\n".join(passed))
             self._whole(line)
             return
+        self._pretty_size = len(line) + (self._pretty_size if self._pretty else 0)
         self._pretty.append(line)
-        if ends or sum(map(len, self._pretty)) > self._limit:
+        if ends or self._pretty_size > self._limit:
             whole, self._pretty = b"\n".join(self._pretty), []
             self._whole(whole)
 
