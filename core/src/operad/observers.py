@@ -27,7 +27,8 @@ _TRACEPARENT = r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-
 _FORMS = {
     "traceparent": _TRACEPARENT,
     "tracestate": r"[!-~]([ -~]{0,510}[!-~])?",
-    "baggage": r"[!-~][\t -~]{0,8191}",
+    # Members with a name and "=": without them OpenTelemetry would log a warning for each call of a peer.
+    "baggage": r"(?=[\t -~]{2,8192}\Z)[^,=\s][^,=]*=[^,]*(?:,[\t ]*[^,=\s][^,=]*=[^,]*)*",
 }
 _fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)  # most processes are part of no trace
 
@@ -35,7 +36,7 @@ _fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)  # most proc
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     """Return ``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3).
 
-    State and baggage are passed on as they came if a header can hold them; whoever reads them parses them.
+    State and baggage are passed on as they came if a header can hold them; their readers parse them.
 
     Args:
         carrier: the metadata of a call, or the headers of a request. What is malformed or longer than 512 (the
