@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import os
 import signal
 import unittest
@@ -19,8 +21,20 @@ settings.register_profile("operad", deadline=None)
 settings.load_profile("operad")
 
 
+LOOP = os.environ.get("OPERAD_LOOP", "asyncio")
+"""The event loop that the tests run in: ``asyncio``, or ``uvloop`` if it is installed."""
+
+
 def pytest_configure() -> None:
-    """Heed SIGINT where a shell started the tests in its background, too: children inherit that it is ignored."""
+    """Choose the event loop, and heed SIGINT if a shell started the tests in its background.
+
+    Without the second, child processes would inherit that SIGINT is ignored.
+    """
+    if LOOP not in ("asyncio", "uvloop"):
+        raise pytest.UsageError(f"OPERAD_LOOP: expected asyncio or uvloop, got {LOOP!r}")
+    if LOOP == "uvloop":
+        # A policy reaches what pytest-asyncio's own hook does not: asyncio.run in tests, and operad.sync.
+        asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
