@@ -150,7 +150,8 @@ async def test_what_fails_is_a_result_that_says_so(format: str, name: str, argum
     if format == "gemini":
         assert result["functionResponse"]["response"]["error"]["code"] == code
     if format == "mcp":
-        assert (result["isError"], result["structuredContent"]["error"]["code"]) == (True, code)
+        assert (result["isError"], result["_meta"]["operad/error"]["code"]) == (True, code)
+        assert "structuredContent" not in result
 
 
 @pytest.mark.parametrize("format", ["openai", "openai-responses"])

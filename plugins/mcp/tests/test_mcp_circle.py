@@ -67,7 +67,7 @@ async def test_a_served_registry_loads_with_the_same_ids_schemas_and_data(mode: 
         assert (await outer.execute("n.m.nothing", {})).data is None
         failed = await outer.execute("n.m.fail", {})
         assert failed.meta.is_error
-        assert failed.meta.structured_content["error"] == {
+        assert failed.meta.meta["operad/error"] == {
             "code": "SOLD_OUT", "message": "no more", "details": {"left": 0}
         }  # fmt: skip
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -77,6 +79,13 @@ def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> None:
         return await answer(input, context) if callable(answer) else answer
 
     made.register(OperationSpec(namespace="m", name=name, **spec), handler)
+
+
+def error_of(answer: Any) -> Any:
+    """The error of a result that says that a call failed."""
+    assert answer.is_error
+    assert answer.structured_content is None
+    return answer.meta["operad/error"]
 
 
 def client(served: MCPServing | OperationRegistry, mode: str = "2026-07-28", **options: Any) -> Client:
@@ -252,14 +261,14 @@ async def test_errors_are_results_with_code_and_details_and_what_is_undeclared_i
         with pytest.raises(MCPError, match="Unknown tool") as unknown:
             await session.call_tool("m_nothing", {})
     assert unknown.value.code == -32602
-    assert [answer.structured_content["error"]["code"] for answer in (invalid, domain, broken, denied)] == [
+    assert [error_of(answer)["code"] for answer in (invalid, domain, broken, denied)] == [
         "VALIDATION_ERROR",
         "SOLD_OUT",
         "EXECUTION_ERROR",
         "ACCESS_DENIED",
     ]
     assert all(answer.is_error for answer in (invalid, domain, broken, denied))
-    assert domain.structured_content["error"]["details"] == {"left": 0}
+    assert error_of(domain)["details"] == {"left": 0}
     assert "hunter2" not in broken.model_dump_json()
     assert "hunter2" in caplog.text
 
@@ -273,7 +282,7 @@ async def test_data_that_json_cannot_hold_are_an_error_of_their_call_alone(mode:
     raw(made, "odd", data)
     async with client(made, mode) as session:
         answer = await session.call_tool("m_odd", {})
-        assert answer.structured_content["error"]["code"] == "SERIALIZATION_ERROR"
+        assert error_of(answer)["code"] == "SERIALIZATION_ERROR"
         assert (await session.call_tool("m_add", {"a": 1, "b": 1})).content[0].text == "2"
 
 
@@ -285,9 +294,80 @@ async def test_data_of_any_depth_and_size_arrive(mode: str) -> None:
         deep = [deep]
     raw(made, "deep", {"deep": deep})
     raw(made, "large", {"text": "é" * 1_000_000})
-    async with client(made, mode) as session:
+    async with client(to_mcp(made, result_bytes=8_000_000), mode) as session:
         assert (await session.call_tool("m_deep", {})).content[0].text.count("[") == 300
         assert len((await session.call_tool("m_large", {})).structured_content["text"]) == 1_000_000
+
+
+LINES = "\n".join(f'"line" {number} é' for number in range(1_000))
+"""12 KB that JSON escapes."""
+
+
+@MODES
+async def test_a_result_above_the_limit_is_cut_and_says_so_and_has_no_second_copy(mode: str) -> None:
+    made = registry()
+    raw(made, "text", LINES)
+    raw(made, "rows", {"rows": LINES.splitlines()})
+    async with client(to_mcp(made, result_bytes=10_000), mode) as session:
+        for name, whole in (
+            ("text", LINES),
+            ("rows", json.dumps({"rows": LINES.splitlines()}, ensure_ascii=False)),
+        ):
+            answer = await session.call_tool(f"m_{name}", {})
+            assert answer.structured_content is None
+            text, note = (block.text for block in answer.content)
+            assert len(text) > 5_000
+            assert (
+                whole.replace(", ", ",").replace(": ", ":").startswith(text.replace(", ", ",").replace(": ", ":"))
+            )
+            assert len(answer.model_dump_json()) < 11_000
+            assert re.fullmatch(
+                r"\[cut: the result has \d+ bytes, result_bytes allows 10000; 1 of 1 blocks .*\]", note
+            )
+    async with client(to_mcp(made, result_bytes=30_000), mode) as session:
+        answer = await session.call_tool("m_rows", {})
+        assert (answer.structured_content, len(answer.content)) == (None, 2)
+        assert json.loads(answer.content[0].text) == {"rows": LINES.splitlines()}
+        assert answer.content[1].text.endswith("; structuredContent is left out]")
+
+
+@MODES
+async def test_data_above_the_limit_of_a_tool_with_an_output_schema_are_an_error_or_have_one_copy(
+    mode: str,
+) -> None:
+    schema = {"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]}
+    made = registry()
+    raw(made, "rows", {"rows": LINES.splitlines()}, output_schema=from_schema(schema))
+    for limit in (10_000, 30_000, 100_000):
+        async with client(to_mcp(made, result_bytes=limit), mode) as session:
+            await session.list_tools()
+            answer = await session.call_tool("m_rows", {})
+        if limit == 10_000:
+            assert error_of(answer)["code"] == "PAYLOAD_TOO_LARGE"
+            assert "result_bytes" in answer.content[0].text
+        else:
+            assert answer.structured_content == {"rows": LINES.splitlines()}
+            assert (len(answer.content[0].text) < 100) is (limit == 30_000)
+
+
+@MODES
+async def test_a_stream_ends_below_the_limit_of_a_result(mode: str) -> None:
+    async with client(to_mcp(registry(), result_bytes=2_048), mode) as session:
+        answer = await session.call_tool("m_count", {"to": 100_000})
+    assert answer.structured_content["truncated"] is True
+    assert len(answer.model_dump_json()) < 4_096
+
+
+@MODES
+async def test_a_resource_or_a_prompt_above_the_limit_is_an_error(mode: str) -> None:
+    made = registry()
+    raw(made, "page", LINES, metadata={"mcp": {"kind": "resource", "uri": "a:b"}})
+    raw(made, "ask", LINES, metadata={"mcp": {"kind": "prompt"}})
+    async with client(to_mcp(made, result_bytes=10_000), mode) as session:
+        with pytest.raises(MCPError, match="result_bytes"):
+            await session.read_resource("a:b")
+        with pytest.raises(MCPError, match="result_bytes"):
+            await session.get_prompt("m_ask")
 
 
 @attrs.frozen
@@ -393,7 +473,7 @@ async def test_a_call_that_takes_too_long_ends_in_a_timeout(mode: str) -> None:
     raw(made, "forever", forever)
     async with client(to_mcp(made, timeout=0.05), mode) as session:
         answer = await session.call_tool("m_forever", {})
-    assert answer.structured_content["error"]["code"] == "TIMEOUT"
+    assert error_of(answer)["code"] == "TIMEOUT"
 
 
 # --- who calls ---------------------------------------------------------------------------------------
@@ -433,12 +513,12 @@ async def test_search_shows_and_calls_nothing_that_the_caller_may_not_call() -> 
         assert "m.guarded" not in [one["id"] for one in found.structured_content["operations"]]
         for tool, arguments in (("describe", {"id": "m.guarded"}), ("describe", {"id": "m.nothing"})):
             answer = await session.call_tool(tool, arguments)
-            assert answer.structured_content["error"]["code"] == "OPERATION_NOT_FOUND"
+            assert error_of(answer)["code"] == "OPERATION_NOT_FOUND"
         denied = await session.call_tool("call", {"id": "m.guarded"})
-        assert denied.structured_content["error"]["code"] == "ACCESS_DENIED"
+        assert error_of(denied)["code"] == "ACCESS_DENIED"
         for arguments in ({}, {"query": 7}, {"query": "x", "limit": 0}):
             answer = await session.call_tool("search", arguments)
-            assert answer.structured_content["error"]["code"] == "VALIDATION_ERROR"
+            assert error_of(answer)["code"] == "VALIDATION_ERROR"
 
 
 async def test_above_a_hundred_operations_search_is_what_clients_see() -> None:

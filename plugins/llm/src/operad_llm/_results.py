@@ -135,4 +135,8 @@ def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
 def mcp_result(call_id: str, name: str, outcome: Outcome) -> Json:
     """A ``CallToolResult``."""
     made: Json = {"content": list(outcome.blocks), "isError": outcome.is_error}
-    return {**made, "structuredContent": outcome.data} if isinstance(outcome.data, dict) else made
+    if not isinstance(outcome.data, dict):
+        return made
+    if outcome.is_error and "error" in outcome.data:  # structured content would have to match the output schema
+        return {**made, "_meta": {"operad/error": outcome.data["error"]}}
+    return {**made, "structuredContent": outcome.data}

@@ -45,7 +45,10 @@ class MCPServeConfig:
     stream_items: int = 1_000
     """Items after which it is left."""
     stream_bytes: int = 1024 * 1024
-    """Bytes after which it is left."""
+    """Bytes after which it is left, at most a third of ``result_bytes``."""
+    result_bytes: int = attrs.field(default=512 * 1024, validator=attrs.validators.ge(1024))
+    """Bytes of a result. Longer text is cut; a tool with an output schema, a resource or a prompt fails with
+    ``PAYLOAD_TOO_LARGE``."""
     mask_errors: bool = True
     """Whether undeclared exceptions are answered by a reference to the log."""
     identity: Mapping[str, Any] | None = None

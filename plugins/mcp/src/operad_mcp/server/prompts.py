@@ -14,7 +14,7 @@ from operad.plugin import may_list
 from operad_mcp.config import maybe_await
 from operad_mcp.server.door import Door
 from operad_mcp.server.kinds import Json, described, mcp_metadata
-from operad_mcp.server.results import prompt_result
+from operad_mcp.server.results import prompt_result, within
 
 _MAX_VALUES = 100
 """Of a completion, by the protocol."""
@@ -51,7 +51,7 @@ class Prompts:
 
         async def call(context: OperationContext) -> Json:
             envelope = await self._door.registry.execute(spec.id, input, context)
-            return prompt_result(envelope, spec.description)
+            return within(prompt_result(envelope, spec.description), self._door.config.result_bytes)
 
         try:
             return await self._door.run(ctx, call)

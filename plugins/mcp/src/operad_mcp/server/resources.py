@@ -16,7 +16,7 @@ from operad import CallError, ErrorCode, OperationContext, OperationSpec
 from operad.plugin import may_list
 from operad_mcp.server.door import PRIVATE, Door
 from operad_mcp.server.kinds import Json, Upstream, described, mcp_metadata
-from operad_mcp.server.results import resource_contents
+from operad_mcp.server.results import resource_contents, within
 
 logger = logging.getLogger("operad.mcp")
 
@@ -62,7 +62,8 @@ class Resources:
 
         async def call(context: OperationContext) -> Json:
             envelope = await self._door.registry.execute(spec.id, input, context)
-            return {**PRIVATE, "contents": resource_contents(envelope, uri, mime)}
+            contents = resource_contents(envelope, uri, mime)
+            return within({**PRIVATE, "contents": contents}, self._door.config.result_bytes)
 
         try:
             answer = await self._door.run(ctx, call)

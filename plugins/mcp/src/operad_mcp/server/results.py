@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from operad import CallError, ResponseEnvelope
+from operad import CallError, ErrorCode, ResponseEnvelope
 from operad.wire import to_json
 from operad_mcp.envelopes import MCPResponseMeta
 from operad_mcp.server.forms import WRAPPED, ToolForm
@@ -16,6 +16,10 @@ from operad_mcp.server.kinds import Json
 
 MAX_DEPTH = 100
 """How deep structured data may be; what is deeper is text alone, because the SDKs' models refuse it."""
+_ERROR = "operad/error"
+"""The key of ``_meta`` for the error of a call: structured content would have to match the output schema."""
+_ERROR_TEXT = 4_000
+"""Characters of an error's message, and of its details, that a result has."""
 
 
 def text_block(text: str) -> Json:
@@ -55,16 +59,70 @@ def stream_result(items: list[Any], *, truncated: bool) -> Json:
 
 
 def error_result(error: CallError) -> Json:
-    """The result that says that a call failed: for the model in words, for programs with code and details."""
-    wire = error.to_wire()
-    text = error.message or error.code
-    details = error.details
+    """Return the result of a call that failed: text for the model; code and details for programs, in ``_meta``."""
+    text, details = (error.message or error.code)[:_ERROR_TEXT], error.details
+    if isinstance(details, Mapping):
+        details = {key: details[key] for key in details if key != "headers"}  # of HTTP: of no use to a model
+    wire = {**error.to_wire(), "details": details}
     if isinstance(details, Mapping):
         details = {key: value for key, value in details.items() if value != error.message}
     if details:
-        text = f"{text}\n{to_json(details).decode()[:4_000]}"
-    prefix = "" if error.code == "EXECUTION_ERROR" else f"{error.code}: "
-    return {"content": [text_block(prefix + text)], "structuredContent": {"error": wire}, "isError": True}
+        written = to_json(details).decode()
+        text = f"{text}\n{written[:_ERROR_TEXT]}"
+        if len(written) > _ERROR_TEXT:
+            del wire["details"]
+    prefix = "" if error.code == ErrorCode.EXECUTION_ERROR else f"{error.code}: "
+    return {"content": [text_block(prefix + text)], "_meta": {_ERROR: wire}, "isError": True}
+
+
+def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
+    """Return a result of at most about ``limit`` bytes.
+
+    Structured content and text are usually the same data. If both are too large together, a tool with an output
+    schema keeps the structured content, another tool the text, which is cut at the limit. A tool with an output
+    schema whose data is too large fails: data that is cut would not match the schema.
+    """
+    size = len(to_json(result))
+    if size <= limit:
+        return result
+    structured, failed = result.get("structuredContent"), result.get("isError") is True
+    if declares_output and not failed:
+        slim = {**result, "content": [text_block("The result is in structuredContent.")]}
+        is_small = structured is not None and len(to_json(slim)) <= limit
+        return slim if is_small else error_result(_too_large(size, limit))
+    content = result["content"] or [text_block(to_json(structured).decode())]
+    kept = _cut(content, limit)
+    what = "structuredContent is left out" if kept == content else f"{len(kept)} of {len(content)} blocks are left"
+    note = f"[cut: the result has {size} bytes, result_bytes allows {limit}; {what}]"
+    return {"content": [*kept, text_block(note)], **({"isError": True} if failed else {})}
+
+
+def within(made: Json, limit: int) -> Json:
+    """Return what a resource or a prompt has. Raises `CallError` if it has more than ``limit`` bytes."""
+    size = len(to_json(made))
+    if size > limit:
+        raise _too_large(size, limit)
+    return made
+
+
+def _too_large(size: int, limit: int) -> CallError:
+    message = f"the operation ran, but its result has {size} bytes; result_bytes allows {limit}"
+    return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"message": message})
+
+
+def _cut(content: list[Json], limit: int) -> list[Json]:
+    """Return the blocks that fit into ``limit`` bytes; the text that crosses the limit is cut there."""
+    kept: list[Json] = []
+    for block in content:
+        size = len(to_json(block))
+        if size > limit:
+            text = block.get("text") if block["type"] == "text" else None
+            while text and (written := len(to_json(text))) > limit:  # what JSON escapes has more bytes than it had
+                text = text[: len(text) * limit // written]
+            return [*kept, text_block(text)] if text else kept
+        kept.append(block)
+        limit -= size
+    return kept
 
 
 def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
@@ -123,7 +181,9 @@ def _passed_on(meta: MCPResponseMeta, data: Any, form: ToolForm, *, handshake: b
         made["_meta"] = dict(meta.meta)
     if meta.is_error:
         structured = meta.structured_content
-        if isinstance(structured, Mapping):
+        if isinstance(structured, Mapping) and form.declares_output:  # it need not match the schema
+            made["_meta"] = {**made.get("_meta", {}), _ERROR: structured}
+        elif isinstance(structured, Mapping):
             made["structuredContent"] = structured
         return {**made, "isError": True}
     if meta.structured_content is not msgspec.UNSET:

@@ -26,7 +26,7 @@ from operad.wire import to_json
 from operad_mcp.server.door import PRIVATE, Door, is_handshake
 from operad_mcp.server.forms import INPUT, ToolForm, bare_form, told
 from operad_mcp.server.kinds import Json
-from operad_mcp.server.results import data_result, error_result, stream_result, tool_result
+from operad_mcp.server.results import bounded, data_result, error_result, stream_result, tool_result
 
 _CURSOR = "after:"
 _PAGE_BYTES = 96 * 1024
@@ -116,8 +116,10 @@ class Tools:
 
         async def call(context: OperationContext) -> Json:
             if spec.type is OperationType.SUBSCRIPTION:
-                return await self._collect(spec, input, context)
-            return tool_result(await registry.execute(spec.id, input, context), form, handshake=handshake)
+                made = await self._collect(spec, input, context)
+            else:
+                made = tool_result(await registry.execute(spec.id, input, context), form, handshake=handshake)
+            return bounded(made, self._door.config.result_bytes, declares_output=form.declares_output)
 
         try:
             return await self._door.run(ctx, call, level=self._level_of(ctx))
@@ -130,6 +132,7 @@ class Tools:
         context.deadline = None  # what came until then is an answer, no error
         items: list[Any] = []
         size, truncated = 0, True
+        most = min(config.stream_bytes, config.result_bytes // 3)  # the result has the items twice
         try:
             async with (
                 asyncio.timeout(config.stream_timeout),
@@ -143,7 +146,7 @@ class Tools:
                     items.append(data)
                     size += len(text)
                     await context.progress(len(items), None, text[:_PREVIEW])
-                    if len(items) >= config.stream_items or size >= config.stream_bytes:
+                    if len(items) >= config.stream_items or size >= most:
                         break
                 else:
                     truncated = False
@@ -164,7 +167,8 @@ class Tools:
             if name == "search":
                 return self._found(ctx, arguments)
             if name == "describe":
-                return await self._description(ctx, arguments["id"])
+                made = await self._description(ctx, arguments["id"])
+                return bounded(made, self._door.config.result_bytes, declares_output=False)
         except CallError as error:
             return error_result(error)
         spec = self._door.registry.get_spec(arguments["id"])
