@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import jwt
 import pytest
 import uvicorn
+from cryptography.hazmat.primitives.asymmetric import ec
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -32,7 +34,7 @@ from operad import (
     PluginError,
     load_plugins,
 )
-from operad_auth import Credentials
+from operad_auth import Credentials, JWTAuthenticator
 from operad_mcp import to_mcp
 from operad_serve.asgi import Admission
 
@@ -346,6 +348,50 @@ async def test_a_foreign_host_or_origin_is_refused_before_anything_runs(headers:
         assert (await post(app, call("m_who"), "w", **headers)).status_code in (403, 421)
     async with application(allowed_hosts=["evil.example"], allowed_origins=["https://evil.example"]) as app:
         assert (await post(app, call("m_who"), "w", **headers)).status_code == 200
+
+
+async def test_pages_of_an_allowed_origin_may_send_and_read_and_no_others() -> None:
+    preflight = {
+        "host": "127.0.0.1",
+        "origin": "https://app.example",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,mcp-session-id",
+    }
+    async with application(allowed_origins=["https://app.example"], authenticate=authenticate) as app:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            asked = await client.request("OPTIONS", "/mcp", headers=preflight)
+        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, "https://app.example")
+        assert "DELETE" in asked.headers["access-control-allow-methods"]
+        assert asked.headers["access-control-allow-headers"] == "Authorization, *"
+        for token, status in (("w", 200), (None, 401), ("x", 401)):
+            answer = await post(app, call("m_who"), token, origin="https://app.example")
+            assert answer.status_code == status
+            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+            assert answer.headers["access-control-expose-headers"] == "Mcp-Session-Id, WWW-Authenticate"
+            assert answer.headers["vary"] == "Origin"
+        local = await post(app, call("m_who"), "w")
+        assert "access-control-allow-origin" not in local.headers
+    async with application() as app:
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            asked = await client.request("OPTIONS", "/mcp", headers=preflight)
+        assert asked.status_code == 403
+        assert "access-control-allow-origin" not in asked.headers
+
+
+async def test_without_its_issuer_a_caller_cannot_be_decided_and_gets_503() -> None:
+    with socket.socket() as taken:  # bound, and never listens: connections are refused
+        taken.bind(("127.0.0.1", 0))
+        issuer = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        caller = JWTAuthenticator(issuer, audience="mcp")
+        async with application(authenticate=caller, anonymous=True) as app:
+            claims = {"iss": issuer, "aud": "mcp", "sub": "ann", "exp": 4_000_000_000}
+            token = jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256", {"kid": "k"})
+            answer = await post(app, call("m_who"), token)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            assert answer.json()["code"] == "UNAVAILABLE"
+            assert (await post(app, call("m_who"))).status_code == 200
 
 
 async def test_a_host_and_an_origin_that_were_allowed_once_allow_no_others() -> None:

@@ -160,13 +160,18 @@ class Exchange:
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
         """Begin the response."""
-        self.started = True
-        every = [*headers, *self._extra]
-        await self._send({"type": "http.response.start", "status": status, "headers": every})
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, message: Any) -> None:
+        """Pass on a message of a response. The headers that were added are in its beginning."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            message = {**message, "headers": [*message["headers"], *self._extra]}
+        await self._send(message)
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Send a part of the body. Return when the connection has taken it."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def write_in_time(self, data: bytes, *, more: bool = True) -> None:
         """Send a part of the body. Raises `ClientGoneError` if the client takes too long to read it."""
@@ -239,9 +244,25 @@ class Gate:
         """Whether there is an authenticator."""
         return self._authenticate is not None
 
-    def allows_origin(self, origin: str) -> bool:
-        """Return True if pages of an origin may read the responses (CORS)."""
-        return self._rules.allows_origin(origin)
+    def allow_origin(self, exchange: Exchange, *, methods: str, headers: str, expose: str) -> None:
+        """Add the headers of CORS to the response if the page of an allowed origin sent the request.
+
+        Args:
+            exchange: the request.
+            methods: the methods that pages may use.
+            headers: the headers that pages may send.
+            expose: the headers of responses that pages may read.
+        """
+        origin = exchange.header("origin")
+        if origin is None or not self._rules.allows_origin(origin):
+            return
+        exchange.add_header(b"access-control-allow-origin", origin)
+        exchange.add_header(b"access-control-expose-headers", expose)
+        exchange.add_header(b"vary", "Origin")
+        if exchange.method == "OPTIONS":
+            exchange.add_header(b"access-control-allow-methods", methods)
+            exchange.add_header(b"access-control-allow-headers", headers)
+            exchange.add_header(b"access-control-max-age", "600")
 
     def check(self, exchange: Exchange) -> None:
         """Check ``Host`` and ``Origin``, and that no header is ambiguous. Raises `Problem`."""

@@ -33,6 +33,13 @@ from operad_serve.problems import Problem
 
 _RETRY_MS = 500
 """Milliseconds after which a client reconnects to a stream that ended early."""
+_METHODS = "GET, POST, DELETE"
+_CORS = {
+    "methods": _METHODS,
+    "headers": "Authorization, *",  # further headers carry arguments of tools; * does not include Authorization
+    "expose": "Mcp-Session-Id, WWW-Authenticate",
+}
+"""What pages of an allowed origin may send and read."""
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
@@ -68,7 +75,7 @@ class MCPApplication:
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             exchange = Exchange(scope, receive, send, path)
             try:
-                await self._serve(exchange, send)
+                await self._serve(exchange)
             except ClientGoneError:
                 return
             except Problem as problem:
@@ -133,7 +140,7 @@ class MCPApplication:
 
     # --- requests --------------------------------------------------------------------------------
 
-    async def _serve(self, exchange: Exchange, send: Send) -> None:
+    async def _serve(self, exchange: Exchange) -> None:
         """Serve one request. Raises `Problem` for a request that does not reach the SDK."""
         scope = exchange.scope
         if scope["path"].startswith(_WELL_KNOWN) or exchange.path.startswith(_WELL_KNOWN):
@@ -141,15 +148,16 @@ class MCPApplication:
             return
         if exchange.path not in self._paths:
             raise Problem(404, "no such path")
+        self._gate.check(exchange)
+        self._gate.allow_origin(exchange, **_CORS)
+        if is_preflight(exchange):  # browsers send it without credentials
+            raise Problem(204, "", headers=[(b"allow", _METHODS.encode())])
         if self._draining:
             raise Problem(503, "the server is stopping", headers=[(b"retry-after", b"1")])
         sessions = await self._sessions()
-        self._gate.check(exchange)
-        if is_preflight(exchange):  # it has no credentials, and needs none to learn that there is no CORS
-            raise Problem(405, "expected GET, POST or DELETE", headers=[(b"allow", b"GET, POST, DELETE")])
         await self._identify(exchange)
         if exchange.method != "POST":
-            await sessions.handle_request(scope, exchange.receive, send)
+            await sessions.handle_request(scope, exchange.receive, exchange.send)
             return
         body = await exchange.body(self._config.max_body, self._config.body_timeout)
         self._check_access(body, exchange.identity)
@@ -161,7 +169,7 @@ class MCPApplication:
         self._calls += 1
         self._idle.clear()
         try:
-            await sessions.handle_request(scope, replay, send)
+            await sessions.handle_request(scope, replay, exchange.send)
         finally:
             self._calls -= 1
             if not self._calls:

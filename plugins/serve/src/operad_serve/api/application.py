@@ -30,6 +30,14 @@ from operad_serve.problems import Problem
 
 logger = logging.getLogger("operad.serve")
 
+_CORS = {
+    "methods": "GET, POST, OPTIONS",
+    "headers": "Authorization, Content-Type, Accept, Operad-Timeout, Operad-Trace, Idempotency-Key, "
+    "Last-Event-ID, traceparent, tracestate, baggage",
+    "expose": "Operad-Source, Operad-Meta, Operad-Request-Id",
+}
+"""What pages of an allowed origin may send and read."""
+
 
 class OpenAPIApplication:
     """The HTTP API of a registry, an ASGI 3 application. Made by `to_openapi`.
@@ -74,7 +82,7 @@ class OpenAPIApplication:
         exchange.add_header(b"operad-request-id", exchange.request_id)
         try:
             self._gate.check(exchange)
-            self._allow_origin(exchange)
+            self._gate.allow_origin(exchange, **_CORS)
             await self._route(exchange, root)
         except ClientGoneError:
             return
@@ -86,22 +94,6 @@ class OpenAPIApplication:
                 raise  # the server closes the connection: the client must not take a part for the whole
             message = f"the server failed; its log has the reason under request {exchange.request_id}"
             await exchange.respond_problem(Problem(500, message))
-
-    def _allow_origin(self, exchange: Exchange) -> None:
-        """Add the headers of CORS if the page of an allowed origin sent the request."""
-        origin = exchange.header("origin")
-        if origin is None or not self._gate.allows_origin(origin):
-            return
-        exchange.add_header(b"access-control-allow-origin", origin)
-        exchange.add_header(b"access-control-expose-headers", "Operad-Source, Operad-Meta, Operad-Request-Id")
-        exchange.add_header(b"vary", "Origin")
-        if exchange.method == "OPTIONS":
-            exchange.add_header(b"access-control-allow-methods", "GET, POST, OPTIONS")
-            exchange.add_header(
-                b"access-control-allow-headers",
-                "Authorization, Content-Type, Accept, Operad-Timeout, Operad-Trace, Last-Event-ID",
-            )
-            exchange.add_header(b"access-control-max-age", "600")
 
     async def _route(self, exchange: Exchange, root: str) -> None:
         path = exchange.path
