@@ -173,25 +173,6 @@ async def test_a_repetition_waits_for_the_first_one_and_no_longer_than_it_may_ru
     assert claims == [10.0]
 
 
-async def test_a_store_that_fails_runs_nothing_and_undoes_nothing(caplog):
-    class Broken(MemoryResults):
-        async def put(self, name, value, seconds):
-            raise OSError("disk full")
-
-    class Deaf(MemoryResults):
-        async def claim(self, name, value, seconds):
-            raise OSError("no answer")
-
-    work = Work()
-    with pytest.raises(CallError, match="the store of first results cannot be asked: .*no answer") as caught:
-        await FirstResults(Deaf())(call_of(), work)
-    assert (caught.value.code, caught.value.details, work.runs) == (ErrorCode.UNAVAILABLE, {"sent": False}, 0)
-    kept = Broken()
-    kept.claim = lambda *_: asyncio.sleep(0)
-    assert (await FirstResults(kept)(call_of(), work)).data == 1
-    assert "a first result was not kept: " in caplog.text
-
-
 async def test_results_are_kept_for_as_long_as_asked():
     clock = Clock()
     work, first = Work(), FirstResults(MemoryResults(clock=clock), seconds=7.0)

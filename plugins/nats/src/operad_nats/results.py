@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import struct
 import time
 from types import TracebackType
@@ -25,7 +26,7 @@ class NATSResults:
     is made at the first use. The clocks of the processes that share it should agree within seconds.
 
     Args:
-        url: ``nats://…`` or ``tls://…``.
+        url: ``nats://…`` or ``tls://…``; several of one cluster are separated by commas.
         bucket: name of the bucket; processes that share results use the same.
         seconds: after which the server deletes what is left; at least as long as results are kept.
         replicas: how many servers of a cluster keep a new bucket.
@@ -58,20 +59,33 @@ class NATSResults:
                 from nats.js.api import KeyValueConfig
 
                 if self._connection is None:
-                    self._connection = await self._connected()
+                    self._connection = await self._connect()
                 config = KeyValueConfig(bucket=self._bucket, ttl=self._seconds, replicas=self._replicas)
                 self._opened = await self._connection.jetstream().create_key_value(config)
+            if self._connection is None or not self._connection.is_connected:
+                raise ConnectionError("there is no connection to the NATS server")
             return self._opened
 
-    async def _connected(self) -> Client:
+    async def _connect(self) -> Client:
         from nats.aio.client import Client
 
         client = Client()
-        # nats-py reconnects by itself; if the first attempt fails, nothing runs.
-        options = {"max_reconnect_attempts": -1, "error_cb": _quietly, **self._options}
-        connecting = asyncio.ensure_future(client.connect(self._url, **options))
+        servers = self._url.split(",")
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        failures = itertools.count(1)
+
+        async def on_error(error: Exception) -> None:
+            # nats-py reconnects by itself, forever; if no server can be reached at first, nothing runs.
+            if next(failures) == len(servers) and not failed.done():
+                failed.set_result(error)
+
+        options = {"max_reconnect_attempts": -1, "error_cb": on_error, **self._options}
+        connecting = asyncio.ensure_future(client.connect(servers, **options))
+        waiting: set[asyncio.Future[Any]] = {connecting, failed}
         try:
-            await asyncio.wait({connecting})
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise failed.result()
             connecting.result()
         except BaseException:
             await ended({connecting})
@@ -138,7 +152,3 @@ def _opened(sealed: bytes) -> bytes | None:
     if len(sealed) < _EXPIRES.size or _EXPIRES.unpack_from(sealed)[0] <= time.time():
         return None
     return sealed[_EXPIRES.size :]
-
-
-async def _quietly(error: Exception) -> None:
-    """Ignore an error of the connection: calls see the errors of their own requests."""

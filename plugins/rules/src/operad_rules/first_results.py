@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
@@ -17,8 +18,19 @@ logger = logging.getLogger("operad.rules")
 
 _RUNNING = 300.0
 """Seconds that a call without a deadline counts as running if its process is gone."""
+_RENEWED = _RUNNING / 3
+"""Seconds after which the claim of a call that still runs is renewed."""
 _GRACE = 10.0
 _POLL, _SLOWEST_POLL = 0.01, 0.5
+_RETRIED = 600.0
+"""Seconds for which a result is put again if the store does not take it."""
+_MOST_RETRIED = 1_000
+"""How many results are put again at once; if there are more, they are lost."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+_LOST = {
+    "code": ErrorCode.DATA_LOSS,
+    "message": "the first call with this idempotency key ran, but its result was not kept",
+}
 
 
 class MemoryResults:
@@ -64,8 +76,9 @@ class FirstResults:
 
     Use it with ``registry.use(FirstResults())``, or write the table ``[idempotency]``. A key is valid for one
     identity and one operation. A call with the same key and another input raises ``VALIDATION_ERROR``. A call that
-    arrives while the first one runs waits for it. An error is a result too, unless it says that nothing ran. A
-    call that was cancelled, for example at its deadline, may run again.
+    arrives while the first one runs waits for it. An error is a result too, unless it says that nothing ran. If
+    the result of a call that ran cannot be kept, its repetitions raise ``DATA_LOSS``. A call that was cancelled,
+    for example at its deadline, may run again, and so may one whose process ended before its result was kept.
 
     Args:
         store: where results are kept; default: in the memory of this process.
@@ -75,6 +88,8 @@ class FirstResults:
     def __init__(self, store: ResultStore | None = None, *, seconds: float = 86_400.0) -> None:
         self._store: ResultStore = MemoryResults() if store is None else store
         self._seconds = seconds
+        self._keeping: set[asyncio.Task[None]] = set()
+        """Results that are being kept; a cancelled call leaves its own here."""
 
     async def __call__(
         self, call: InterceptedCall, proceed: Callable[[InterceptedCall], Awaitable[ResponseEnvelope[Any]]]
@@ -88,30 +103,77 @@ class FirstResults:
         if kept is not None:
             return _replayed(kept, call)
         try:
-            envelope = await proceed(call)
+            envelope = await self._run(name, digest, call, proceed)
         except CallError as error:
             if error.says_nothing_ran:
-                await self._keep(self._store.drop(name))
+                await self._try(self._store.drop(name))
             else:
-                kept = {"digest": digest, "error": error.to_wire(), "undeclared": error.undeclared}
-                await self._keep(self._store.put(name, to_json(kept), self._seconds))
+                await self._keep(name, digest, {"error": error.to_wire(), "undeclared": error.undeclared})
             raise
         except BaseException:
-            await self._keep(self._store.drop(name))
+            await self._try(self._store.drop(name))
             raise
-        await self._keep(self._put(name, {"digest": digest, "envelope": envelope}))
+        await self._keep(name, digest, envelope)
         return envelope
 
-    async def _put(self, name: str, kept: dict[str, Any]) -> None:
+    async def _run(
+        self,
+        name: str,
+        digest: str,
+        call: InterceptedCall,
+        proceed: Callable[[InterceptedCall], Awaitable[ResponseEnvelope[Any]]],
+    ) -> ResponseEnvelope[Any]:
+        """Run the call. Without a deadline it may take longer than its claim, which is then renewed."""
+        if call.context.deadline is not None:
+            return await proceed(call)
+        ended = asyncio.Event()
+        renewing = asyncio.create_task(self._renew(name, to_json({"digest": digest}), ended))
         try:
-            record = to_json({**kept, "envelope": kept["envelope"].to_wire()})
-        except CallError as error:  # such as a set: without a record a repetition would run the call again
-            message = (
-                f"the first call with this idempotency key ran, but its result cannot be kept: {error.message}"
-            )
-            failure = CallError(error.code, message).to_wire()
-            record = to_json({"digest": kept["digest"], "error": failure, "undeclared": False})
-        await self._store.put(name, record, self._seconds)
+            return await proceed(call)
+        finally:
+            ended.set()
+            await asyncio.wait({renewing})  # a renewal that is being written must not replace the result
+
+    async def _renew(self, name: str, mark: bytes, ended: asyncio.Event) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_RENEWED):
+                    await ended.wait()
+                return
+            await self._try(self._store.put(name, mark, _RUNNING))
+
+    async def _keep(self, name: str, digest: str, result: ResponseEnvelope[Any] | dict[str, Any]) -> None:
+        """Keep the result of a call that ran. Return after the first attempt; others follow in the background."""
+        lost = to_json({"digest": digest, "error": _LOST, "undeclared": False})
+        try:
+            kept = result if isinstance(result, dict) else {"envelope": result.to_wire()}
+            record = to_json({"digest": digest, **kept})
+        except CallError as error:  # such as a set
+            logger.error("a first result was not kept: %s", error)
+            record = lost
+        first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._put(name, record, lost, first))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+        await asyncio.shield(first)  # a call that ends meanwhile, at its deadline, has run
+
+    async def _put(self, name: str, record: bytes, lost: bytes, first: asyncio.Future[None]) -> None:
+        """Put a record until the store takes it, or the smaller one which states that the result is lost."""
+        pause, ends = _FIRST_PAUSE, time.monotonic() + _RETRIED
+        level = logging.ERROR
+        try:
+            while not (
+                await self._try(self._store.put(name, record, self._seconds), level)
+                or await self._try(self._store.put(name, lost, self._seconds), level)
+            ):
+                _wake(first)
+                level = logging.DEBUG  # one line for one result
+                if time.monotonic() > ends or len(self._keeping) > _MOST_RETRIED:
+                    return
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+        finally:
+            _wake(first)
 
     async def _claimed(self, name: str, digest: str, call: InterceptedCall) -> dict[str, Any] | None:
         """Return what is kept of an earlier call; ``None`` if this call is the first. Raises `CallError`."""
@@ -127,7 +189,7 @@ class FirstResults:
                 raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False}) from error
             if found is None:
                 return None
-            kept: dict[str, Any] = from_json(found)
+            kept = _read(found)
             if kept["digest"] != digest:
                 message = "this idempotency key was used with another input"
                 raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
@@ -139,12 +201,14 @@ class FirstResults:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _SLOWEST_POLL)
 
-    async def _keep(self, change: Awaitable[None]) -> None:
-        """Change the store. A failure is logged: the call has run."""
+    async def _try(self, change: Awaitable[None], level: int = logging.ERROR) -> bool:
+        """Change the store. Return False if it failed, which is logged."""
         try:
             await change
         except Exception as error:  # noqa: BLE001  # each store raises its own
-            logger.error("a first result was not kept: %s", _in_words(error))
+            logger.log(level, "a first result was not kept: %s", _in_words(error))
+            return False
+        return True
 
 
 def _name(call: InterceptedCall) -> str:
@@ -153,15 +217,39 @@ def _name(call: InterceptedCall) -> str:
     return hashlib.sha256(to_json([who, call.spec.id, call.context.idempotency_key])).hexdigest()
 
 
+def _read(found: bytes) -> dict[str, Any]:
+    """Return a record of the store. Raises `CallError` ``DATA_LOSS`` if it is not one of ours."""
+    try:
+        kept = from_json(found)
+    except ValueError as error:
+        raise _unreadable(str(error)) from None
+    if not (isinstance(kept, dict) and isinstance(kept.get("digest"), str)):
+        raise _unreadable(f"expected an object with a digest, got {kept!r:.100}")
+    return kept
+
+
 def _replayed(kept: dict[str, Any], call: InterceptedCall) -> ResponseEnvelope[Any]:
-    if "error" in kept:
+    plugins: Plugins = getattr(call.context.registry, "plugins", None) or Plugins()
+    try:
+        if "error" not in kept:
+            return plugins.envelope_kinds.from_wire(kept["envelope"])
         error = kept["error"]
         failure = CallError(error["code"], error["message"], error.get("details"))
         failure.undeclared = kept["undeclared"]  # what is masked at an edge stays masked
-        raise failure
-    plugins: Plugins = getattr(call.context.registry, "plugins", None) or Plugins()
-    return plugins.envelope_kinds.from_wire(kept["envelope"])
+    except (LookupError, TypeError, ValueError, AttributeError, CallError) as error:
+        raise _unreadable(_in_words(error)) from error
+    raise failure
+
+
+def _unreadable(reason: str) -> CallError:
+    logger.error("the record of an idempotency key cannot be read: %s", reason)
+    return CallError(ErrorCode.DATA_LOSS, "the record of this idempotency key cannot be read: it may have run")
 
 
 def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

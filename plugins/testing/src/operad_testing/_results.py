@@ -87,6 +87,30 @@ class ResultStoreConformance:
             assert set(again) == {None, b"again"}
 
     @in_loop
+    async def test_a_result_that_cannot_be_kept_does_not_run_again(self) -> None:
+        """A result without a JSON form, and one that may be too large for the store."""
+        runs: list[int] = []
+        results: list[Any] = [{1, 2}, "x" * 1_200_000]
+
+        async def order(input: Any, context: OperationContext) -> Any:
+            runs.append(1)
+            return results[len(runs) - 1]
+
+        async with self.store(secrets.token_hex(8)) as store:
+            registry = _served(store, order)
+            for number in range(2):
+                key = f"k{number}"
+                await registry.execute("shop.order", {}, idempotency_key=key, timeout=60)
+                try:
+                    again = await registry.execute("shop.order", {}, idempotency_key=key, timeout=60)
+                except CallError as error:
+                    if error.code != ErrorCode.DATA_LOSS:
+                        raise
+                else:
+                    assert again.data == results[number]
+        assert len(runs) == 2
+
+    @in_loop
     async def test_a_server_that_is_away_lets_nothing_run(self) -> None:
         """Nobody knows then whether it ran; and no error holds a password."""
         runs: list[int] = []
