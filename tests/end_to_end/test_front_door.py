@@ -120,7 +120,7 @@ async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sig
         assert health is not None
         for url in (health[1], f"{base}/health"):
             async with session.get(url) as response:
-                assert await response.json() == {"status": "ok"}
+                assert await response.json() == {"status": "ok", "ready": True}
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         async with session.get(f"{base}/operations/math.add?a=1&b=2", headers=bearer) as response:
             assert await response.json() == 3

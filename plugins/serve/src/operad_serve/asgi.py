@@ -27,6 +27,8 @@ ASGIApplication = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ADMISSION = "operad"
 """The key of the ASGI scope under which the front door puts the `Admission` of a request."""
+RECORD = "operad.record"
+"""The key of the ASGI scope under which the front door puts the `RequestRecord` of a request."""
 
 _PART = 256 * 1024
 """Bytes of a response that are passed to the connection at once."""
@@ -64,6 +66,16 @@ class Admission:
 ANONYMOUS = Admission()
 
 
+@attrs.define(eq=False)
+class RequestRecord:
+    """What the front door's access log needs to know of a request. Only this process puts it into a scope."""
+
+    id: str
+    """The id of the request, which is the request id of its call."""
+    identity: str | None = None
+    """The id of the caller; None for an anonymous one."""
+
+
 class Exchange:
     """A request and its response.
 
@@ -99,7 +111,8 @@ class Exchange:
         self.method: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.identity: Identity | None = None
-        self.request_id = ""
+        record = scope.get(RECORD)
+        self.request_id: str = record.id if isinstance(record, RequestRecord) else ""
         self.started = False
         """Whether the response has begun."""
         self._extra: list[Header] = []

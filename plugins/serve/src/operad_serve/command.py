@@ -65,7 +65,7 @@ def _tokens_file(_: click.Context, __: click.Parameter, value: str | None) -> st
         StaticTokens.from_file(value)
     except ConfigError as error:
         raise click.BadParameter(str(error)) from None
-    return str(Path(value).absolute())
+    return _absolute(value)
 
 
 @click.command()
@@ -116,6 +116,21 @@ def _tokens_file(_: click.Context, __: click.Parameter, value: str | None) -> st
     type=Seconds(min=0),
     help="Time to let running calls finish on shutdown. Default: [serve] and [calls], else 10.",
 )
+@click.option("--cert", type=click.Path(), help="Certificate for HTTPS, in PEM format.")
+@click.option("--key", type=click.Path(), help="Private key of --cert. Default: --cert contains it.")
+@click.option(
+    "--keep-alive",
+    metavar="SECONDS",
+    type=Seconds(min=0, min_open=True),
+    help="Time that an HTTP connection may stay open without a request. Default: [serve], else 5.",
+)
+@click.option(
+    "--access-log",
+    is_flag=True,
+    default=None,
+    help="Write a line of JSON for each HTTP request to standard error.",
+)
+@click.option("--strict", is_flag=True, default=None, help="Do not serve if a source cannot be loaded.")
 @adhoc_options
 @config_option
 @debug_option
@@ -130,6 +145,11 @@ def serve(
     max_concurrent: int | None,
     lease: float | None,
     drain: float | None,
+    cert: str | None,
+    key: str | None,
+    keep_alive: float | None,
+    access_log: bool | None,
+    strict: bool | None,
     openapi: tuple[str, ...],
     base_url: str | None,
     headers: tuple[tuple[str, str], ...],
@@ -144,8 +164,11 @@ def serve(
     """
     # Imported by this command alone: the command line collects it with every other one.
     from operad_cli.output.errors import report_failures
-    from operad_serve.door import front_door
+    from operad_cli.output.logs import writes_json
+    from operad_serve.door import front_door, messages
 
+    if writes_json():
+        messages.write_to_log()
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)
     sources.check()
     registry, base_dir = _registry_to_serve(sources, config)
@@ -155,7 +178,6 @@ def serve(
         registry,
         http=http,
         tokens=tokens,
-        tokens_file=tokens_file,
         mcp=mcp,
         transport=url,
         health=health,
@@ -163,6 +185,14 @@ def serve(
         base_dir=base_dir,
         mask_errors="--debug" not in sys.argv,
         servers={"mcp": {"names": "name"}} if alone else {},
+        changes={
+            "tokens_file": tokens_file,
+            "cert": _absolute(cert),
+            "key": _absolute(key),
+            "keep_alive": keep_alive,
+            "access_log": access_log,
+            "strict": strict,
+        },
         drain=drain,
         max_concurrent=max_concurrent,
         lease=lease,
@@ -171,9 +201,15 @@ def serve(
     async def load(registry: OperationRegistry) -> int:
         if sources:
             await sources.load(registry)
-        return report_failures(registry)
+        # The log has a record of each failure; standard error shows it if it is plain JSON lines.
+        return int(bool(registry.failures)) if writes_json() else report_failures(registry)
 
     return front_door.run(front_door.serve(registry, plan, load))
+
+
+def _absolute(path: str | None) -> str | None:
+    """Return a path of the command line, which starts from the current folder."""
+    return None if path is None else str(Path(path).absolute())
 
 
 def _registry_to_serve(sources: AdHocSources, config: Path | None) -> tuple[OperationRegistry, Path]:

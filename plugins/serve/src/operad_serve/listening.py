@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+
+import attrs
 
 from operad import ConfigError
 from operad_auth import is_loopback
@@ -20,6 +23,8 @@ Address = tuple[str, int] | Path
 
 DRAIN_TIMEOUT = 10.0
 """Seconds that running calls get if nothing else is configured."""
+KEEP_ALIVE = 5.0
+"""Seconds that a connection may stay open without a request if nothing else is configured."""
 _UNIX = "unix:"
 _HEAD_TIMEOUT = 30.0
 """Seconds for receiving the head of a request."""
@@ -45,12 +50,39 @@ def parse_address(text: str, base_dir: Path | None = None) -> Address:
     return host.strip("[]"), int(port)
 
 
-def url_of(bound: socket.socket) -> str:
+@attrs.frozen
+class TLSFiles:
+    """The files of a certificate for HTTPS, in PEM format."""
+
+    cert: Path
+    """The certificate, followed by those of its issuers."""
+    key: Path | None = None
+    """The private key; None: ``cert`` contains it."""
+
+    def check(self) -> None:
+        """Raise `ConfigError` if the files cannot be used."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                self.cert, self.key, password=_no_password
+            )
+        except OSError as error:  # an SSLError is one too
+            files = str(self.cert) if self.key is None else f"{self.cert} and {self.key}"
+            raise ConfigError(
+                f"expected a certificate and its unencrypted private key in PEM format, got {files}: "
+                f"{error.strerror or error}"
+            ) from None
+
+
+def _no_password() -> str:
+    return ""  # without it OpenSSL asks for one on the terminal
+
+
+def url_of(bound: socket.socket, scheme: str = "http") -> str:
     """Return the URL of a listening socket; for a Unix socket in the form of nginx, ``http://unix:/path:``."""
     if not isinstance(bound.getsockname(), tuple):
-        return f"http://unix:{bound.getsockname()}:"
+        return f"{scheme}://unix:{bound.getsockname()}:"
     host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @contextmanager
@@ -104,6 +136,8 @@ async def serving(
     *,
     proxy_headers: bool = False,
     root_path: str = "",
+    keep_alive: float = KEEP_ALIVE,
+    tls: TLSFiles | None = None,
     head_timeout: float = _HEAD_TIMEOUT,
 ) -> AsyncIterator[None]:
     """Run an application with uvicorn on a socket. On exit, open responses get a second to finish.
@@ -113,6 +147,8 @@ async def serving(
         bound: the socket, which is bound.
         proxy_headers: see `ServeOptions`.
         root_path: see `ServeOptions`.
+        keep_alive: seconds that a connection may stay open without a request.
+        tls: the certificate for HTTPS; None: plain HTTP.
         head_timeout: seconds for receiving the head of a request, after which its connection is closed.
     """
     import uvicorn
@@ -130,7 +166,10 @@ async def serving(
         "access_log": False,
         "ws": "none",
         "server_header": False,
+        "timeout_keep_alive": keep_alive,
     }
+    if tls is not None:
+        options |= {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
     is_unix = not isinstance(bound.getsockname(), tuple)
     server = _Server(
         uvicorn.Config(

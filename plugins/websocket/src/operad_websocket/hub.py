@@ -14,13 +14,13 @@ from aiohttp.http import HttpProcessingError
 
 from operad import Identity
 from operad.plugin import ConfigError
+from operad_auth.http.metrics import CONTENT_TYPE, metrics_text
 from operad_auth.http.urls import is_loopback_host
 from operad_calls.transport import Reports, keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens
 from operad_websocket._connection import Connection, Unfinished
 from operad_websocket._door import Door
 from operad_websocket._local import HubTransport
-from operad_websocket._metrics import CONTENT_TYPE, metrics_text
 from operad_websocket._peers import Peer
 from operad_websocket._switch import Switch
 from operad_websocket.config import HEADROOM, MAX_PAYLOAD, MAX_PAYLOAD_HEADER, SUBPROTOCOL, Limits

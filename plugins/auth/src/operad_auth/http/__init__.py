@@ -5,6 +5,7 @@ from operad.lazy import lazily
 _HOMES = {
     "operad_auth.http.cache_files": "cache_files",
     "operad_auth.http.hosts": "HostRules is_loopback",
+    "operad_auth.http.metrics": "metrics_text",
     "operad_auth.http.retries": "RateLimits RetryPolicy retry_after",
     "operad_auth.http.service": "tell_manager until_stopped",
     "operad_auth.http.urls": "is_loopback_host shown_url without_user",

@@ -3,6 +3,7 @@
 from operad_auth.http import cache_files as cache_files
 from operad_auth.http.hosts import HostRules as HostRules
 from operad_auth.http.hosts import is_loopback as is_loopback
+from operad_auth.http.metrics import metrics_text as metrics_text
 from operad_auth.http.retries import RateLimits as RateLimits
 from operad_auth.http.retries import RetryPolicy as RetryPolicy
 from operad_auth.http.retries import retry_after as retry_after
@@ -25,6 +26,7 @@ __all__ = [
     "cache_files",
     "is_loopback",
     "is_loopback_host",
+    "metrics_text",
     "retry_after",
     "shown_url",
     "tell_manager",

@@ -26,8 +26,11 @@ def set_up_logging(arguments: Sequence[str]) -> None:
     handler = logging.StreamHandler() if as_json else Paragraphs()
     if as_json:
         handler.setFormatter(JSONLines())
-    # The commands print failures of sources, plugins and their own calls as errors.
-    own = ("source %s is not loaded", "plugin ", *(() if serves else ("operation %r raised",)))
+    # The commands print failures of sources, plugins and their own calls as errors. A server that logs lines of
+    # JSON prints none.
+    own = ("plugin ",) if serves else ("plugin ", "operation %r raised")
+    if not (serves and as_json):
+        own = ("source %s is not loaded", *own)
     if serves or as_json:
         handler.addFilter(Sparing())
     handler.addFilter(lambda record: not str(record.msg).startswith(own))
@@ -36,6 +39,11 @@ def set_up_logging(arguments: Sequence[str]) -> None:
     root.setLevel(logging.DEBUG if debug else logging.WARNING)
     logging.getLogger("mcp").setLevel(logging.ERROR)
     logging.getLogger("asyncio").setLevel(logging.ERROR)
+
+
+def writes_json() -> bool:
+    """Return True if the process writes its logs as lines of JSON."""
+    return any(isinstance(handler.formatter, JSONLines) for handler in logging.getLogger().handlers)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

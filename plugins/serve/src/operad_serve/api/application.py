@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from operad import OperationRegistry
-from operad.wire import to_json
 from operad_serve.api.calls import Calls
 from operad_serve.api.document import DocumentMaker
 from operad_serve.api.forms import PREFIX, Forms, id_of
@@ -25,6 +24,7 @@ from operad_serve.asgi import (
     is_preflight,
     run_lifespan,
 )
+from operad_serve.health import health_of
 from operad_serve.listening import DRAIN_TIMEOUT, serve_alone
 from operad_serve.problems import Problem
 
@@ -78,8 +78,9 @@ class OpenAPIApplication:
         await self._calls.drain(timeout)
 
     async def _serve(self, exchange: Exchange, root: str) -> None:
-        exchange.request_id = self._calls.request_id()
-        exchange.add_header(b"operad-request-id", exchange.request_id)
+        if not exchange.request_id:  # else the front door adds the header
+            exchange.request_id = self._calls.request_id()
+            exchange.add_header(b"operad-request-id", exchange.request_id)
         try:
             self._gate.check(exchange)
             self._gate.allow_origin(exchange, **_CORS)
@@ -113,9 +114,8 @@ class OpenAPIApplication:
             return
         elif path == "/health":
             _only_get(exchange)
-            draining = self._calls.is_draining
-            body = to_json({"status": "draining" if draining else "ok"})
-            await exchange.respond(503 if draining else 200, body, "application/json")
+            status, body = health_of(self._registry, is_draining=self._calls.is_draining)
+            await exchange.respond(status, body, "application/json")
             return
         elif self._explorer is not None and (path == "/" or path.startswith(PAGES)):
             if not self._explorer.is_static(path):

@@ -17,7 +17,7 @@ from operad_serve.api.forms import Form, Forms
 from operad_serve.api.leaving import Sweep, Watch
 from operad_serve.api.options import OpenAPIServerConfig
 from operad_serve.api.responses import (
-    ENVELOPE_TYPE,
+    check_size,
     data_response,
     envelope_response,
     error_response,
@@ -217,12 +217,12 @@ class Calls:
                 envelope = await self._registry.execute(operation_id, input, context)
             accept = exchange.header("accept")
             if wants_envelope(accept):
-                body = envelope_response(envelope)
-                await exchange.respond(200, body, ENVELOPE_TYPE)
-                return
-            if self._registry.plugins.envelope_kinds.is_error(envelope):
+                body, content_type, headers = envelope_response(envelope)
+            elif self._registry.plugins.envelope_kinds.is_error(envelope):
                 raise error_response(envelope)
-            body, content_type, headers = data_response(envelope)
+            else:
+                body, content_type, headers = data_response(envelope)
+            check_size(body, self._config.result_bytes, "result")
         except CallError as error:
             raise self._problem(
                 error, exchange, spec or self._registry.get_spec(operation_id), operation_id
@@ -240,6 +240,7 @@ class Calls:
             exchange,
             envelopes=wants_envelope(exchange.header("accept")),
             heartbeat=config.heartbeat,
+            item_bytes=config.result_bytes,
             ending=self._ending,
         )
         self._streams += 1

@@ -46,6 +46,8 @@ class OpenAPIServerConfig:
     """The largest ``Operad-Timeout``, in seconds."""
     max_body: int = attrs.field(default=4 * 1024 * 1024, validator=_positive)
     """The largest request body, in bytes."""
+    result_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=_positive)
+    """The largest result, and the largest item of a stream, in bytes."""
     body_timeout: float = attrs.field(default=30.0, validator=_positive)
     """Seconds for receiving a request body."""
     write_timeout: float = attrs.field(default=60.0, validator=_positive)

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from operad import ErrorCode, ResponseEnvelope
+from operad import CallError, ErrorCode, ResponseEnvelope
 from operad.wire import to_json
 from operad_serve.asgi import Header
 from operad_serve.problems import Problem
@@ -36,9 +36,16 @@ def data_response(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[H
     return to_json(data), JSON_TYPE, headers
 
 
-def envelope_response(envelope: ResponseEnvelope[Any]) -> bytes:
-    """Return the body of the envelope form. Raises `CallError` if JSON cannot hold the data."""
-    return to_json(envelope.to_wire())
+def check_size(body: bytes, limit: int, what: str) -> None:
+    """Raise `CallError` for a result, or an item of a stream, that is larger than ``result_bytes``."""
+    if len(body) > limit:
+        message = f"the {what} has {len(body)} bytes, more than {limit} (result_bytes); the operation has run"
+        raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": "result_bytes", "bytes": limit})
+
+
+def envelope_response(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
+    """Return body, content type and headers of the envelope form. Raises `CallError`, as `data_response`."""
+    return to_json(envelope.to_wire()), ENVELOPE_TYPE.encode(), []
 
 
 def error_response(envelope: ResponseEnvelope[Any]) -> Problem:

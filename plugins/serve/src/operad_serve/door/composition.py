@@ -13,10 +13,12 @@ import attrs
 from operad import ConfigError
 from operad_serve.asgi import (
     ADMISSION,
+    RECORD,
     ASGIApplication,
     Exchange,
     Gate,
     Receive,
+    RequestRecord,
     Scope,
     Send,
     close_websocket,
@@ -76,6 +78,8 @@ class Composition:
             if mounted is None:
                 raise Problem(404, f"no such path; served are {', '.join(sorted(self._apps))}")
             admission = await self._gate.admission(exchange)
+            if isinstance(record := scope.get(RECORD), RequestRecord) and admission.identity is not None:
+                record.identity = admission.identity.id
         except Problem as problem:
             await exchange.respond_problem(problem)
             return

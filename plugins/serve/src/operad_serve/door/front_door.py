@@ -31,13 +31,16 @@ from operad_serve.door.options import (
     ServeOptions,
     configured_address,
     configured_authenticator,
+    configured_tls,
     credentials_needed,
     offered_server,
     server_options,
     server_tables,
 )
+from operad_serve.door.requests import Metrics, Requests, access_log
 from operad_serve.door.transport import transport_of
-from operad_serve.listening import Address, listen, serving, url_of
+from operad_serve.health import health_of
+from operad_serve.listening import Address, TLSFiles, listen, serving, url_of
 from operad_serve.problems import Problem
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
@@ -52,6 +55,7 @@ class Plan:
 
     options: ServeOptions
     http: Address | None = None
+    tls: TLSFiles | None = None
     is_stdio: bool = False
     transport: str | None = None
     """The URL of the transport; None with ``has_transport``: the one in ``[transport]``."""
@@ -78,22 +82,21 @@ def plan_of(
     mask_errors: bool,
     servers: Mapping[str, Mapping[str, Any]],
     tokens: Sequence[TokenRecord] = (),
-    tokens_file: str | None = None,
+    changes: Mapping[str, Any] | None = None,
     drain: float | None = None,
     max_concurrent: int | None = None,
     lease: float | None = None,
 ) -> Plan:
-    """Make a plan of the command line, else of the configuration. Raises `ConfigError` if both name no server."""
+    """Make a plan of the command line, else of the configuration. Raises `ConfigError` if both name no server.
+
+    ``changes`` are values of `ServeOptions` that the command line sets; None leaves a value as it is configured.
+    """
     tables = server_tables(registry)
     for name in tables:
         offered_server(registry, name)  # raises an error that names the distribution to install
     options = registry.configured("serve", ServeOptions, exclude=tables.keys())
-    if drain is not None:
-        options = attrs.evolve(options, drain_timeout=drain)
-    if tokens:
-        options = attrs.evolve(options, tokens=[*options.tokens, *tokens])
-    if tokens_file is not None:
-        options = attrs.evolve(options, tokens_file=tokens_file)
+    given = {"drain_timeout": drain, **(changes or {}), "tokens": [*options.tokens, *tokens]}
+    options = attrs.evolve(options, **{name: value for name, value in given.items() if value is not None})
     calls = registry.configured("calls", CallSettings)
     is_stdio, has_transport = mcp == "stdio", transport is not None
     if http is None and not is_stdio and not has_transport:
@@ -105,7 +108,7 @@ def plan_of(
             "expected an address to serve on: --http 127.0.0.1:8000, --mcp stdio, "
             "--transport ws://127.0.0.1:8765, or [serve] and [transport] in the configuration"
         )
-    if http is None and (tokens or tokens_file is not None):
+    if http is None and (tokens or given.get("tokens_file") is not None):
         raise ConfigError("--token and --tokens authenticate callers over HTTP; add --http HOST:PORT")
     if health is None:
         health = configured_address(registry, "health", options.health, base_dir)
@@ -116,6 +119,7 @@ def plan_of(
     return Plan(
         options=options,
         http=http,
+        tls=None if http is None else configured_tls(registry, options, base_dir),
         is_stdio=is_stdio,
         transport=transport,
         has_transport=has_transport,
@@ -189,15 +193,26 @@ class FrontDoor:
                 self.accepts_anonymous |= self._authenticate is None or getattr(config, "anonymous", False)
         if not mounted:
             raise ConfigError("no plugin serves over HTTP; see `operad plugins`")
-        gate = Gate(self._authenticate, options.allowed_hosts, options.allowed_origins)
-        composition = Composition(mounted, gate)
+        gate = Gate(
+            self._authenticate, options.allowed_hosts, options.allowed_origins, anonymous=options.anonymous
+        )
+        metrics = Metrics(self._registry, gate)
+        composition = Composition([*mounted, Mounted("metrics", "/metrics", metrics)], gate)
+        requests = metrics.requests = Requests(composition, access_log() if options.access_log else None)
         bound = stack.enter_context(listen(address, is_guarded=gate.authenticates))
         await stack.enter_async_context(
-            serving(composition, bound, proxy_headers=options.proxy_headers, root_path=options.root_path)
+            serving(
+                requests,
+                bound,
+                proxy_headers=options.proxy_headers,
+                root_path=options.root_path,
+                keep_alive=options.keep_alive,
+                tls=plan.tls,
+            )
         )
         await stack.enter_async_context(composition.running())
         self._drains.append(composition.drain)
-        self.url = url_of(bound)
+        self.url = url_of(bound, "http" if plan.tls is None else "https")
         names = {each.name for each in mounted}
         self.has_explorer = options.explorer and "openapi" in names
         self.has_openapi, self.has_mcp = "openapi" in names, "mcp" in names
@@ -282,10 +297,9 @@ class FrontDoor:
         exchange = Exchange(scope, receive, send, scope["path"])
         if exchange.path != "/health":
             await exchange.respond_problem(Problem(404, "no such path; served is /health"))
-        elif self._is_draining:
-            await exchange.respond(503, b'{"status":"draining"}', "application/json")
-        else:
-            await exchange.respond(200, b'{"status":"ok"}', "application/json")
+            return
+        status, body = health_of(self._registry, is_draining=self._is_draining)
+        await exchange.respond(status, body, "application/json")
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
@@ -335,6 +349,9 @@ async def serve(
     with until_stopped() as stopped, _stdout_kept(plan):
         async with registry:
             code = await load(registry)
+            if code and plan.options.strict:
+                report("not serving, because a source failed and strict is set")
+                return code
             door = FrontDoor(registry, plan, stopped)
             with _settled():
                 async with door.open() as ended:
@@ -380,6 +397,7 @@ def _greeting(door: FrontDoor, plan: Plan, registry: OperationRegistry) -> Seque
             lines.append(f"  OpenAPI        {door.url}/openapi.json")
         if door.has_mcp:
             lines.append(f"  MCP            {door.url}/mcp")
+        lines.append(f"  metrics        {door.url}/metrics")
         needed = credentials_needed(registry, door.is_authenticated, door.accepts_anonymous)
         lines.append(f"  credentials    {needed}")
     if door.health_url is not None:

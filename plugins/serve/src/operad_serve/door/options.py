@@ -11,7 +11,7 @@ import attrs
 from operad import ConfigError, OperadError, OperationRegistry, PluginError
 from operad.plugin import Server, check_options
 from operad_auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
-from operad_serve.listening import Address, check_loopback, parse_address
+from operad_serve.listening import KEEP_ALIVE, Address, TLSFiles, check_loopback, parse_address
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +42,16 @@ class ServeOptions:
     """Whether to trust ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine, or at the Unix socket."""
     root_path: str = ""
     """The path that a proxy removes."""
+    keep_alive: float = attrs.field(default=KEEP_ALIVE, validator=attrs.validators.gt(0))
+    """Seconds that a connection may stay open without a request. Behind a proxy, longer than the proxy's own."""
+    cert: str | None = None
+    """A file with the certificate for HTTPS and those of its issuers, in PEM format. None: plain HTTP."""
+    key: str | None = None
+    """A file with the private key of ``cert``, in PEM format. None: ``cert`` contains it."""
+    access_log: bool = False
+    """Whether to write one line of JSON to standard error for each HTTP request."""
+    strict: bool = False
+    """Whether to refuse to serve if a source cannot be loaded."""
     anonymous: bool = False
     """Whether to accept requests without credentials although callers are authenticated."""
     authenticate: str | None = None
@@ -52,6 +62,16 @@ class ServeOptions:
     """Valid bearer tokens: ``[[serve.tokens]]``."""
     tokens_file: str | None = None
     """A TOML or JSON file with more bearer tokens."""
+
+    def tls(self, base_dir: Path) -> TLSFiles | None:
+        """Return the files for HTTPS, if they are configured. Raises `ConfigError`."""
+        if self.cert is None:
+            if self.key is not None:
+                raise ConfigError("key: expected the certificate too; add --cert FILE, or cert in [serve]")
+            return None
+        files = TLSFiles(base_dir / self.cert, None if self.key is None else base_dir / self.key)
+        files.check()
+        return files
 
     def authenticator(self, base_dir: Path) -> Authenticator | None:
         """Return the authenticator, if one is configured. Raises `ConfigError`."""
@@ -79,6 +99,14 @@ def configured_address(registry: OperationRegistry, key: str, text: str | None, 
         return parse_address(text, base_dir)
     except ConfigError as error:
         raise _placed(registry, error, "serve", key) from None
+
+
+def configured_tls(registry: OperationRegistry, options: ServeOptions, base_dir: Path) -> TLSFiles | None:
+    """Return the files for HTTPS, if they are configured. Raises `ConfigError` with the place of the mistake."""
+    try:
+        return options.tls(base_dir)
+    except ConfigError as error:
+        raise _placed(registry, error, "serve", "key" if options.cert is None else "cert") from None
 
 
 def configured_authenticator(
@@ -160,6 +188,7 @@ def _check(registry: OperationRegistry, servers: Collection[str]) -> None:
     options = registry.configured("serve", ServeOptions, exclude=servers)
     http = configured_address(registry, "http", options.http, folder)
     configured_address(registry, "health", options.health, folder)
+    configured_tls(registry, options, folder)
     if configured_authenticator(registry, options, folder) is None and isinstance(http, tuple):
         try:
             check_loopback(http[0])

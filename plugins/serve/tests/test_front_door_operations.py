@@ -1,0 +1,217 @@
+"""What an operator needs of the front door: the access log, metrics, health, HTTPS, bounded results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from operad import ConfigError, OperationRegistry
+from operad_auth import TokenRecord
+from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
+from operad_serve.listening import TLSFiles
+from plugins.serve.tests import front_door
+
+PLUGINS = front_door.plugins()
+JOE = {"Authorization": "Bearer joe-token-123456"}
+
+
+@asynccontextmanager
+async def door_client(
+    registry: OperationRegistry, tls: TLSFiles | None = None, **options: Any
+) -> AsyncIterator[front_door.Client]:
+    """A client of the front door of a registry."""
+    plan = Plan(options=ServeOptions(**options), http=("127.0.0.1", 0), tls=tls)
+    door = FrontDoor(registry, plan, asyncio.Event())
+    async with door.open(), aiohttp.ClientSession() as session:
+        assert door.url is not None
+        yield front_door.Client(session, door.url)
+
+
+class Kept(logging.Handler):
+    """Keeps the messages of a logger."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+async def test_the_access_log_has_one_line_of_json_for_each_request(registry: OperationRegistry) -> None:
+    log, kept = logging.getLogger("operad.serve.access"), Kept()
+    log.addHandler(kept)
+    try:
+        tokens = [TokenRecord(token="joe-token-123456", id="joe")]
+        async with door_client(registry, access_log=True, tokens=tokens) as client:
+            good = await client("GET", "/operations/shop.add?a=1", headers=JOE)
+            bad = await client("POST", "/operations/shop.add", json={"a": 1})
+            foreign = await client("GET", "/health", headers={"Host": "evil.example"})
+    finally:
+        log.removeHandler(kept)
+    lines = list(map(json.loads, kept.messages))
+    assert [line["requestId"] for line in lines] == [
+        answer.headers["Operad-Request-Id"] for answer in (good, bad, foreign)
+    ]
+    assert [(line["method"], line["path"], line["status"], line["identity"]) for line in lines] == [
+        ("GET", "/operations/shop.add", 200, "joe"),
+        ("POST", "/operations/shop.add", 401, None),
+        ("GET", "/health", 421, None),
+    ]
+    assert lines[0]["bytes"] == len(good.body)
+    assert lines[0]["client"] == "127.0.0.1"
+    assert bad.json()["requestId"] == lines[1]["requestId"]
+
+
+async def test_metrics_count_requests_operations_and_sources(registry: OperationRegistry) -> None:
+    async with door_client(registry) as client:
+        await client("GET", "/operations/shop.add?a=1")
+        await client("GET", "/operations/shop.nope")
+        answer = await client("GET", "/metrics")
+    assert answer.content_type == "application/openmetrics-text"
+    families = text_string_to_metric_families(answer.body.decode())
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value for each in families for sample in each.samples
+    }
+    assert samples["operad_operations",] == len(registry)
+    assert samples["operad_http_requests_in_progress",] == 1
+    assert samples["operad_http_requests_total", "200"] == 1
+    assert samples["operad_http_requests_total", "404"] == 1
+    assert (
+        samples["operad_http_request_seconds_bucket", "+Inf"] == samples["operad_http_request_seconds_count",] == 2
+    )
+    assert samples["operad_http_request_seconds_sum",] > 0
+
+
+async def test_metrics_require_credentials_if_callers_are_authenticated(registry: OperationRegistry) -> None:
+    tokens = [TokenRecord(token="joe-token-123456", id="joe")]
+    async with door_client(registry, tokens=tokens) as client:
+        assert (await client("GET", "/metrics")).status == 401
+        assert (await client("GET", "/metrics", headers=JOE)).status == 200
+        assert (await client("POST", "/metrics", headers=JOE)).status == 405
+
+
+CONFIGURATION = """
+[sources.broken]
+type = "scanner"
+path = "nowhere.py"
+"""
+GOOD = """
+[sources.good]
+type = "scanner"
+path = "ops.py"
+"""
+OPERATIONS = """
+from operad import operation
+
+@operation(namespace="math", type="query")
+def add(a: int, b: int) -> int:
+    return a + b
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "status", "expected"),
+    [
+        (GOOD, 200, {"status": "ok", "ready": True}),
+        (GOOD + CONFIGURATION, 200, {"status": "ok", "ready": True, "failedSources": ["broken"]}),
+        (CONFIGURATION, 503, {"status": "failed", "ready": False, "failedSources": ["broken"]}),
+    ],
+)
+async def test_health_names_failed_sources_and_is_not_ready_if_all_failed(
+    tmp_path: Path, config: str, status: int, expected: dict[str, Any]
+) -> None:
+    pytest.importorskip("operad_scanner")
+    (tmp_path / "operad.toml").write_text(config)
+    (tmp_path / "ops.py").write_text(OPERATIONS)
+    async with OperationRegistry.from_config(tmp_path / "operad.toml") as registry:
+        async with front_door.client_of(to_openapi(registry)) as client:
+            answer = await client("GET", "/health")
+            assert (answer.status, answer.json()) == (status, expected)
+        async with door_client(registry) as client:
+            assert (await client("GET", "/health")).json() == expected
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> TLSFiles:
+    """A certificate for 127.0.0.1 that signs itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+            "-keyout", folder / "key.pem", "-out", folder / "cert.pem",
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return TLSFiles(folder / "cert.pem", folder / "key.pem")
+
+
+async def test_a_certificate_makes_the_front_door_speak_https(
+    registry: OperationRegistry, certificate: TLSFiles
+) -> None:
+    trusted = ssl.create_default_context(cafile=str(certificate.cert))
+    async with door_client(registry, tls=certificate) as client:
+        assert client.base.startswith("https://127.0.0.1:")
+        answer = await client("GET", "/operations/shop.add?a=1", ssl=trusted)
+        assert (answer.status, answer.json()) == (200, 3)
+
+
+def test_files_that_are_no_certificate_are_refused_before_anything_is_served(
+    tmp_path: Path, certificate: TLSFiles
+) -> None:
+    options = ServeOptions(cert=str(certificate.cert), key=str(certificate.key))
+    assert options.tls(tmp_path) == certificate
+    assert ServeOptions().tls(tmp_path) is None
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    for options, complaint in (
+        (ServeOptions(cert="missing.pem"), "missing.pem: No such file"),
+        (ServeOptions(cert="wrong.pem"), "expected a certificate"),
+        (ServeOptions(cert=str(certificate.cert)), "expected a certificate"),
+        (ServeOptions(key="key.pem"), "expected the certificate too"),
+    ):
+        with pytest.raises(ConfigError, match=complaint):
+            options.tls(tmp_path)
+
+
+async def test_an_idle_connection_stays_open_as_long_as_keep_alive_says(registry: OperationRegistry) -> None:
+    plan = Plan(options=ServeOptions(keep_alive=0.2), http=("127.0.0.1", 0))
+    door = FrontDoor(registry, plan, asyncio.Event())
+    async with door.open():
+        assert door.url is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(door.url.rpartition(":")[2]))
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        async with asyncio.timeout(4):  # uvicorn's own is 5 s
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_result_larger_than_result_bytes_is_an_error_for_calls_and_streams(
+    registry: OperationRegistry,
+) -> None:
+    async with front_door.client_of(to_openapi(registry, result_bytes=20)) as client:
+        assert (await client("GET", "/operations/shop.add?a=1")).json() == 3
+        problem = await client.problem("POST", "/operations/shop.find", json={"names": ["a" * 20]})
+        assert problem["code"] == "PAYLOAD_TOO_LARGE"
+        assert problem["details"] == {"limit": "result_bytes", "bytes": 20}
+        envelope = {"Accept": "application/vnd.operad.envelope+json"}
+        assert (await client.problem("POST", "/operations/shop.add", json={"a": 1}, headers=envelope))[
+            "status"
+        ] == 413
+        stream = front_door.events((await client("POST", "/operations/shop.words", json={"n": 40})).body)
+        assert [event.event for event in stream] == ["message", "operad.error"]
+        assert json.loads(stream[-1].data)["code"] == "PAYLOAD_TOO_LARGE"
