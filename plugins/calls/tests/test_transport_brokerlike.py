@@ -206,7 +206,7 @@ async def test_a_request_is_remembered_until_its_deadline():
         async with Participant.open(transport) as caller:
             for milliseconds in (200, 2_000, 10_000):
                 asked_of(handler, caller, f"soon {milliseconds}", deadline=time.time() * 1000 + milliseconds)
-                if handler.active:  # on a busy machine it may come too late to be begun
+                if handler.active or handler._serving.recent:  # on a busy machine it may come too late to be begun
                     break
             asked_of(handler, caller, "later", deadline=time.time() * 1000 + 60_000)
             await caller.wait_for("call.responded", 2)

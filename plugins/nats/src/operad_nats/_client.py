@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,9 @@ NO_RESPONDERS = b"NATS/1.0 503"
 
 WRITE_ERRORS = (errors.Error, OSError)
 """What writing to a connection raises."""
+
+_MUST_ASK = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
+"""Whether `StreamWriter.drain`, with which nats-py waits, never waits (CVE-2024-12254, in asyncio)."""
 
 _WATCH = 1.0
 """Seconds between two looks at whether nats-py still considers itself connected."""
@@ -90,6 +94,8 @@ class Connection:
         self._posted: deque[tuple[str, str, bytes]] = deque(maxlen=MOST_POSTED)
         self._posting: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._unconfirmed = 0
+        """Bytes that were written since the server last confirmed a round trip, if `_MUST_ASK`."""
         self._trip: asyncio.Task[None] | None = None
         self._trips: set[asyncio.Task[None]] = set()
         self._longest_trip = _LONGEST_TRIP
@@ -182,7 +188,24 @@ class Connection:
         if client.pending_data_size > WRITE_AHEAD:
             async with self._turn:  # the first one looks, the others wait in line
                 await _written(client, WRITE_AHEAD)
+        if _MUST_ASK:
+            self._unconfirmed += len(data)
+            if self._unconfirmed > WRITE_AHEAD:
+                async with self._turn:
+                    await self._confirmed()
         await client.publish(subject, data, reply, headers)
+
+    async def _confirmed(self) -> None:
+        """Return when the server has read what was written. Raises one of `WRITE_ERRORS`."""
+        if self._unconfirmed > WRITE_AHEAD:
+            lost, flushing = self._lost, asyncio.ensure_future(self._client.flush(self._longest_trip))
+            self._trips.add(flushing)
+            flushing.add_done_callback(self._ended_trip)
+            await asyncio.wait({flushing, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if lost.done():
+                raise errors.ConnectionClosedError
+            flushing.result()
+            self._unconfirmed = 0
 
     def post(self, subject: str, reply: str, data: bytes) -> None:
         """Publish soon; what a lost connection did not take is dropped."""

@@ -188,6 +188,8 @@ class Flow(TransportSuite):
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
+            for stream in streams:  # a handler that starts at once may have sent the first item already
+                await stream.aclose()
             await asyncio.wait(sending)
             await receiver.wait_for("news", 32)
             assert (await calls.call("kit.echo", {"value": 1})).data == 1
