@@ -91,9 +91,9 @@ BUDGETS: dict[str, int] = {
     "operad_scanner": 400,
     "operad_schema": 5800,
     "operad_search": 360,
-    # With tokens on the command line, and what needs no credentials, 60 lines; the access log, metrics, HTTPS,
-    # health with failed sources and bounded results, 350.
-    "operad_serve": 4150,
+    # Tokens on the command line, and what needs no credentials, 60 lines; access log, metrics, HTTPS,
+    # health with failed sources and bounded results, 350; programs, workers, reloading, 350; files, 150.
+    "operad_serve": 4700,
     # With checks of frames and published schemas, 90 lines, and of results that a store cannot keep, 20.
     "operad_testing": 3775,
     "operad_websocket": 3330,  # with anonymous spokes beside authenticated ones, 30 lines

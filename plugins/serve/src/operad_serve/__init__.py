@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad_serve.door.front_door import FrontDoor, Plan
+    from operad_serve.door.front_door import FrontDoor
     from operad_serve.door.options import ServeOptions
+    from operad_serve.door.plan import Plan
     from operad_serve.openapi import OpenAPIApplication, OpenAPIServerConfig, to_openapi
 
 # Imported on first use: finding the plugin must not cost what a server costs.
@@ -14,7 +15,7 @@ _MODULES = {
     "FrontDoor": "door.front_door",
     "OpenAPIApplication": "openapi",
     "OpenAPIServerConfig": "openapi",
-    "Plan": "door.front_door",
+    "Plan": "door.plan",
     "ServeOptions": "door.options",
     "to_openapi": "openapi",
 }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 
 from operad import ConfigError, OperationRegistry
@@ -69,6 +70,7 @@ def _tokens_file(_: click.Context, __: click.Parameter, value: str | None) -> st
 
 
 @click.command()
+@click.argument("target", required=False)
 @click.option(
     "--http",
     metavar="HOST:PORT",
@@ -130,11 +132,22 @@ def _tokens_file(_: click.Context, __: click.Parameter, value: str | None) -> st
     default=None,
     help="Write a line of JSON for each HTTP request to standard error.",
 )
+@click.option(
+    "--workers",
+    metavar="COUNT",
+    type=Count(min=1),
+    default=1,
+    help="Processes that serve HTTP and the transport. Each loads all sources. Default: 1.",
+)
+@click.option(
+    "--reload", is_flag=True, help="Start again when a Python file or operad.toml changes. For development."
+)
 @click.option("--strict", is_flag=True, default=None, help="Do not serve if a source cannot be loaded.")
 @adhoc_options
 @config_option
 @debug_option
 def serve(
+    target: str | None,
     http: Address | None,
     tokens: list[TokenRecord],
     tokens_file: str | None,
@@ -149,6 +162,8 @@ def serve(
     key: str | None,
     keep_alive: float | None,
     access_log: bool | None,
+    workers: int,
+    reload: bool,
     strict: bool | None,
     openapi: tuple[str, ...],
     base_url: str | None,
@@ -158,23 +173,32 @@ def serve(
 ) -> int:
     """Serve operations over HTTP, MCP and transports.
 
-    Serves all sources of the configuration, or an API or MCP server given as an option. --http, --mcp and
-    --transport can be combined; without them, [serve] and [transport] decide. With --token or --tokens, requests
-    over HTTP need a token. Press Ctrl-C to stop; running calls can finish.
+    Serves TARGET: the registry or the functions of app.py, app.py:name or module:name. Without it, all sources of
+    the configuration, or an API or MCP server given as an option. --http, --mcp and --transport can be combined;
+    without them, [serve] and [transport] decide, and TARGET is served on 127.0.0.1:8000. With --token or --tokens,
+    requests over HTTP need a token. Press Ctrl-C to stop; running calls can finish.
     """
     # Imported by this command alone: the command line collects it with every other one.
     from operad_cli.output.errors import report_failures
     from operad_cli.output.logs import writes_json
-    from operad_serve.door import front_door, messages
+    from operad_serve.door import front_door, messages, processes
+    from operad_serve.door.plan import plan_of
 
     if writes_json():
         messages.write_to_log()
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)
     sources.check()
-    registry, base_dir = _registry_to_serve(sources, config)
+    given = processes.share()
+    if mcp == "stdio" and (reload or workers > 1):
+        raise click.UsageError("--reload and --workers serve over HTTP or a transport; remove --mcp stdio")
+    if reload and workers > 1:
+        raise click.UsageError("--reload serves with one process; remove --workers")
+    if reload and given is None:
+        return processes.Supervisor(run_again).run_reloading(_watched(target, config))
+    registry, base_dir = _registry_to_serve(target, sources, config)
     # The tools of a single source need no namespace in front.
     alone = len(openapi) + len(mcp_servers) == 1
-    plan = front_door.plan_of(
+    plan = plan_of(
         registry,
         http=http,
         tokens=tokens,
@@ -193,16 +217,23 @@ def serve(
             "access_log": access_log,
             "strict": strict,
         },
+        default_http=("127.0.0.1", 8000) if target is not None else None,
         drain=drain,
         max_concurrent=max_concurrent,
         lease=lease,
     )
 
+    if given is not None:
+        plan = attrs.evolve(plan, sockets=given.sockets, is_quiet=not given.is_first, on_ready=given.ready.set)
+    elif workers > 1:
+        return front_door.run_workers(registry, plan, run_again, workers)
+
     async def load(registry: OperationRegistry) -> int:
         if sources:
             await sources.load(registry)
         # The log has a record of each failure; standard error shows it if it is plain JSON lines.
-        return int(bool(registry.failures)) if writes_json() else report_failures(registry)
+        is_silent = writes_json() or plan.is_quiet
+        return int(bool(registry.failures)) if is_silent else report_failures(registry)
 
     return front_door.run(front_door.serve(registry, plan, load))
 
@@ -212,8 +243,35 @@ def _absolute(path: str | None) -> str | None:
     return None if path is None else str(Path(path).absolute())
 
 
-def _registry_to_serve(sources: AdHocSources, config: Path | None) -> tuple[OperationRegistry, Path]:
+def run_again() -> None:
+    """Run the command line of this process again, as a process of `operad_serve.door.processes`."""
+    from operad_cli.main import main
+
+    main()
+
+
+def _watched(target: str | None, config: Path | None) -> list[Path]:
+    """Return the folders whose files `--reload` watches."""
+    found = {Path.cwd()}
+    if target is None:
+        path = require_configuration(config).absolute()
+        found.add(path if path.is_dir() else path.parent)
+    elif (file := Path(target.rpartition(":")[0] or target)).suffix == ".py":
+        found.add(file.absolute().parent)
+    # A folder below another one is watched with it.
+    return [each for each in sorted(found) if not any(other in each.parents for other in found)]
+
+
+def _registry_to_serve(
+    target: str | None, sources: AdHocSources, config: Path | None
+) -> tuple[OperationRegistry, Path]:
     """Return a registry whose sources are not loaded yet, and the folder of its configuration."""
+    if target is not None:
+        if config is not None:
+            raise click.UsageError("--config and a program cannot be combined; the program may load it")
+        from operad_serve.door.target import registry_of
+
+        return registry_of(target), Path.cwd()
     if sources and config is None:
         return OperationRegistry(load_plugins_quietly()), Path.cwd()
     path = require_configuration(config)

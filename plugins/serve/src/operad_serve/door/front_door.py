@@ -10,126 +10,39 @@ import contextlib
 import gc
 import os
 import random
+import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry
 from operad.plugin import CallServer, LinkDownError, Server
-from operad_auth import TokenRecord
 from operad_auth.http import tell_manager, until_stopped
 from operad_auth.http.urls import shown_url
-from operad_calls import CallSettings
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
 from operad_serve.door.composition import Composition, Mounted
 from operad_serve.door.messages import report
 from operad_serve.door.options import (
-    ServeOptions,
-    configured_address,
     configured_authenticator,
-    configured_tls,
     credentials_needed,
-    offered_server,
     server_options,
-    server_tables,
+    server_plugins,
 )
+from operad_serve.door.plan import Plan
+from operad_serve.door.processes import Supervisor
 from operad_serve.door.requests import Metrics, Requests, access_log
 from operad_serve.door.transport import transport_of
 from operad_serve.health import health_of
-from operad_serve.listening import Address, TLSFiles, listen, serving, url_of
+from operad_serve.listening import Address, listen, serving, url_of
 from operad_serve.problems import Problem
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts to connect to the server of a transport."""
 _LAST_WAIT = 2.0
 """Seconds that cancelled tasks get at the end."""
-
-
-@attrs.frozen(kw_only=True)
-class Plan:
-    """What is served, and where."""
-
-    options: ServeOptions
-    http: Address | None = None
-    tls: TLSFiles | None = None
-    is_stdio: bool = False
-    transport: str | None = None
-    """The URL of the transport; None with ``has_transport``: the one in ``[transport]``."""
-    has_transport: bool = False
-    health: Address | None = None
-    identity: Any = None
-    base_dir: Path = Path()
-    mask_errors: bool = True
-    servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    """Options of servers that the command line sets, by the name of the server."""
-    calls: CallSettings = attrs.field(factory=CallSettings)
-    """Limits for the calls of a transport."""
-
-
-def plan_of(
-    registry: OperationRegistry,
-    *,
-    http: Address | None,
-    mcp: str | None,
-    transport: str | None,
-    health: Address | None,
-    identity: Any,
-    base_dir: Path,
-    mask_errors: bool,
-    servers: Mapping[str, Mapping[str, Any]],
-    tokens: Sequence[TokenRecord] = (),
-    changes: Mapping[str, Any] | None = None,
-    drain: float | None = None,
-    max_concurrent: int | None = None,
-    lease: float | None = None,
-) -> Plan:
-    """Make a plan of the command line, else of the configuration. Raises `ConfigError` if both name no server.
-
-    ``changes`` are values of `ServeOptions` that the command line sets; None leaves a value as it is configured.
-    """
-    tables = server_tables(registry)
-    for name in tables:
-        offered_server(registry, name)  # raises an error that names the distribution to install
-    options = registry.configured("serve", ServeOptions, exclude=tables.keys())
-    given = {"drain_timeout": drain, **(changes or {}), "tokens": [*options.tokens, *tokens]}
-    options = attrs.evolve(options, **{name: value for name, value in given.items() if value is not None})
-    calls = registry.configured("calls", CallSettings)
-    is_stdio, has_transport = mcp == "stdio", transport is not None
-    if http is None and not is_stdio and not has_transport:
-        http = configured_address(registry, "http", options.http, base_dir)
-        is_stdio = options.mcp == "stdio" or tables.get("mcp", {}).get("stdio") is True
-        has_transport = "url" in registry.transport_options
-    if http is None and not is_stdio and not has_transport:
-        raise ConfigError(
-            "expected an address to serve on: --http 127.0.0.1:8000, --mcp stdio, "
-            "--transport ws://127.0.0.1:8765, or [serve] and [transport] in the configuration"
-        )
-    if http is None and (tokens or given.get("tokens_file") is not None):
-        raise ConfigError("--token and --tokens authenticate callers over HTTP; add --http HOST:PORT")
-    if health is None:
-        health = configured_address(registry, "health", options.health, base_dir)
-    if is_stdio:
-        registry.plugins.server("mcp")
-    if has_transport:
-        transport_of(registry, transport)  # a wrong one is reported before anything is loaded
-    return Plan(
-        options=options,
-        http=http,
-        tls=None if http is None else configured_tls(registry, options, base_dir),
-        is_stdio=is_stdio,
-        transport=transport,
-        has_transport=has_transport,
-        health=health,
-        identity=identity,
-        base_dir=base_dir,
-        mask_errors=mask_errors,
-        servers=servers,
-        calls=calls.updated(drain_timeout=drain, max_concurrent=max_concurrent, lease=lease),
-    )
 
 
 class FrontDoor:
@@ -168,7 +81,7 @@ class FrontDoor:
             if plan.http is not None:
                 await self._open_http(stack, plan.http)
             if plan.health is not None:
-                bound = stack.enter_context(listen(plan.health, is_guarded=True))
+                bound = stack.enter_context(self._socket("health", plan.health, is_guarded=True))
                 await stack.enter_async_context(serving(self._health, bound))
                 self.health_url = f"{url_of(bound)}/health"
             if plan.has_transport:
@@ -182,11 +95,18 @@ class FrontDoor:
                 self._is_draining = True
                 await asyncio.gather(*(drain(plan.options.drain_timeout) for drain in self._drains))
 
+    def _socket(
+        self, name: str, address: Address, *, is_guarded: bool
+    ) -> contextlib.AbstractContextManager[socket.socket]:
+        """Open the socket of an address, or use the one that this process shares with others."""
+        shared = self._plan.sockets.get(name)
+        return listen(address, is_guarded=is_guarded) if shared is None else contextlib.closing(shared)
+
     async def _open_http(self, stack: AsyncExitStack, address: Address) -> None:
         plan = self._plan
         options = plan.options
         mounted = []
-        for server in self._registry.plugins.servers.values():
+        for server in server_plugins(self._registry).servers.values():
             if server.app is not None:
                 config = self._config_of(server)
                 mounted.append(Mounted(server.name, server.mount, server.app(self._registry, config)))
@@ -199,7 +119,7 @@ class FrontDoor:
         metrics = Metrics(self._registry, gate)
         composition = Composition([*mounted, Mounted("metrics", "/metrics", metrics)], gate)
         requests = metrics.requests = Requests(composition, access_log() if options.access_log else None)
-        bound = stack.enter_context(listen(address, is_guarded=gate.authenticates))
+        bound = stack.enter_context(self._socket("http", address, is_guarded=gate.authenticates))
         await stack.enter_async_context(
             serving(
                 requests,
@@ -276,7 +196,7 @@ class FrontDoor:
     @asynccontextmanager
     async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
         """Serve MCP on standard streams. The event is set at the end of standard input."""
-        server = self._registry.plugins.server("mcp")
+        server = server_plugins(self._registry).server("mcp")
 
         async def serve() -> None:
             try:
@@ -355,14 +275,39 @@ async def serve(
             door = FrontDoor(registry, plan, stopped)
             with _settled():
                 async with door.open() as ended:
-                    for line in _greeting(door, plan, registry):
+                    for line in () if plan.is_quiet else _greeting(door, plan, registry):
                         report(line)
                     tell_manager("READY=1")
+                    if plan.on_ready is not None:
+                        plan.on_ready()
                     await _first(stopped, ended)
                     tell_manager("STOPPING=1")
-                    if not ended.is_set():
+                    if not ended.is_set() and not plan.is_quiet:
                         report("draining")
             return code
+
+
+def run_workers(registry: OperationRegistry, plan: Plan, command: Callable[[], Any], count: int) -> int:
+    """Serve with several processes that share the sockets of a plan. Return the exit code.
+
+    Each runs ``command``, which makes a registry and a plan of its own.
+
+    Raises:
+        ConfigError: it is not possible to listen there, or results of idempotency keys are kept in one process.
+    """
+    tables = {} if registry.configuration is None else registry.configuration.tables
+    if "store" not in tables.get("idempotency", {"store"}):
+        raise ConfigError(
+            "idempotency keys are kept in this process alone; set store in [idempotency], or remove --workers"
+        )
+    is_guarded = configured_authenticator(registry, plan.options, plan.base_dir) is not None
+    with contextlib.ExitStack() as stack:
+        sockets = {}
+        if plan.http is not None:
+            sockets["http"] = stack.enter_context(listen(plan.http, is_guarded=is_guarded))
+        if plan.health is not None:
+            sockets["health"] = stack.enter_context(listen(plan.health, is_guarded=True))
+        return Supervisor(command, sockets).run(count)
 
 
 @contextlib.contextmanager

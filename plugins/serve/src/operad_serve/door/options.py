@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
-from operad import ConfigError, OperadError, OperationRegistry, PluginError
+from operad import ConfigError, OperadError, OperationRegistry, PluginError, Plugins, load_plugins
 from operad.plugin import Server, check_options
 from operad_auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
 from operad_serve.listening import KEEP_ALIVE, Address, TLSFiles, check_loopback, parse_address
@@ -131,10 +132,20 @@ def server_options(registry: OperationRegistry, server: Server, shared: Mapping[
     return check_options(values, server.config_type, where=where)
 
 
+def server_plugins(registry: OperationRegistry) -> Plugins:
+    """Return the plugins whose servers serve a registry: its own, or all that are installed if these have none."""
+    return registry.plugins if registry.plugins.servers else _installed()
+
+
+@cache
+def _installed() -> Plugins:
+    return load_plugins()
+
+
 def offered_server(registry: OperationRegistry, name: str) -> Server:
     """Return the server of a table ``[serve.<name>]``. Raises `PluginError` with its place and what to install."""
     try:
-        return registry.plugins.server(name)
+        return server_plugins(registry).server(name)
     except PluginError as error:
         raise _placed(registry, error, "serve", name) from None
 

@@ -1,0 +1,195 @@
+"""`operad serve app.py`, several workers, and reloading."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import ConfigError
+from operad_serve.door.target import registry_of
+
+OPERATIONS = """
+import os
+from operad import OperationRegistry, operation
+import beside_{n}
+
+@operation(namespace="math", type="query")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+@operation(namespace="math", type="query")
+async def process() -> int:
+    return os.getpid()
+"""
+REGISTRY = """
+registry = OperationRegistry()
+registry.register(add)
+
+def make():
+    return registry
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program. Each test's modules have names of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    number = str(abs(hash(str(tmp_path))))
+    (tmp_path / f"beside_{number}.py").write_text("")
+    (tmp_path / f"functions_{number}.py").write_text(OPERATIONS.format(n=number))
+    (tmp_path / f"one_{number}.py").write_text(OPERATIONS.format(n=number) + REGISTRY)
+    (tmp_path / f"two_{number}.py").write_text(
+        OPERATIONS.format(n=number) + REGISTRY + "other = OperationRegistry()"
+    )
+    (tmp_path / f"none_{number}.py").write_text("x = 1")
+    (tmp_path / f"broken_{number}.py").write_text("1 / 0")
+    return tmp_path
+
+
+def named(folder: Path, target: str) -> str:
+    """The target with the names of this test: ``@`` is their number."""
+    number = next(folder.glob("beside_*.py")).stem.partition("_")[2]
+    return target.replace("@", f"_{number}")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("functions@.py", ["math.add", "math.process"]),
+        ("one@.py", ["math.add"]),
+        ("one@.py:registry", ["math.add"]),
+        ("one@.py:make", ["math.add"]),
+        ("one@:registry", ["math.add"]),
+        ("two@:other", []),
+        ("functions@", ["math.add", "math.process"]),
+    ],
+)
+def test_a_program_is_served_by_its_registry_or_else_by_its_functions(
+    folder: Path, target: str, expected: list[str]
+) -> None:
+    registry = registry_of(named(folder, target))
+    assert sorted(spec.id for spec in registry.specs()) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "complaint"),
+    [
+        ("missing.py", "file not found: missing.py"),
+        ("missing_module:registry", 'module "missing_module" cannot be imported'),
+        ("two@.py", "has 2 registries; choose one: two@.py:registry or two@.py:other"),
+        ("one@.py:nothing", 'expected a registry called "nothing"'),
+        ("one@.py:add", "expected an OperationRegistry, got Operation"),
+        ("none@.py", "no OperationRegistry and no function with"),
+        ("broken@.py", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_program_without_a_registry_is_refused_with_what_is_missing(
+    folder: Path, target: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=named(folder, complaint)):
+        registry_of(named(folder, target))
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, until: str = "metrics ") -> AsyncIterator[Any]:
+    """``operad serve`` in a folder, once it has reported ``until``: its process, and its base URL."""
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("operad"), "serve", *arguments],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        try:
+            yield process, re.search(r"http://[\d.:]+", await told(process, until))[0]  # type: ignore[index]  # else it fails
+        finally:
+            process.terminate()
+            await asyncio.to_thread(process.communicate, timeout=60)
+
+
+async def told(process: subprocess.Popen[bytes], until: str) -> str:
+    """What a process reports, up to a line with a text."""
+    assert process.stderr is not None
+    text = ""
+    async with asyncio.timeout(60):
+        while until not in text:
+            line = await asyncio.to_thread(process.stderr.readline)
+            assert line, text
+            text += line.decode()
+    return text
+
+
+def called(url: str, path: str) -> Any:
+    """The value that a query returns, on a connection of its own."""
+    with urllib.request.urlopen(f"{url}/operations/{path}") as response:
+        return json.loads(response.read())
+
+
+async def test_a_change_of_the_program_starts_it_again(folder: Path) -> None:
+    program = folder / named(folder, "functions@.py")
+    async with running(folder, program.name, "--http", "127.0.0.1:0", "--reload") as (process, url):
+        assert await asyncio.to_thread(called, url, "math.add?a=1&b=2") == 3
+        whole = program.read_text()
+        program.write_text("1 / 0")
+        assert "changed; reloading" in await told(process, "not serving; waiting for a change")
+        program.write_text(whole.replace("a + b", "a - b"))
+        again = re.search(r"http://[\d.:]+", await told(process, "metrics "))
+        assert again is not None
+        assert await asyncio.to_thread(called, again[0], "math.add?a=1&b=2") == -1
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of one process")
+async def test_workers_share_an_address_and_one_that_dies_is_replaced(folder: Path) -> None:
+    target = named(folder, "functions@.py")
+    async with running(folder, target, "--http", "127.0.0.1:0", "--workers", "2") as (process, url):
+        async with asyncio.timeout(60):
+            found: set[int] = set()
+            while len(found) < 2:
+                found.add(await asyncio.to_thread(called, url, "math.process"))
+            first = min(found)
+            os.kill(first, signal.SIGKILL)
+            assert f"worker {first} ended" in await told(process, "starting another")
+            while len(found) < 3:
+                found.add(await asyncio.to_thread(called, url, "math.process"))
+        assert process.pid not in found
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["functions@.py", "--reload", "--workers", "2"], "remove --workers"),
+        (["functions@.py", "--mcp", "stdio", "--workers", "2"], "remove --mcp stdio"),
+        (["functions@.py", "--config", "operad.toml"], "cannot be combined"),
+    ],
+)
+def test_options_that_exclude_one_another_are_a_usage_error(
+    folder: Path, arguments: list[str], complaint: str
+) -> None:
+    app = pytest.importorskip("operad_cli.app")
+    runner = pytest.importorskip("click.testing").CliRunner()
+    result = runner.invoke(app.application(), ["serve", *(named(folder, each) for each in arguments)])
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
+
+
+def test_workers_with_idempotency_keys_in_memory_are_refused(folder: Path) -> None:
+    pytest.importorskip("operad_rules")
+    (folder / "operad.toml").write_text('[serve]\nhttp = "127.0.0.1:0"\n[idempotency]\n')
+    app = pytest.importorskip("operad_cli.app")
+    runner = pytest.importorskip("click.testing").CliRunner()
+    result = runner.invoke(app.application(), ["serve", "--workers", "2"])
+    assert "set store in [idempotency]" in str(result.exception)
