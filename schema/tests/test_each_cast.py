@@ -986,9 +986,14 @@ CASTS: list[tuple[Any, Any, Traced, Traced]] = [
 def test_a_value_is_cast_to_this(schema: Any, value: Any, cast: Traced, kept: Traced) -> None:
     before = repr(value)
     made = from_schema(schema)
-    assert repr(made.tracer()(value)) == repr(cast)  # by text: 1 is neither 1.0 nor True here
-    assert repr(made.tracer(keeps=True)(value)) == repr(kept)
-    assert repr(made.cast(value)) == repr(cast[0])
+    assert repr(made.tracer("complete")(value)) == repr(cast)  # by text: 1 is neither 1.0 nor True here
+    assert repr(made.tracer("keep")(value)) == repr(kept)
+    assert repr(made.cast(value, complete=True)) == repr(cast[0])
+    plain = made.tracer()(value)
+    assert repr(made.cast(value)) == repr(plain[0])
+    assert plain[3] is False, "a cast invents nothing"
+    if not cast[3]:
+        assert repr(plain) == repr(cast)
     assert repr(value) == before
 
 

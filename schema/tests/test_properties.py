@@ -197,11 +197,11 @@ def test_a_bundle_says_and_does_what_the_schema_does(schema: dict[str, Any], val
 @given(schemas(), values)
 def test_a_cast_that_keeps_has_all_that_came(schema: dict[str, Any], value: Any) -> None:
     compiled = from_schema(schema)
-    made, _, dropped, invented = compiled.tracer(keeps=True)(value)
+    made, _, dropped, invented = compiled.tracer("keep")(value)
     assert not dropped
     assert not invented
     assert {change.action for change in compiled.changes(value, made)} <= {"converted", "filled"}
-    assert same(compiled.tracer(keeps=True)(made)[0], made)
+    assert same(compiled.tracer("keep")(made)[0], made)
 
 
 @many

@@ -10,8 +10,8 @@ from operad_schema import Limits, from_schema
 def filled(schema: Any, **more: Any) -> Any:
     """What a required property of this schema becomes where it is missing; `...` for nothing."""
     outer = from_schema({"type": "object", "properties": {"x": schema}, "required": ["x"], **more})
-    made = outer.cast({})
-    assert outer.cast(made) == made
+    made = outer.cast({}, complete=True)
+    assert outer.cast(made, complete=True) == made
     return made.get("x", ...)
 
 
@@ -105,33 +105,33 @@ def test_what_is_too_large_is_not_filled_in() -> None:
     wide = {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(9)}}
     schema = {**wide, "required": [f"p{i}" for i in range(9)]}
     outer = {"type": "object", "properties": {"x": schema, "y": {"type": "integer"}}, "required": ["x", "y"]}
-    assert from_schema(outer, limits=Limits(max_fill=9)).cast({}) == {"y": 0}
-    assert len(from_schema(outer, limits=Limits(max_fill=10)).cast({})["x"]) == 9
+    assert from_schema(outer, limits=Limits(max_fill=9)).cast({}, complete=True) == {"y": 0}
+    assert len(from_schema(outer, limits=Limits(max_fill=10)).cast({}, complete=True)["x"]) == 9
     default = {"properties": {"x": {"default": list(range(9))}, "y": {"default": 1}}}
-    assert from_schema(default, limits=Limits(max_fill=9)).cast({}) == {"y": 1}
+    assert from_schema(default, limits=Limits(max_fill=9)).cast({}, complete=True) == {"y": 1}
 
 
 def test_beyond_the_budget_of_a_call_nothing_more_is_filled_in() -> None:
     row = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     schema = from_schema({"items": row}, limits=Limits(max_filled=3))
-    assert schema.cast([{}, {}, {}]) == [{"a": 0}] * 3
-    assert [error.keyword for error in schema.mismatches([{}, {}, {}])] == ["required"] * 3
-    assert schema.cast([{}] * 5) == [{"a": 0}] * 3 + [{}] * 2
-    assert schema.mismatches([{}] * 5)[0].keyword == "max_filled"
-    assert schema.normalizer([{}] * 5)[1] is False
+    assert schema.cast([{}, {}, {}], complete=True) == [{"a": 0}] * 3
+    assert [error.keyword for error in schema.mismatches([{}, {}, {}], "complete")] == ["required"] * 3
+    assert schema.cast([{}] * 5, complete=True) == [{"a": 0}] * 3 + [{}] * 2
+    assert schema.mismatches([{}] * 5, "complete")[0].keyword == "max_filled"
+    assert schema.tracer("complete")([{}] * 5)[:2][1] is False
     defaults = from_schema({"items": {"properties": {"a": {"default": [1]}}}}, limits=Limits(max_filled=4))
-    assert defaults.cast([{}] * 3) == [{"a": [1]}] * 2 + [{}]
+    assert defaults.cast([{}] * 3, complete=True) == [{"a": [1]}] * 2 + [{}]
 
 
 def test_what_was_invented_is_told_with_its_place() -> None:
     row = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"default": 1}}, "required": ["a", "b"]}
     schema = from_schema({"type": "object", "properties": {"rows": {"items": row}}})
-    told = schema.mismatches({"rows": [{"a": 1}, {}]})
+    told = schema.mismatches({"rows": [{"a": 1}, {}]}, "complete")
     assert [error.path for error in told] == ["$.rows[1].a"]
     assert told[0].message == "expected the property 'a', got none at $.rows[1]: 0 was filled in"
     positions = from_schema({"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 1})
-    assert positions.mismatches([])[0].message == "expected item 0, got none at $: 0 was filled in"
-    assert positions.normalizer([]) == ([0], False)
+    assert positions.mismatches([], "complete")[0].message == "expected item 0, got none at $: 0 was filled in"
+    assert positions.tracer("complete")([])[:2] == ([0], False)
 
 
 def test_a_fill_is_no_other_ones_container() -> None:

@@ -118,7 +118,7 @@ def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:
         ("[sources]\na = 3\n", "[sources.a] needs a type"),
         ("[sources.a]\nkind = 'folder'\n", "[sources.a] needs a type"),
         ("[registry]\nnormalise = 'off'\n", 'unknown key "normalise"; did you mean "normalize"?'),
-        ("[registry]\nnormalize = 'of'\n", "expected one of 'cast', 'keep', 'off'"),
+        ("[registry]\nnormalize = 'of'\n", "expected one of 'cast', 'complete', 'keep', 'off'"),
         ("[registry]\nmax_threads = true\n", "expected int, got bool"),
         ("[registry]\nmax_threads = 0\n", "'max_threads' must be >= 1"),
         ("[plugins]\nonly = 'a'\n", "expected list, got str"),

@@ -103,10 +103,16 @@ async def test_a_mismatch_is_logged_with_id_and_paths_and_the_data_are_kept(
     assert record.__dict__["paths"] == ["$.id"]
 
 
-async def test_a_value_that_the_cast_had_to_invent_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    envelope = await result_of({}, PET)
+async def test_a_cast_makes_no_missing_value_up_and_says_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
+    assert "id" not in (await result_of({}, PET)).data
+    assert "expected the property 'id', got none at $" in caplog.text
+    assert "filled in" not in caplog.text
+
+
+async def test_a_value_that_a_completing_cast_made_up_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    envelope = await result_of({}, PET, normalize="complete")
     assert envelope.data == {"id": 0, "tags": []}
-    assert "'id'" in caplog.text
+    assert "expected the property 'id', got none at $: 0 was filled in" in caplog.text
 
 
 async def test_on_mismatch_raise_and_ignore(caplog: pytest.LogCaptureFixture) -> None:
@@ -202,7 +208,7 @@ def test_the_first_drop_and_the_first_invention_of_an_operation_are_logged_with_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "operad")
-    finish = ResultPipeline(EnvelopeKinds(), on_mismatch="ignore").finisher(
+    finish = ResultPipeline(EnvelopeKinds(), "complete", on_mismatch="ignore").finisher(
         OperationSpec(name="op", namespace="t", output_schema={"type": "array", "items": THING})
     )
     finish([{"id": 1}])
@@ -235,4 +241,4 @@ def test_the_first_drop_and_the_first_invention_of_an_operation_are_logged_with_
 )
 def test_a_cast_knows_whether_it_dropped_anything(schema: Any, value: Any, dropped: bool) -> None:
     assert from_schema(schema).tracer()(value)[2] is dropped
-    assert from_schema(schema).tracer(keeps=True)(value)[2] is False
+    assert from_schema(schema).tracer("keep")(value)[2] is False

@@ -1,7 +1,8 @@
 """`cast`: bring a value into its schema's shape, and keep what does not fit.
 
-Strips what is not declared, fills defaults and what is required, converts scalars without loss. What holds of
-every cast, and what each part is written to keep:
+Strips what is not declared, fills in declared defaults, converts scalars without loss; in the mode `complete` also
+fills in zero values for missing required properties. What holds of every cast, and what each part is written to
+keep:
 
 - it never changes its argument, and never raises on data; the containers that it walks are new ones;
 - a value that fits nowhere is kept, so that validation can say what is wrong with it;
@@ -39,17 +40,17 @@ from operad_schema.conjunctions import (
 from operad_schema.kinds import KINDS, Kinds, settled
 from operad_schema.nodes import Body
 from operad_schema.objects import OBJECT_KEYWORDS, ObjectShape
+from operad_schema.records import Mode
 from operad_schema.scalars import EXACT, scalar_cast
 from operad_schema.values import ARRAY, CONTAINER
 from operad_schema.zeros import Fill, Zeros
 
 
 class Casting:
-    """The casts of a document's schemas, each compiled when first needed. With `keeps`, a cast converts and fills
-    in declared defaults, but drops and invents nothing."""
+    """The casts of a document's schemas, each compiled when first needed."""
 
-    def __init__(self, checks: Checking, *, keeps: bool = False) -> None:
-        self.keeps = keeps
+    def __init__(self, checks: Checking, mode: Mode = "cast") -> None:
+        self.keeps, self.completes = mode == "keep", mode == "complete"
         self.checks = checks
         self.lock = threading.RLock()
         self.busy: list[Any] = []
@@ -86,7 +87,7 @@ class Casting:
             return None
         fill = None
         declared = any("default" in member for member in members)
-        if declared or (required and not self.keeps):
+        if declared or (required and self.completes):
             fill = self._fill(schemas, zero=not declared, required=required)
         exact, cast = _leaf(members)
         return name, exact, cast or self.lazy(schemas), fill
@@ -105,18 +106,23 @@ class Casting:
         return self._fill(schemas, zero=zero, required=True)
 
     def _faithful(self, members: Members, cast: Caster) -> Caster:
-        """Return `cast`, except that a valid container whose cast would be invalid stays as it is."""
+        """Return `cast`, except that a valid container whose cast would be invalid stays as it is.
+
+        So does a valid scalar, if it is cast by a schema that validation does not see.
+        """
+        seen = [member for member in members if not member.is_hidden]
+        hides = len(seen) < len(members)
 
         def is_valid(value: Any) -> bool:
-            return all(self.checks.of(member)(value) for member in members)
+            return all(self.checks.of(member)(value) for member in seen)
 
         def keep(value: Any, call: Call) -> Any:
-            if not isinstance(value, CONTAINER):
+            if not (hides or isinstance(value, CONTAINER)):
                 return cast(value, call)
             mark = call.mark()
             out = cast(value, call)
             # Equal but for its numbers' types: what is allowed of one is allowed of the other.
-            if out != value and not is_valid(out) and is_valid(value):
+            if (out is not value if hides else out != value) and not is_valid(out) and is_valid(value):
                 call.forget(mark)
                 return value
             return out
@@ -168,7 +174,7 @@ def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
     """Return the classes of values that need no cast, and the cast of a node of scalars; None for others."""
     if not members:
         return _NONE, identity
-    if any(key in member for member in members for key in ("anyOf", "oneOf")):
+    if any(member.is_hidden or "anyOf" in member or "oneOf" in member for member in members):
         return _NONE, None
     types = node_types(members)
     values = allowed_values(members)

@@ -18,7 +18,7 @@ from operad_schema.conjunctions import Call, Caster, flatten
 from operad_schema.nodes import Closure, SchemaLimitError, Store
 from operad_schema.patterns import WORK, TooMuchWorkError
 from operad_schema.reader import read
-from operad_schema.records import Origin, SchemaError
+from operad_schema.records import Mode, Origin, SchemaError
 from operad_schema.references import References, dialect_of, parse_pointer
 from operad_schema.values import MAX_PARTS, count_parts, is_deeper
 
@@ -51,19 +51,16 @@ class Compiled:
         self._counts = store.has_costly_patterns
         self._counts_steps = has_kinds or any(one.counts for one in reached)
         self._has_warned = False
-        self._tracers: dict[bool, Callable[[Any], Traced]] = {}
+        self._tracers: dict[Mode, Callable[[Any], Traced]] = {}
+        self._casters: dict[Mode, Callable[[Any], Any]] = {}
 
     # Each made when first used, because most schemas are for checking alone, or for casting alone; and without a
     # wrapper that it does not need, because these are the hot ones.
 
     @cached_property
     def validator(self) -> Callable[[Any], bool]:
-        """See `operad_schema.schema.Schema`; so for the next four."""
+        """See `operad_schema.schema.Schema`; so for the next two."""
         return self._counted(self._validator())
-
-    @cached_property
-    def caster(self) -> Callable[[Any], Any]:
-        return self._counted(self._caster())
 
     @cached_property
     def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
@@ -72,10 +69,6 @@ class Compiled:
     @cached_property
     def errors(self) -> Callable[[Any], list[SchemaError]]:
         return self._counted(self._errors)
-
-    @cached_property
-    def mismatches(self) -> Callable[[Any], list[SchemaError]]:
-        return self._counted(self._mismatches)
 
     def _is_too_deep(self, value: Any) -> bool:
         return self._is_recursive and is_deeper(value, self.limits.max_data_depth)
@@ -116,16 +109,22 @@ class Compiled:
             return validate
         return lambda value: not self._is_too_deep(value) and validate(value)
 
-    def _inner(self, *, keeps: bool = False) -> Caster:
-        casting = _made(self.closure.store, ("casting", keeps), lambda: Casting(self.checks, keeps=keeps))
+    def _inner(self, mode: Mode) -> Caster:
+        casting = _made(self.closure.store, ("casting", mode), lambda: Casting(self.checks, mode))
         with casting.lock:
             cast: Caster = casting.node([self.root])
         return self.checks.remembering(cast) if self._is_heavy else cast
 
-    def _caster(self) -> Callable[[Any], Any]:
+    def caster(self, mode: Mode) -> Callable[[Any], Any]:
+        """Return the cast; it never raises and never changes its argument."""
+        if mode not in self._casters:
+            self._casters[mode] = self._counted(self._caster(mode))
+        return self._casters[mode]
+
+    def _caster(self, mode: Mode) -> Callable[[Any], Any]:
         if self.is_unknown:
             return lambda value: value
-        inner, recursive, depth = self._inner(), self._is_recursive, self.limits.max_data_depth
+        inner, recursive, depth = self._inner(mode), self._is_recursive, self.limits.max_data_depth
 
         def cast(value: Any) -> Any:
             if recursive and is_deeper(value, depth):
@@ -148,17 +147,16 @@ class Compiled:
             logger.warning("a value cannot be cast (%s): it is left as it is", why)
         return value
 
-    def tracer(self, *, keeps: bool = False) -> Callable[[Any], Traced]:
-        """Return cast and check in one, which reports what the cast did; with `keeps`, nothing is dropped."""
-        made = self._tracers.get(keeps)
-        if made is None:
-            made = self._tracers[keeps] = self._tracer(keeps=keeps)
-        return made
+    def tracer(self, mode: Mode) -> Callable[[Any], Traced]:
+        """Return cast and check in one, which reports what the cast did."""
+        if mode not in self._tracers:
+            self._tracers[mode] = self._tracer(mode)
+        return self._tracers[mode]
 
-    def _tracer(self, *, keeps: bool) -> Callable[[Any], Traced]:
+    def _tracer(self, mode: Mode) -> Callable[[Any], Traced]:
         if self.is_unknown:
             return lambda value: (value, True, False, False)
-        inner = self._inner(keeps=keeps)
+        inner = self._inner(mode)
         recursive, depth = self._is_recursive, self.limits.max_data_depth
         check = self.validator if self._is_heavy else self.checks.of(self.root)
 
@@ -182,7 +180,7 @@ class Compiled:
         return self._counted(trace)
 
     def _normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
-        trace = self.tracer()
+        trace = self.tracer("cast")
 
         def normalize(value: Any) -> tuple[Any, bool]:
             out, clean, _, _ = trace(value)
@@ -214,15 +212,19 @@ class Compiled:
             return [beyond("max_check_steps", self.limits)]
         return readable(found) or [generic]
 
-    def _mismatches(self, value: Any) -> list[SchemaError]:
+    def mismatches(self, value: Any, mode: Mode) -> list[SchemaError]:
         """Return what is worth a warning once a value is cast."""
+        found: list[SchemaError] = self._counted(lambda value: self._mismatches(value, mode))(value)
+        return found
+
+    def _mismatches(self, value: Any, mode: Mode) -> list[SchemaError]:
         from operad_schema.explaining import beyond, invented
 
         call = Call()
         call.value = out = value
         if not self.is_unknown and not self._is_too_deep(value):
             try:
-                out = self._inner()(value, call)
+                out = self._inner(mode)(value, call)
             except Exception:  # noqa: BLE001  # a cast never raises; the errors below then speak of the value
                 call = Call()
         found = invented(out, call.invented or [])

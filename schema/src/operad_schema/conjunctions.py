@@ -119,6 +119,7 @@ class Casts(Protocol):
     """What unions, zero values and objects use of the casts of a document."""
 
     keeps: bool
+    completes: bool
     checks: Checking
     lock: threading.RLock
     busy: list[Any]
@@ -171,11 +172,12 @@ def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
             seen.add(body)
             if bare := body.less("$ref", "allOf", "$siblings"):
                 members.append(bare)
-            stack.extend(reversed(body.get("allOf", ())))
+            below = [*([body["$siblings"].hidden()] if "$siblings" in body else ())]
             if body.ref is not None:
-                stack.append(body.ref.body)
-            if "$siblings" in body:
-                stack.append(body["$siblings"])
+                below.append(body.ref.body)
+            below += body.get("allOf", ())
+            hides = body.is_hidden
+            stack.extend(one.hidden() if hides and isinstance(one, Node) else one for one in reversed(below))
     return tuple(members), impossible
 
 
@@ -223,8 +225,10 @@ _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluat
 
 
 def is_fragile(members: Members) -> bool:
-    """Return True if a container can be valid by a node while its cast is not."""
-    fragile = any(not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members)
+    """Return True if a value can be valid by a node while its cast is not; of a scalar, if a member is hidden."""
+    fragile = any(
+        member.is_hidden or not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members
+    )
     closed = len(members) > 1 and any(member.get(key) is False for member in members for key in _CLOSING)
     return fragile or closed
 

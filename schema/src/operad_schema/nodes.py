@@ -40,7 +40,7 @@ class Node(dict[str, Any]):
     `$ref` is there as text, `#/$defs/d7`, for exports; `ref` is the definition itself.
     """
 
-    __slots__ = ("_lesser", "check", "counts", "is_lax", "ref")
+    __slots__ = ("_lesser", "check", "counts", "is_hidden", "is_lax", "ref")
 
     def __init__(self, keywords: Mapping[str, Any] | None = None, ref: Definition | None = None) -> None:
         super().__init__(keywords or {})
@@ -51,6 +51,8 @@ class Node(dict[str, Any]):
         """Whether each check draws on the budget of its call."""
         self.is_lax = False
         """Whether it accepts more than was written, because a pattern is not run or an `enum` is too large."""
+        self.is_hidden = False
+        """Whether it is beside a `$ref` that hides it from validation (drafts 4 to 7), so only casts see it."""
         self._lesser: dict[tuple[str, ...], Node] = {}
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
@@ -69,7 +71,17 @@ class Node(dict[str, Any]):
         if made is None:
             made = Node({key: value for key, value in self.items() if key not in keys})
             made.ref = None if "$ref" in keys else self.ref
+            made.is_hidden = self.is_hidden
             made = self._lesser.setdefault(keys, made)
+        return made
+
+    def hidden(self) -> Node:
+        """Return the schema as one that only casts see: the same object every time."""
+        made = self._lesser.get(())
+        if made is None:
+            made = Node(self, self.ref)
+            made.is_hidden = True
+            made = self._lesser.setdefault((), made)
         return made
 
     def here(self) -> Iterator[Body]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from operad_schema.conjunctions import ABSENT, Call, Caster, Casts, Fills, Lazy, Members, Row, flatten, identity
@@ -30,6 +30,7 @@ class ObjectShape:
                 self.properties.setdefault(name, []).append(schema)
         for name, schemas in self.properties.items():
             schemas.extend(schema for pattern, schema in self.patterns if pattern.matches(name))
+            schemas.extend(_undeclared(name, members))
         rests = [member.get("additionalProperties", member.get("unevaluatedProperties")) for member in members]
         self.rest = [schema for schema in rests if schema is not None and schema is not False]
         self.closed = any(schema is False for schema in rests)
@@ -115,6 +116,16 @@ class ObjectShape:
             return ABSENT
 
         return extra
+
+
+def _undeclared(name: str, members: Members) -> Iterator[Node]:
+    """Yield the schemas that members of a conjunction have for a property that only others declare."""
+    for member in members:
+        rest = member.get("additionalProperties")
+        declares = name in member.get("properties", ())
+        if isinstance(rest, Node) and not declares:
+            patterns: Iterable[Pattern] = member.get("patternProperties", ())
+            yield from [] if any(pattern.matches(name) for pattern in patterns) else [rest]
 
 
 def conditions(member: Node, names: set[str]) -> Iterator[Body]:

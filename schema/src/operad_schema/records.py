@@ -8,6 +8,10 @@ import attrs
 
 from operad_schema.limits import Limits
 
+Mode = Literal["cast", "complete", "keep"]
+"""How to cast: drop what is not declared and fill in declared defaults (`cast`); fill in zero values for missing
+required properties too (`complete`); or drop and invent nothing (`keep`)."""
+
 
 @attrs.frozen
 class SchemaError:

@@ -12,8 +12,7 @@ On a hot path, take the callables once per schema and keep them:
 
 - `schema.validator(value) -> bool`
 - `schema.normalizer(value) -> (value, clean)`: cast, then validate. `clean` is False when the result is
-  invalid or has a zero value for a missing required property; `schema.mismatches(value)` then returns the
-  reasons, from the value as it was before the cast.
+  invalid; `schema.mismatches(value)` then returns the reasons, from the value as it was before the cast.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from operad_schema.limits import DEFAULT, Limits
-from operad_schema.records import Change, Origin, SchemaError
+from operad_schema.records import Change, Mode, Origin, SchemaError
 
 if TYPE_CHECKING:
     from operad_schema.bundling import SharedDefinitions
@@ -78,20 +77,20 @@ class Schema:
     @property
     def caster(self) -> Callable[[Any], Any]:
         """The compiled cast. It never raises and never changes its argument."""
-        return (self._compiled or self._compile()).caster
+        return (self._compiled or self._compile()).caster("cast")
 
     @property
     def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
         """The compiled cast and check in one: (value, clean), where a clean value needs no warning."""
         return (self._compiled or self._compile()).normalizer
 
-    def tracer(self, *, keeps: bool = False) -> Callable[[Any], tuple[Any, bool, bool, bool]]:
-        """Return the `normalizer` that also reports what the cast did: (value, clean, dropped, invented).
+    def tracer(self, mode: Mode = "cast") -> Callable[[Any], tuple[Any, bool, bool, bool]]:
+        """Return the `normalizer` of a mode, which also reports the changes: (value, clean, dropped, invented).
 
-        With `keeps`, the cast converts and fills in declared defaults; it drops nothing and invents nothing.
-        `cast_report` returns what was dropped or invented, and where.
+        In the mode `keep`, the cast converts and fills in declared defaults, and drops nothing. In `complete`, it
+        also invents a zero value for each missing required property, and a value with one is not clean.
         """
-        return (self._compiled or self._compile()).tracer(keeps=keeps)
+        return (self._compiled or self._compile()).tracer(mode)
 
     def is_valid(self, value: Any) -> bool:
         """Return True if `value` is valid."""
@@ -101,21 +100,25 @@ class Schema:
         """Return what is wrong with `value`, at most 20 errors; an empty list if it is valid."""
         return (self._compiled or self._compile()).errors(value)
 
-    def mismatches(self, value: Any) -> list[SchemaError]:
+    def mismatches(self, value: Any, mode: Mode = "cast") -> list[SchemaError]:
         """Return what is worth a warning about `value` once it is cast: invented zero values, then errors."""
-        return (self._compiled or self._compile()).mismatches(value)
+        return (self._compiled or self._compile()).mismatches(value, mode)
 
-    def cast(self, value: Any) -> Any:
-        """Return `value` in the schema's shape: undeclared properties dropped, defaults filled in, scalars
-        converted without loss. A value that cannot be converted is kept.
+    def cast(self, value: Any, *, complete: bool = False) -> Any:
+        """Return `value` in the schema's shape: undeclared properties dropped, declared defaults filled in,
+        scalars converted without loss. A value that cannot be converted is kept; what is missing stays missing.
 
         Never raises and never changes its argument. Parts without a schema are shared with the result.
-        """
-        return (self._compiled or self._compile()).caster(value)
 
-    def cast_report(self, value: Any) -> tuple[Any, list[Change]]:
+        Args:
+            value: the value to cast.
+            complete: give each missing required property without a default the smallest value of its type.
+        """
+        return (self._compiled or self._compile()).caster("complete" if complete else "cast")(value)
+
+    def cast_report(self, value: Any, *, complete: bool = False) -> tuple[Any, list[Change]]:
         """Return `cast(value)`, and what it dropped, filled in and converted."""
-        result = self.cast(value)
+        result = self.cast(value, complete=complete)
         return result, self.changes(value, result)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Defaults and zero values: what a cast fills in for what is missing."""
+"""Defaults, and the zero values of the mode `complete`: what a cast fills in for what is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INFINITE: Any = object()
 
 
 class Fill:
-    """The value of a missing property: its default, or a zero value if it is required."""
+    """The value of a missing property: its default or, in the mode `complete`, a zero value if it is required."""
 
     def __init__(self, casting: Casts, zeros: Zeros, schemas: list[Body], *, zero: bool, required: bool) -> None:
         members, _ = flatten(schemas)
@@ -78,7 +78,7 @@ class Fill:
                 return ABSENT
             busy.append(self)
             try:
-                value = self._default() if not self.invents else ABSENT if self.casting.keeps else self._zero()
+                value = self._default() if not self.invents else self._zero() if self.casting.completes else ABSENT
             except RecursionError:
                 value = ABSENT
             finally:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub", "idempotency")
 """The tables of a configuration, besides ``include`` and ``profiles``."""
+Normalize = Literal["cast", "complete", "keep", "off"]
+"""How results are made to fit their output schema."""
 PLUGIN_TABLES = frozenset({"idempotency"})
 """Tables that change how calls run and that a plugin reads: without such a plugin they are an error."""
 
@@ -40,7 +42,7 @@ class PluginOptions:
 class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
-    normalize: Literal["cast", "keep", "off"] | dict[str, Literal["cast", "keep", "off"]] = "cast"
+    normalize: Normalize | dict[str, Normalize] = "cast"
     """How results are made to fit their output schema: one word, or words by patterns of ids."""
     on_mismatch: Literal["warn", "raise", "ignore"] = "warn"
     """What happens when a result does not match its output schema."""

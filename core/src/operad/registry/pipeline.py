@@ -23,8 +23,9 @@ from operad_schema import Limits, SchemaError
 
 logger = logging.getLogger("operad")
 
-Normalize = Literal["cast", "keep", "off"]
-"""Whether data are cast to the output schema; ``keep`` converts values and fills in declared defaults only."""
+Normalize = Literal["cast", "complete", "keep", "off"]
+"""Whether data are cast to the output schema. ``keep`` converts values and fills in declared defaults only;
+``complete`` also makes up a zero value for each missing required property."""
 NormalizeRule = Normalize | Mapping[str, Normalize]
 """One value for all operations, or values by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
 OnMismatch = Literal["warn", "raise", "ignore"]
@@ -35,7 +36,7 @@ def _rule(value: NormalizeRule) -> NormalizeRule:
     """Return the rule; raise `ValueError` for an unknown value."""
     for word in [value] if isinstance(value, str) else value.values():
         if word not in get_args(Normalize):
-            raise ValueError(f"'normalize' must be in ('cast', 'keep', 'off') (got {word!r})")
+            raise ValueError(f"'normalize' must be in {get_args(Normalize)} (got {word!r})")
     return value if isinstance(value, str) else dict(value)
 
 
@@ -117,8 +118,7 @@ class ResultPipeline:
                 return data
 
             return validate
-        cast = schema.tracer(keeps=word == "keep")
-        wants = schema.errors if word == "keep" else None
+        cast = schema.tracer(word)
         ignores = self.on_mismatch == "ignore"
         untold = {"dropped", "filled"}
 
@@ -127,7 +127,7 @@ class ResultPipeline:
             if (dropped or invented) and untold:
                 _tell(spec, data, made, untold, {"dropped": dropped, "filled": invented})
             if not (clean or ignores):
-                self._mismatch(spec, schema.mismatches(data) if wants is None else wants(made))
+                self._mismatch(spec, schema.mismatches(data, word))
             return made
 
         return normalize

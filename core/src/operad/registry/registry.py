@@ -45,8 +45,9 @@ class OperationRegistry(RegistryBase):
 
     Args:
         plugins: the result of `load_plugins`; without it the registry has local operations only.
-        normalize: ``"cast"`` makes results fit the output schema if that loses nothing; ``"keep"`` neither drops
-            nor invents values; ``"off"`` changes nothing. Or these by patterns of ids; the longest match wins.
+        normalize: ``"cast"`` drops undeclared properties from results, fills in declared defaults and converts
+            values; ``"complete"`` also makes up missing required values; ``"keep"`` drops and makes up nothing;
+            ``"off"`` changes nothing. Or these by patterns of ids; the longest match wins.
         on_mismatch: for a result that does not match its output schema: ``"warn"`` logs it, ``"raise"`` makes the
             call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
