@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -12,21 +12,21 @@ import attrs
 
 from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
-from operad.names import attributes_of, input_of, operation_name
+from operad.names import Listed, attributes_of, input_of, operation_name
 from operad.observers import CallListener, CallReport, Watch, Worker
-from operad.operations import OperationSpec
+from operad.operations import Operation
 from operad.records import record
 from operad.subscriptions import Subscription
 
 T = TypeVar("T")
 
 
-class Callables(Protocol):
-    """The part of a registry that nested calls use."""
+class Callables(Listed, Protocol):
+    """The part of a registry that makes calls: what nested calls, clients and typed calls use."""
 
     async def execute(
         self,
-        operation_id: str,
+        operation_id: str | Operation[..., Any],
         input: Any = None,
         context: OperationContext | None = None,
         *,
@@ -36,16 +36,13 @@ class Callables(Protocol):
 
     def subscribe(
         self,
-        operation_id: str,
+        operation_id: str | Operation[..., Any],
         input: Any = None,
         context: OperationContext | None = None,
         *,
         timeout: float | None = None,
     ) -> Subscription:
         """Subscribe to an operation."""
-
-    def specs(self) -> Sequence[OperationSpec]:
-        """Return the specs of all operations."""
 
 
 logger = logging.getLogger("operad")
@@ -169,7 +166,10 @@ class OperationContext:
         if level not in _LEVELS:
             raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
         if self.watch is not None:
-            self.report("log", in_text(data), level=level, logger=logger or "")
+            import json
+
+            text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=repr)
+            self.report("log", text, level=level, logger=logger or "")
         if self.client is None:
             _log(_LEVELS[level], logger, data)
         else:
@@ -208,13 +208,6 @@ class OperationContext:
         if self.registry is None:
             raise RuntimeError("this context belongs to no registry yet; a handler's context does")
         return self.registry
-
-
-def in_text(data: Any) -> str:
-    """Return log data as text."""
-    import json
-
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=repr)
 
 
 def _log(level: int, source: str | None, data: Any) -> None:

@@ -17,9 +17,8 @@ import attrs
 
 from operad.errors import CallError, ErrorCode, OperadError
 from operad.records import record
-from operad.wire import meta_from_wire, meta_schemas, meta_to_wire
+from operad.wire import meta_from_wire, meta_to_wire
 from operad.words import html_json
-from operad_schema import Schema, from_schema
 
 logger = logging.getLogger("operad")
 
@@ -211,11 +210,10 @@ LOCAL_KIND = EnvelopeKind("local", LocalResponseMeta)
 class EnvelopeKinds:
     """The envelope kinds that an application knows; one object per `Plugins`, never a global."""
 
-    __slots__ = ("_kinds", "_schemas", "_warned")
+    __slots__ = ("_kinds", "_warned")
 
     def __init__(self, kinds: Iterable[EnvelopeKind] = ()) -> None:
         self._warned: set[str] = set()
-        self._schemas: dict[str, Schema] = {}
         self._kinds: dict[str, EnvelopeKind] = {LOCAL_KIND.source: LOCAL_KIND}
         for kind in kinds:
             self.add(kind)
@@ -295,34 +293,11 @@ class EnvelopeKinds:
         if kind is None:
             self.warn_unknown(source)
             return ResponseEnvelope(_opaque_data(wire["data"], meta), OpaqueMeta(source, meta))
-        if errors := self._schema_of(kind).errors(dict(meta)):
-            raise _malformed(f"meta does not fit {_name(kind.meta_type)}: {errors[0].message}")
         try:
             structured = meta_from_wire(kind.meta_type, meta)
-        except Exception as error:  # cattrs raises groups of many types
+        except Exception as error:  # cattrs raises what its hooks and the class raise
             raise _malformed(f"meta does not fit {_name(kind.meta_type)}: {error}") from error
         return ResponseEnvelope(_data_from_wire(wire["data"], meta), structured)
-
-    def _schema_of(self, kind: EnvelopeKind) -> Schema:
-        """The compiled JSON Schema of a kind's metadata."""
-        schema = self._schemas.get(kind.source)
-        if schema is None:
-            (reference,), definitions = meta_schemas([kind.meta_type])
-            schema = self._schemas[kind.source] = from_schema({**reference, "$defs": definitions})
-        return schema
-
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema of an envelope's JSON form: the union of the known kinds."""
-        metas, definitions = meta_schemas([kind.meta_type for kind in self])
-        definitions["ResponseMeta"] = {"oneOf": metas}
-        return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "ResponseEnvelope",
-            "type": "object",
-            "properties": {"data": {}, "meta": {"$ref": "#/$defs/ResponseMeta"}},
-            "required": ["data", "meta"],
-            "$defs": definitions,
-        }
 
 
 def _name(cls: type[Any]) -> str:

@@ -111,10 +111,13 @@ _Tables = dict[str, dict[str, str]]
 
 
 class Listed(Protocol):
-    """What has operations; ``get_spec(id)`` is used where it is there."""
+    """The part of a registry that lists operations."""
+
+    def get_spec(self, operation_id: str) -> OperationSpec | None:
+        """Return the spec of an operation, or ``None``."""
 
     def specs(self) -> Sequence[OperationSpec]:
-        """All of them."""
+        """Return the specs of all operations."""
 
 
 _known: WeakKeyDictionary[Any, tuple[Sequence[OperationSpec], _Tables]] = WeakKeyDictionary()
@@ -143,7 +146,7 @@ def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
 
 def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
     """The name of the operation that an attribute stands for; what stands for none is the name itself."""
-    if _spec(registry, f"{namespace}.{attribute}") is not None:
+    if registry.get_spec(f"{namespace}.{attribute}") is not None:
         return attribute
     return attributes_of(registry, namespace).get(attribute, attribute)
 
@@ -160,7 +163,7 @@ def input_of(registry: Listed, operation_id: str, input: Any, fields: dict[str, 
         raise CallError(ErrorCode.VALIDATION_ERROR, message)
     if not any(name.endswith("_") for name in fields):
         return fields
-    spec = _spec(registry, operation_id)
+    spec = registry.get_spec(operation_id)
     names = {} if spec is None else keyword_names(members_of(spec)[0])
     return {names.get(name, name): value for name, value in fields.items()}
 
@@ -170,9 +173,3 @@ def members_of(spec: OperationSpec) -> tuple[dict[str, Any], set[str]]:
     schema = spec.input_schema.bundled()
     definitions = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
     return object_members(schema, definitions, branches=True)
-
-
-def _spec(registry: Any, operation_id: str) -> OperationSpec | None:
-    get_spec = getattr(registry, "get_spec", None)
-    found: OperationSpec | None = None if get_spec is None else get_spec(operation_id)
-    return found

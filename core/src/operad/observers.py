@@ -145,13 +145,7 @@ class Observers:
     @property
     def any_active(self) -> bool:
         """Whether an observer is active: there is one, and not all have an ``is_idle`` that returns True."""
-        idle = self._idle
-        if idle is None:
-            return True
-        for is_idle in idle:  # noqa: SIM110  # asked for each call: a generator for `any` is not free
-            if not is_idle():
-                return True
-        return False
+        return self._idle is None or not all(is_idle() for is_idle in self._idle)
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:
@@ -171,27 +165,6 @@ class Observers:
     def _each(self) -> tuple[tuple[Observer, ...], ...]:
         return self.started, self.finished, self.reported
 
-    def watch(self, call: CallRecord, carrier: Carrier) -> Watch:
-        """Return a context manager around the call that reports its start and end to the observers.
-
-        Args:
-            call: the call. A stream has its own context variables, see `Watch.inside`.
-            carrier: its context, which gets the metadata that observers pass on.
-        """
-        return Watch(self, call, carrier)
-
-    def call_started(self, call: CallRecord) -> None:
-        """Report the start of a call."""
-        _tell(self.started, "at the start", call)
-
-    def call_reported(self, call: CallRecord, report: CallReport) -> None:
-        """Pass on a report of a call."""
-        _tell(self.reported, "at a report", call, report=report)
-
-    def call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Report the end of a call."""
-        _tell(self.finished, "at the end", call, outcome=outcome)
-
 
 def _tell(observers: tuple[Observer, ...], when: str, call: CallRecord, **event: Any) -> None:
     for observer in observers:
@@ -202,7 +175,13 @@ def _tell(observers: tuple[Observer, ...], when: str, call: CallRecord, **event:
 
 
 class Watch:
-    """The observation of one call; ``items`` is the number of its envelopes so far."""
+    """A context manager around a call that reports its start and end; ``items`` is the number of its envelopes.
+
+    Args:
+        observers: who is told.
+        call: the call. A stream has its own context variables, see `inside`.
+        carrier: its context, which gets the metadata that observers pass on.
+    """
 
     __slots__ = ("_apart", "_call", "_carrier", "_is_over", "_observers", "_started", "items")
 
@@ -218,10 +197,8 @@ class Watch:
         call, carrier = self._call, self._carrier
         if call.is_stream:
             # What an observer makes current is so for the stream's handler, between whose steps its reader runs.
-            self._apart = apart = copy_context()
-            apart.run(self._observers.call_started, call)
-        else:
-            self._observers.call_started(call)
+            self._apart = copy_context()
+        self._tell(self._observers.started, "at the start")
         if call.passed_on:
             carrier.metadata = {**carrier.metadata, **call.passed_on}
         if self._observers.reported:
@@ -237,16 +214,18 @@ class Watch:
         self._carrier.watch = None  # no ring for the collector
         # A consumer that leaves a stream is how subscriptions usually end: no error.
         error = None if exc is None or isinstance(exc, GeneratorExit) else map_error(exc)
-        outcome = CallOutcome(duration, error, self.items)
-        if self._apart is None:
-            self._observers.call_finished(self._call, outcome)
-        else:
-            self._apart.run(self._observers.call_finished, self._call, outcome)
+        self._tell(self._observers.finished, "at the end", outcome=CallOutcome(duration, error, self.items))
 
     def report(self, report: CallReport) -> None:
         """Pass a report on, unless the call has ended: its thread may still run."""
         if not self._is_over:
-            self._observers.call_reported(self._call, report)
+            _tell(self._observers.reported, "at a report", self._call, report=report)
+
+    def _tell(self, observers: tuple[Observer, ...], when: str, **event: Any) -> None:
+        if self._apart is None:
+            _tell(observers, when, self._call, **event)
+        else:
+            self._apart.run(_tell, observers, when, self._call, **event)
 
     @property
     def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:

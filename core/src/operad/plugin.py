@@ -14,7 +14,7 @@ _HOMES = {
     "operad.records": "record",
     "operad.config": "check_options client_tls",
     # a source
-    "operad.sources": "Login OpenURL Server Source SourceContext SourceSession Table Tell",
+    "operad.sources": "Server Source SourceContext SourceSession Table",
     "operad.operations": "DEFAULT_NAMESPACE OPERATION_SPEC_SCHEMA",
     # an envelope kind
     "operad.envelopes": "EnvelopeKind",
@@ -30,8 +30,11 @@ _HOMES = {
     # a call map
     "operad.calls": "CallMap CallServer",
     # interceptors
-    "operad.registry.interceptors": "InterceptedCall Interceptor ResultStore",
+    "operad.registry.interceptors": "InterceptedCall Interceptor",
     "operad.registry.loading": "SourceFailure",
+    "operad_rules": "ResultStore",
+    # a login
+    "operad_auth": "Login OpenURL Tell",
 }
 
 __getattr__, __dir__ = lazily(__name__, _HOMES)

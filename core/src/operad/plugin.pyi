@@ -17,16 +17,12 @@ from operad.operations import OPERATION_SPEC_SCHEMA as OPERATION_SPEC_SCHEMA
 from operad.records import record as record
 from operad.registry.interceptors import InterceptedCall as InterceptedCall
 from operad.registry.interceptors import Interceptor as Interceptor
-from operad.registry.interceptors import ResultStore as ResultStore
 from operad.registry.loading import SourceFailure as SourceFailure
-from operad.sources import Login as Login
-from operad.sources import OpenURL as OpenURL
 from operad.sources import Server as Server
 from operad.sources import Source as Source
 from operad.sources import SourceContext as SourceContext
 from operad.sources import SourceSession as SourceSession
 from operad.sources import Table as Table
-from operad.sources import Tell as Tell
 from operad.transports import Capabilities as Capabilities
 from operad.transports import Delivery as Delivery
 from operad.transports import Event as Event
@@ -40,6 +36,10 @@ from operad.transports import Registration as Registration
 from operad.transports import Transport as Transport
 from operad.transports import TransportError as TransportError
 from operad.transports import TransportFactory as TransportFactory
+from operad_auth import Login as Login
+from operad_auth import OpenURL as OpenURL
+from operad_auth import Tell as Tell
+from operad_rules import ResultStore as ResultStore
 
 __all__ = [
     "DEFAULT_NAMESPACE",

@@ -20,28 +20,6 @@ if TYPE_CHECKING:
     from operad.transports import Transport
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
-Tell = Callable[[str], None]
-"""Shows a line to the person who logs in."""
-OpenURL = Callable[[str], Any]
-"""Opens a URL in the person's browser; what it answers does not matter. It may block: it runs in a thread."""
-
-
-class Login(Protocol):
-    """How to log in at, and out of, what a source talks to; `operad.auth.OAuthClient` is one."""
-
-    async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in, and keep what it brings; the answer says where, in words.
-
-        Args:
-            tell: shows a line to the person.
-            open_url: opens a URL in their browser; ``None``: there is none here.
-            timeout: how long to wait for the person, in seconds.
-        """
-        ...
-
-    async def logout(self) -> str:
-        """Forget it; the answer says what was done, in words."""
-        ...
 
 
 def from_folder(folder: Path, path: str | Path) -> Path:
@@ -172,16 +150,17 @@ class Source(_Configured):
         config_type: an attrs class, or a function that answers one; its fields are the options, unknown ones are
             refused for it.
         description: one line.
-        login: ``await login(config, context, account)`` answers how ``operad login NAME --account ACCOUNT`` logs a
-            person in (``account`` is ``None`` without the option); `ConfigError` where this configuration needs no
-            login. It opens nothing, and may leave out what only `load` needs.
+        login: ``await login(config, context, account)`` returns the `operad.auth.Login` by which
+            ``operad login NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option).
+            It opens nothing, and may leave out what only `load` needs. Raises `ConfigError` if this configuration
+            needs no login.
     """
 
     name: str
     load: Callable[[Any, SourceContext], Awaitable[SourceSession]]
     _config: ConfigType = attrs.field(alias="config_type", validator=_config_type)
     description: str = ""
-    login: Callable[[Any, SourceContext, str | None], Awaitable[Login]] | None = None
+    login: Callable[[Any, SourceContext, str | None], Awaitable[Any]] | None = None
 
     async def open(self, config: Any, context: SourceContext) -> SourceSession:
         """Load the source; whatever goes wrong in the plugin is a `SourceError` that names the source.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from operad.envelopes import ResponseEnvelope
 
@@ -17,16 +17,10 @@ _closing: set[asyncio.Task[None]] = set()
 """Streams being closed: the event loop itself holds tasks only weakly."""
 
 
-class Subscribable(Protocol):
-    """What can be subscribed to: a registry, or a call map."""
-
-    def subscribe(self, operation_id: str, input: Any = None, *args: Any, **kwargs: Any) -> Subscription:
-        """A subscription to an operation."""
-
-
-def subscribe(target: Subscribable, operation_id: str, input: Any = None, **options: Any) -> Subscription:
+def subscribe(target: Any, operation_id: str, input: Any = None, **options: Any) -> Subscription:
     """Subscribe to an operation of a registry, or through a call map; options as their ``subscribe`` takes."""
-    return target.subscribe(operation_id, input, **options)
+    subscription: Subscription = target.subscribe(operation_id, input, **options)
+    return subscription
 
 
 class Subscription(AsyncIterator[Envelope]):

@@ -6,8 +6,8 @@ _HOMES = {
     "operad_testing": (
         "ANYTHING BrokerConformance CallLog Cassette EnvelopeKindCapabilities EnvelopeKindConformance Example "
         "HeldResources Participant PluginConformance ResultStoreConformance ServerProcess SourceCapabilities "
-        "SourceConformance StaticSource TransportConformance assert_nothing_pending cassette hostile_schemas "
-        "make_plugin plugins_of run support_table"
+        "SourceConformance StaticSource TransportConformance assert_nothing_pending cassette "
+        "envelope_schema hostile_schemas make_plugin plugins_of run support_table"
     ),
 }
 

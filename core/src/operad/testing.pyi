@@ -18,6 +18,7 @@ from operad_testing import StaticSource as StaticSource
 from operad_testing import TransportConformance as TransportConformance
 from operad_testing import assert_nothing_pending as assert_nothing_pending
 from operad_testing import cassette as cassette
+from operad_testing import envelope_schema as envelope_schema
 from operad_testing import hostile_schemas as hostile_schemas
 from operad_testing import make_plugin as make_plugin
 from operad_testing import plugins_of as plugins_of
@@ -43,6 +44,7 @@ __all__ = [
     "TransportConformance",
     "assert_nothing_pending",
     "cassette",
+    "envelope_schema",
     "hostile_schemas",
     "make_plugin",
     "plugins_of",

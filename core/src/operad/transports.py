@@ -11,7 +11,7 @@ also register ``queue:<operation id>``; callers send to ``op:…`` all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
@@ -130,16 +130,8 @@ class Link(Protocol):
     async def close(self) -> None:
         """Close the connection; idempotent."""
 
-
-@runtime_checkable
-class VouchingLink(Protocol):
-    """A link whose transport knows who registered what: listings can be checked against it."""
-
-    async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Those of ``topics`` that a serving instance has registered, by its id (``operad.discover`` answers it).
-
-        Raises `TransportError`.
-        """
+    # A link whose transport knows who registered what may have ``async served_by(instance, topics)``: it returns
+    # those of ``topics`` that a serving instance registered, and the source ``remote`` checks listings against it.
 
 
 @runtime_checkable

@@ -9,11 +9,9 @@ Attrs classes have camelCase names in JSON and leave absent values out; cattrs d
 
 from __future__ import annotations
 
-import collections.abc
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 
@@ -135,15 +133,29 @@ def wire_name(field: attrs.Attribute[Any]) -> str:
     return name
 
 
+def _of(value: Any, *types: type[Any]) -> Any:
+    """Return a value of one of ``types``; cattrs itself would convert 5 to ``"5"``, and a text to its letters."""
+    if type(value) not in types:
+        raise TypeError(f"expected {types[0].__name__}, got {type(value).__name__}")
+    return value
+
+
+def _exactly(value: Any, cls: type[Any]) -> Any:
+    return _of(value, cls, int) if cls is float else _of(value, cls)
+
+
 @lru_cache(maxsize=1)
 def wire_converter() -> Converter:
     """The converter between attrs classes and their JSON form."""
     # cattrs costs 29 ms to import, msgspec 15: an application that never leaves its process does without.
     import msgspec
     from cattrs import Converter
+    from cattrs.cols import is_sequence, list_structure_factory
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-    converter = Converter()
+    converter = Converter(detailed_validation=False)
+    for plain in (str, int, float, bool):
+        converter.register_structure_hook(plain, _exactly)
 
     def overrides(cls: type[Any]) -> dict[str, Any]:
         return {field.name: override(rename=wire_name(field)) for field in attrs.fields(cls)}
@@ -174,6 +186,11 @@ def wire_converter() -> Converter:
         from_dict: Any = make_dict_structure_fn(cls, converter, **overrides(cls))
         return lambda wire, _: from_dict(wire, cls)
 
+    def listed(hint: Any) -> Callable[[Any, Any], Any]:
+        take: Any = list_structure_factory(hint, converter)
+        return lambda value, _: take(_of(value, list), hint)
+
+    converter.register_structure_hook_factory(is_sequence, listed)
     converter.register_unstructure_hook_factory(attrs.has, unstructure)
     converter.register_structure_hook_factory(attrs.has, structure)
     return converter
@@ -189,47 +206,3 @@ def meta_to_wire(meta: Any) -> dict[str, Any]:
 def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
     """The meta object of a JSON form; unknown names are ignored. Raises what cattrs raises."""
     return wire_converter().structure(wire, meta_type)
-
-
-def meta_schemas(meta_types: Iterable[type[Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """JSON Schemas of meta types: one reference each, and the definitions they point to, with JSON names."""
-    import msgspec
-
-    types = list(meta_types)
-    references, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    definitions = dict(components)
-    for cls in {cls for meta_type in types for cls in _classes(meta_type)}:
-        # msgspec tells classes of one name apart by their module.
-        full = re.sub(r"[^A-Za-z0-9.\-_]", "_", f"{cls.__module__}.{cls.__qualname__}")
-        definition = definitions.get(full) or definitions[cls.__name__]
-        _rename(definition, {field.name: wire_name(field) for field in attrs.fields(cls)})
-    for meta_type, reference in zip(types, references, strict=True):
-        definition = definitions[reference["$ref"].rpartition("/")[2]]
-        definition["properties"] = {
-            "source": {"const": meta_type.source},
-            **definition.get("properties", {}),
-            "encoding": {"const": "base64"},
-        }
-        definition["required"] = ["source", *definition.get("required", ())]
-    return list(references), definitions
-
-
-def _classes(hint: Any, seen: frozenset[Any] = frozenset()) -> Iterator[type[Any]]:
-    """The attrs classes that a type hint is made of."""
-    if hint in seen:
-        return
-    if isinstance(hint, type) and attrs.has(hint):
-        yield hint
-        parts = tuple(get_type_hints(hint).values())
-    else:
-        parts = get_args(hint)
-    for part in parts:
-        if isinstance(part, collections.abc.Hashable):
-            yield from _classes(part, seen | {hint})
-
-
-def _rename(definition: dict[str, Any], names: Mapping[str, str]) -> None:
-    properties = definition.get("properties", {})
-    definition["properties"] = {names.get(name, name): schema for name, schema in properties.items()}
-    if "required" in definition:
-        definition["required"] = [names.get(name, name) for name in definition["required"]]

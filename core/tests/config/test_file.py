@@ -434,22 +434,6 @@ async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> Non
     assert "operad.toml:4: sources.b" in str(failure.error)
 
 
-def test_sources_for_one_operation_are_those_of_its_namespace_then_folders_then_the_rest(tmp_path: Path) -> None:
-    text = """
-[sources.shop]
-type = "openapi"
-[sources.other]
-type = "mcp"
-namespace = "math"
-[sources.local]
-type = "scanner"
-"""
-    configuration = load_configuration(files_in(tmp_path, operad=text))
-    assert list(configuration.groups("shop.get")) == [("shop",), ("local",), ("other",)]
-    assert list(configuration.groups("math.add")) == [("other",), ("local",), ("shop",)]
-    assert list(configuration.groups("none.x")) == [("local",), ("shop", "other")]
-
-
 async def test_sources_are_loaded_when_they_are_asked_for(tmp_path: Path) -> None:
     text = "".join(f'[sources.{name}]\ntype = "folder"\n' for name in "ab")
     registry = OperationRegistry.from_config(

@@ -89,6 +89,9 @@ def test_an_env_takes_a_registry_that_is_not_hashable() -> None:
         def specs(self) -> list[Any]:
             return [find.spec]
 
+        def get_spec(self, operation_id: str) -> Any:
+            return None
+
     listing: Any = Listing()
     env = build_env(listing, OperationContext())
     assert dir(env.shop) == ["books_find"]

@@ -23,6 +23,7 @@ from operad import (
     unwrap,
 )
 from operad.envelopes import EnvelopeKinds
+from operad.testing import envelope_schema
 
 
 @attrs.frozen
@@ -64,7 +65,7 @@ def test_an_envelope_is_the_same_after_a_trip_over_the_wire(envelope: ResponseEn
 
 @given(envelopes)
 def test_the_json_form_matches_the_published_schema(envelope: ResponseEnvelope[Any]) -> None:
-    jsonschema.Draft202012Validator(KINDS.schema()).validate(json.loads(json.dumps(envelope.to_wire())))
+    jsonschema.Draft202012Validator(envelope_schema(KINDS)).validate(json.loads(json.dumps(envelope.to_wire())))
 
 
 def test_names_are_camel_case_absent_values_left_out_and_the_source_first() -> None:
@@ -83,7 +84,7 @@ def test_names_are_camel_case_absent_values_left_out_and_the_source_first() -> N
 
 
 def test_a_field_s_own_wire_name_is_not_another_class_s() -> None:
-    definitions = KINDS.schema()["$defs"]
+    definitions = envelope_schema(KINDS)["$defs"]
     assert "_meta" in definitions["PigeonMeta"]["properties"]
     assert set(definitions["Ring"]["properties"]) == {"legSide", "meta"}
 
@@ -98,7 +99,7 @@ def test_two_meta_types_of_one_name_are_told_apart() -> None:
     one, two = made("one"), made("two")
     one.__qualname__, two.__qualname__ = "One.Meta", "Two.Meta"
     one.source, two.source = "one", "two"
-    definitions = EnvelopeKinds([EnvelopeKind("one", one), EnvelopeKind("two", two)]).schema()["$defs"]
+    definitions = envelope_schema([EnvelopeKind("one", one), EnvelopeKind("two", two)])["$defs"]
     names = [set(body.get("properties", ())) for name, body in definitions.items() if name.endswith("Meta")]
     assert {"source", "oneField", "encoding"} in names
     assert {"source", "twoField", "encoding"} in names

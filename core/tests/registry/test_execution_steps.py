@@ -26,9 +26,9 @@ from operad.plugins import discovery
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
-from operad.registry.loading import SourceOptions, _LoadedSource, _owner
+from operad.registry.loading import SourceOptions, _LoadedSource
 from operad.registry.pipeline import ResultPipeline
-from operad.registry.views import Selection, combined_access, selection_of
+from operad.registry.views import Selection, combined_access
 from operad.sources import Source
 from operad_testing import make_plugin, plugins_of
 
@@ -503,7 +503,7 @@ async def test_an_interceptor_of_streams_closes_what_it_leaves():
 
 
 def view_spec(**more):
-    return selection_of(**more).shown(spec("op", access_control=AccessControl(required_scopes=("a",))))
+    return Selection(**more).shown(spec("op", access_control=AccessControl(required_scopes=("a",))))
 
 
 def test_what_a_view_shows_of_an_operation():
@@ -524,7 +524,7 @@ def test_what_a_view_shows_of_an_operation():
      ("t.*", ("x.*",), True)],
 )  # fmt: skip
 def test_which_operations_a_view_shows(include, exclude, chosen):
-    selection = selection_of(include=include, exclude=exclude)
+    selection = Selection(include=include, exclude=exclude)
     assert isinstance(selection, Selection)
     assert selection.chooses("t.op") is chosen
 
@@ -760,12 +760,6 @@ async def test_a_source_is_followed_until_it_is_closed(caplog):
     await loaded.aclose()
     loaded.session.changed([operation_of("z")])
     assert sorted(catalogue.entries) == ["t.mine"]
-
-
-def test_what_a_source_is_called():
-    assert _owner("openapi", "pets", None, "x") == 'source "pets" (openapi)'
-    assert _owner("openapi", None, None, "x") == 'source "openapi" (openapi)'
-    assert _owner("openapi", "pets", "pets", "[sources.pets] of f") == "source [sources.pets] of f (openapi)"
 
 
 @pytest.mark.parametrize("namespace", ["a.b", "a b", "ü"])

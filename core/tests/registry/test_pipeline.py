@@ -149,7 +149,7 @@ async def test_a_local_envelope_made_by_the_handler_passes() -> None:
 
 def made_by(schema: dict[str, Any], result: Any, **options: Any) -> ResponseEnvelope[Any]:
     spec = OperationSpec(name="op", namespace="t", output_schema=schema)
-    return ResultPipeline(EnvelopeKinds(), **options).apply(result, spec)
+    return ResultPipeline(EnvelopeKinds(), **options).finisher(spec)(result)
 
 
 THING = {

@@ -450,7 +450,7 @@ SHAPE = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type"
 
 
 def applied(value, **options):
-    return ResultPipeline(EnvelopeKinds(), **options).apply(value, spec(output_schema=SHAPE))
+    return ResultPipeline(EnvelopeKinds(), **options).finisher(spec(output_schema=SHAPE))(value)
 
 
 @pytest.mark.parametrize(
@@ -489,9 +489,8 @@ def test_data_that_do_not_match_are_an_error_where_that_is_asked_for():
 
 def test_the_first_five_mismatches_are_told(caplog):
     shape = {"properties": {f"p{number}": {"type": "integer"} for number in range(9)}}
-    ResultPipeline(EnvelopeKinds(), normalize="off").apply(
-        {f"p{number}": "x" for number in range(6)}, spec(output_schema=shape)
-    )
+    finish = ResultPipeline(EnvelopeKinds(), normalize="off").finisher(spec(output_schema=shape))
+    finish({f"p{number}": "x" for number in range(6)})
     (record,) = caplog.records
     assert record.getMessage().count("expected integer") == 5
     assert len(record.paths) == 6

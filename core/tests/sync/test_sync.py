@@ -21,7 +21,7 @@ import operad
 from operad import CallError, CallHandler, InProcessTransport, SourceError, operation
 from operad.plugin import Source, SourceContext, SourceSession
 from operad.sync import OperationRegistry, PendingRequestMap
-from operad.sync.portal import Portal, portal
+from operad.sync.portal import Opened, Portal, portal
 from operad_testing import make_plugin, plugins_of
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="nothing")
@@ -377,54 +377,32 @@ def test_it_is_closed_also_where_no_thread_starts_any_more() -> None:
     """) == ["closed"]
 
 
-@pytest.mark.parametrize("starts", [True, False])
-def test_one_that_does_not_close_keeps_no_other_one_open(starts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One raises, one waits for ever; also where no thread starts any more."""
+def test_one_that_does_not_close_keeps_no_other_one_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One raises, one waits forever."""
     closed = []
 
-    class Kept:
-        def __init__(self, close: Callable[[], object]) -> None:
-            self.close = close
+    class Kept(Opened):
+        def __init__(self, close: Callable[[], Any]) -> None:
+            self.asynchronous = self
+            self.aclose = close
 
-    own, waiting = Portal(), []
+    async def wait() -> None:
+        await asyncio.Event().wait()
 
-    def wait() -> None:
-        waiting.append(threading.current_thread())
-        own.run(asyncio.sleep(600))
+    async def fail() -> None:
+        raise ValueError
 
-    kept = [
-        Kept(wait),
-        Kept(lambda: closed.append(1)),
-        Kept(lambda: [].pop()),
-        Kept(lambda: closed.append(1)),
-    ]
+    async def close() -> None:
+        closed.append(1)
+
+    own = Portal()
+    kept = [Kept(wait), Kept(close), Kept(fail), Kept(close)]
     for each in kept:
         own.keep(each)
     monkeypatch.setattr("operad.sync.portal._EXIT_SECONDS", 0.1)
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)
-    if not starts:
-
-        def start(thread: threading.Thread) -> None:
-            raise RuntimeError("can't create new thread at interpreter shutdown")
-
-        monkeypatch.setattr(threading.Thread, "start", start)
     own.stop()
     assert closed == [1, 1]
     assert own._loop.is_closed()
-    for thread in waiting:
-        if starts:  # else it is this one
-            thread.join()
-
-
-def test_what_closes_in_time_leaves_no_timer_that_gives_up_what_is_closed_after_it() -> None:
-    class Kept:
-        def close(self) -> None:
-            pass
-
-    own = Portal()
-    own._close_here(Kept())
-    assert own.call(lambda: [timer for timer in own._loop._scheduled if not timer.cancelled()]) == []  # type: ignore[attr-defined]  # asyncio's own list
-    own.stop()
 
 
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:

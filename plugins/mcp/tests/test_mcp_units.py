@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
+from operad.testing import envelope_schema
 from operad_mcp import (
     MCPAuth,
     MCPClientConfig,
@@ -91,7 +92,7 @@ def test_blocks_of_the_sdk_are_taken_too() -> None:
 def test_an_envelope_fits_the_schema_of_envelopes() -> None:
     import jsonschema
 
-    schema = load_plugins(only=["mcp"]).envelope_kinds.schema()
+    schema = envelope_schema(load_plugins(only=["mcp"]).envelope_kinds)
     envelope = mcp_envelope(1, content=[{"type": "text", "text": "a"}, {"odd": 1}], server={"name": "n"})
     jsonschema.validate(envelope.to_wire(), schema)
 

@@ -37,11 +37,8 @@ class AccessRules(NamedTuple):
         if not isinstance(access, Mapping):
             raise ConfigError(f"{where}: expected a table, got {type(access).__name__}")
         if any(isinstance(value, (Mapping, AccessControl)) for value in access.values()):
-            return cls(
-                tuple(
-                    (pattern, _control(value, below(where, f'."{pattern}"'))) for pattern, value in access.items()
-                )
-            )
+            rules = [(text, _control(value, below(where, f'."{text}"'))) for text, value in access.items()]
+            return cls(tuple(rules))
         return cls((("*", _control(access, where)),) if access else ())
 
     def apply(self, operation: Operation[..., Any]) -> Operation[..., Any]:

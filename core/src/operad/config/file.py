@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import attrs
 
-from operad.config.places import Place, dotted, exactly
+from operad.config.places import Place, dotted
 from operad.config.structuring import structure
 from operad.config.variables import Variables
 from operad.errors import ConfigError, OperadError
@@ -75,23 +75,6 @@ class Configuration:
         """The tables ``[sources.<name>]`` by name, as written."""
         return self.tables.get("sources", {})
 
-    def groups(self, operation_id: str) -> Iterator[tuple[str, ...]]:
-        """The sources to open for one operation, group by group, until one has it.
-
-        First those whose namespace is the id's; then folders of functions, whose operations have namespaces of
-        their own and which start nothing; then the rest.
-        """
-        namespace = operation_id.partition(".")[0]
-        rest = dict(self.sources)
-        for fits in (
-            lambda name, table: table.get("namespace", name) == namespace,
-            lambda name, table: table["type"] == "scanner",
-            lambda name, table: True,
-        ):
-            if group := tuple(name for name, table in rest.items() if fits(name, table)):
-                rest = {name: table for name, table in rest.items() if name not in group}
-                yield group
-
     def check_sources(self, names: Collection[str]) -> None:
         """Raise `ConfigError` for a name that is no table of ``[sources]``."""
         for name in names:
@@ -124,11 +107,7 @@ class Configuration:
             found = found.get(part, {})
             if not isinstance(found, Mapping):
                 raise ConfigError(f"{self.where(table)}: expected a table, got {type(found).__name__}")
-        where = self.where(table)
-        try:
-            values: Mapping[str, Any] = Variables().expand(found, where)
-        except ConfigError as error:
-            raise ConfigError(exactly(where, str(error))) from None
+        values: Mapping[str, Any] = Variables().expand(found, self.where(table))
         return values
 
     def transport_options(self) -> Mapping[str, Any]:

@@ -18,49 +18,29 @@ def not_text(file: Path, data: bytes, error: UnicodeDecodeError) -> str:
 
 
 def not_toml(file: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Why a text is no TOML, where, and what is probably meant."""
-    last = text.rstrip().count("\n") + 1
-    # The end is where TOML's reader notes what goes on for too long, or is there twice.
-    told = str(error).replace("at end of document", f"at line {last}, the end")
-    told = re.sub(r"^Cannot declare \((.*?),?\) twice", _twice, told)
-    if told.startswith("Cannot overwrite a value"):
-        told = told.replace("Cannot overwrite a value", "the key is there twice, or is a table and a value", 1)
+    """Return why a text is not TOML, where, and what is probably meant."""
     found = _AT.search(str(error))
-    number = int(found[1]) if found else last
-    lines = text.split("\n")
-    line = lines[number - 1] if number <= len(lines) else ""
-    hint = _hint(told, line, "\n".join(lines[max(0, number - 4) : number]), text)
-    return f"{file}:{number}: cannot be read as TOML: {told}{hint and f'; {hint}'}"
-
-
-def _twice(found: re.Match[str]) -> str:
-    return f"[{'.'.join(_QUOTED.findall(found[1]))}] is there twice"
-
-
-_QUOTED = re.compile(r"""['"](.*?)['"]""")
+    number = int(found[1]) if found else text.rstrip().count("\n") + 1
+    told = str(error).replace("at end of document", f"at line {number}, the end")
+    line = text.split("\n")[number - 1]
+    hint = next((f"; {hint}" for pattern, hint in _HINTS if re.search(pattern, line)), "")
+    return f"{file}:{number}: cannot be read as TOML: {told}{hint}"
 
 
 _HINTS = (
-    (r"^\s*[{\[]\s*[\"{]", "this looks like JSON; TOML writes [sources.NAME] and, below it, key = value"),
+    (r"^\s*[{\[]\s*[\"{]", "this looks like JSON; TOML has [sources.NAME] and, below it, key = value"),
     ("[“”„‘’«»]", 'the quotes are typographic ones; write "…"'),
     (r"^\s*(;|//|/\*)", "a comment begins with #"),
-    (r"^\s*[\w.\"'-]+\s*:", "TOML writes key = value, not key: value"),
-    (r"=\s*(True|False|yes|no|on|off|Yes|No)\s*(#.*)?$", "TOML writes true and false"),
+    (r"^\s*[\w.\"'-]+\s*:", "TOML has key = value, not key: value"),
+    (r"=\s*(True|False|yes|no|on|off|Yes|No)\s*(#.*)?$", "TOML has true and false"),
     (r"=\s*(null|None|nil)\s*(#.*)?$", "leave the key out: TOML has no value for nothing"),
-    (r"[\"'\]}\w],\s*(#.*)?$", "no comma stands at the end of a line"),
-    (r"=\s*[A-Za-z~./$][^\"'\[{]*$", 'a text stands in quotes: key = "value"'),
-    (r"^\s*[\w.\"'-]+\s*=\s*(#.*)?$", "the value is missing"),
+    (
+        r'="?[^\']*\\',
+        (
+            r'="?[^\']*\\',
+            "a backslash begins an escape in double quotes; write a path in single quotes, or with /",
+        ),
+    ),
+    (r"=\s*[A-Za-z~./$][^\"'\[{]*$", 'text needs quotes: key = "value"'),
 )
-"""What a line looks like -> what to do about it; the first that fits counts."""
-
-
-def _hint(told: str, line: str, around: str, text: str) -> str:
-    if "Unescaped '\\'" in told or "Invalid hex value" in told:
-        return "in double quotes a backslash begins an escape; write a path in single quotes, 'C:\\…', or with /"
-    if "twice" in told:
-        return "remove one of them"
-    if around.count("{") > around.count("}") and "key" in told:
-        return "a table in braces stands on one line; several lines are a table of their own, [sources.NAME.auth]"
-    if text.lstrip()[:1] == "{":
-        line = text.lstrip()[:80]
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, line)), "")
+"""What a line looks like, and what to do about it; the first that fits is shown."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from operad.config.places import below, exactly
 from operad.errors import CallError, ConfigError
 
 _VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
@@ -29,9 +30,9 @@ class Variables:
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._value(match, where), value)
         if isinstance(value, Mapping):
-            return {key: self.expand(item, f"{where}.{key}") for key, item in value.items()}
+            return {key: self.expand(item, below(where, f".{key}")) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.expand(item, f"{where}[{index}]") for index, item in enumerate(value)]
+            return [self.expand(item, below(where, f"[{index}]")) for index, item in enumerate(value)]
         return value
 
     def _value(self, match: re.Match[str], where: str) -> str:
@@ -39,10 +40,10 @@ class Variables:
             return "$"
         name = match[2]
         if name not in os.environ:
-            raise ConfigError(
-                f"{where} wants the environment variable {name}, which is not set; set it, "
-                "or write the value itself"
+            message = (
+                f"{where} wants the environment variable {name}, which is not set; set it, or write the value"
             )
+            raise ConfigError(exactly(where, message))
         value = self._values[name] = os.environ[name]
         return value
 

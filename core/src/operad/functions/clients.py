@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from operad.context import Callables
 from operad.names import attributes_of, input_of, operation_name
-from operad.operations import OperationSpec, OperationType
-
-
-class Calls(Callables, Protocol):
-    """The part of a registry that a client uses."""
-
-    def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """The spec of an operation, or ``None``."""
+from operad.operations import OperationType
 
 
 class Client:
@@ -27,7 +20,7 @@ class Client:
 
     __slots__ = ("_calls", "_namespace")
 
-    def __init__(self, calls: Calls, namespace: str) -> None:
+    def __init__(self, calls: Callables, namespace: str) -> None:
         self._calls = calls
         self._namespace = namespace
 
@@ -56,11 +49,13 @@ class Client:
         return f"<client of {self._namespace}>"
 
 
-async def _data(calls: Calls, operation_id: str, input: Any, timeout: float | None) -> Any:
+async def _data(calls: Callables, operation_id: str, input: Any, timeout: float | None) -> Any:
     return (await calls.execute(operation_id, input, timeout=timeout)).data
 
 
-async def _items(calls: Calls, operation_id: str, input: Any, timeout: float | None) -> AsyncGenerator[Any, None]:
+async def _items(
+    calls: Callables, operation_id: str, input: Any, timeout: float | None
+) -> AsyncGenerator[Any, None]:
     async with calls.subscribe(operation_id, input, timeout=timeout) as envelopes:
         async for envelope in envelopes:
             yield envelope.data

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
-from operad.operations import DEFAULT_NAMESPACE, Operation, OperationType
+from operad.access import AccessControl
+from operad.operations import ErrorDefinition, Operation, OperationType
+from operad.words import did_you_mean
 from operad_schema import Schema
 
 if TYPE_CHECKING:
@@ -15,38 +17,37 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class OperationOptions(TypedDict, total=False):
+    """The keywords of `operation`; see there."""
+
+    namespace: str
+    name: str | None
+    type: OperationType | str | None
+    input_schema: Schema | Mapping[str, Any] | bool | None
+    output_schema: Schema | Mapping[str, Any] | bool | None
+    description: str | None
+    blocking: bool | None
+    conversions: Conversions | None
+    version: str
+    title: str | None
+    access_control: AccessControl | Mapping[str, Any] | None
+    error_schemas: Iterable[ErrorDefinition | Mapping[str, Any]]
+    tags: Iterable[str]
+    deprecated: bool
+    idempotent: bool
+    metadata: Mapping[str, Any]
+
+
 @overload
 def operation(function: Callable[P, R], /) -> Operation[P, R]: ...
 
 
 @overload
-def operation(
-    *,
-    namespace: str = ...,
-    name: str | None = ...,
-    type: OperationType | str | None = ...,
-    input_schema: Schema | Mapping[str, Any] | bool | None = ...,
-    output_schema: Schema | Mapping[str, Any] | bool | None = ...,
-    description: str | None = ...,
-    blocking: bool | None = ...,
-    conversions: Conversions | None = ...,
-    **spec: Any,
-) -> Callable[[Callable[P, R]], Operation[P, R]]: ...
+def operation(**options: Unpack[OperationOptions]) -> Callable[[Callable[P, R]], Operation[P, R]]: ...
 
 
 def operation(
-    function: Callable[P, R] | None = None,
-    /,
-    *,
-    namespace: str = DEFAULT_NAMESPACE,
-    name: str | None = None,
-    type: OperationType | str | None = None,
-    input_schema: Schema | Mapping[str, Any] | bool | None = None,
-    output_schema: Schema | Mapping[str, Any] | bool | None = None,
-    description: str | None = None,
-    blocking: bool | None = None,
-    conversions: Conversions | None = None,
-    **spec: Any,
+    function: Callable[P, R] | None = None, /, **options: Unpack[OperationOptions]
 ) -> Operation[P, R] | Callable[[Callable[P, R]], Operation[P, R]]:
     """Make a function an operation, with schemas from its type hints.
 
@@ -69,27 +70,22 @@ def operation(
         description: instead of the docstring.
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
         conversions: types of the application's own, registered there.
-        spec: further fields of `OperationSpec`.
+        access_control, error_schemas, idempotent, tags, …: as of `OperationSpec`.
 
     Raises:
+        TypeError: an unknown keyword; the message names the nearest known one.
         RegistrationError: what is no function, a type hint that has no JSON Schema, a default that does not fit
             its hint; the message names the parameter.
     """
 
-    def decorate(function: Callable[P, R]) -> Operation[P, R]:
-        from operad.functions.typed import Given, typed_operation  # msgspec comes with it: only for who decorates
+    known = OperationOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise TypeError(f'operation: unknown keyword "{name}"{did_you_mean(name, known)}')
 
-        given = Given(
-            namespace=namespace,
-            name=name,
-            type=type,
-            input_schema=input_schema,
-            output_schema=output_schema,
-            description=description,
-            blocking=blocking,
-            conversions=conversions,
-            spec=spec,
-        )
-        return typed_operation(function, given)
+    def decorate(function: Callable[P, R]) -> Operation[P, R]:
+        from operad.functions.typed import typed_operation  # msgspec comes with it: only for who decorates
+
+        return typed_operation(function, options)
 
     return decorate if function is None else decorate(function)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from operad.names import input_of, keyword_names, members_of
+from operad.names import Listed, input_of, keyword_names, members_of
 from operad.operations import OperationSpec
 from operad.words import did_you_mean
 
@@ -16,14 +16,8 @@ _LISTED = 100
 _OWN = frozenset({"context", "timeout", "idempotency_key"})
 
 
-class Browsable:
+class Browsable(Listed):
     """Interactive use of a registry: ``registry["id"]``, completion, tables in notebooks."""
-
-    def get_spec(self, operation_id: str) -> OperationSpec | None:
-        raise NotImplementedError
-
-    def specs(self) -> Sequence[OperationSpec]:
-        raise NotImplementedError
 
     def __getitem__(self, operation_id: str) -> OperationHandle:
         spec = self.get_spec(operation_id)
@@ -51,7 +45,8 @@ class Browsable:
         specs = self.specs()
         spaces = Counter(spec.namespace for spec in specs)
         words = ", ".join(f"{name} ({count})" for name, count in sorted(spaces.items()))
-        rows = [(spec.id, spec.type, spec.title or _first_line(spec.description)) for spec in specs[:_LISTED]]
+        texts = [spec.title or spec.description.strip().partition("\n")[0] for spec in specs[:_LISTED]]
+        rows = [(spec.id, spec.type, text) for spec, text in zip(specs, texts, strict=False)]
         more = "" if len(specs) <= _LISTED else f"<p>… and {len(specs) - _LISTED} more; try search(…)</p>"
         return _table(("operation", "type", "what it does"), rows, f"{len(specs)} operations: {words}") + more
 
@@ -67,14 +62,10 @@ class OperationHandle:
         self._registry = registry
         self.spec = spec
         """Its spec."""
+        self.id = spec.id
         self.__name__ = spec.id
         self.__doc__ = _explained(spec)
         self.__signature__ = _signature(spec)
-
-    @property
-    def id(self) -> str:
-        """The operation's id."""
-        return self.spec.id
 
     def __call__(
         self,
@@ -112,10 +103,6 @@ class OperationHandle:
         rows = [(name, kind, "yes" if needed else "", text) for name, kind, needed, text in _fields(spec)]
         table = _table(("field", "type", "required", "what it is"), rows) if rows else ""
         return f"<h4>{_text(spec.id)} <small>({_text(spec.type)})</small></h4>{about}{table}"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
 
 
 def _explained(spec: OperationSpec) -> str:

@@ -19,7 +19,7 @@ from operad.functions.conversions import Conversions, Structure
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
 from operad.functions.signatures import Method, TypedSignature
-from operad.operations import Operation, OperationSpec, OperationType, is_kind
+from operad.operations import DEFAULT_NAMESPACE, Operation, OperationSpec, OperationType, is_kind
 from operad.subscriptions import close
 from operad.words import text_of
 from operad_schema import UNKNOWN, Schema, from_schema
@@ -38,63 +38,45 @@ _STREAMS = (*_ITERATORS, collections.abc.Iterable)
 _NO_HINT: Any = object()
 
 
-class Given(NamedTuple):
-    """What the decorator was given beside the function; see `operad.functions.decorator.operation`."""
-
-    namespace: str
-    name: str | None
-    type: OperationType | str | None
-    input_schema: Schema | Mapping[str, Any] | bool | None
-    output_schema: Schema | Mapping[str, Any] | bool | None
-    description: str | None
-    blocking: bool | None
-    conversions: Conversions | None
-    spec: Mapping[str, Any]
-
-
-def typed_operation(function: Callable[P, R], given: Given) -> Operation[P, R]:
-    """The operation of a function. Raises `RegistrationError`."""
+def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Operation[P, R]:
+    """Return the operation of a function, with the keywords of `operation`. Raises `RegistrationError`."""
     descriptor: Any = function
     if isinstance(function, (staticmethod, classmethod)):
         function = function.__func__
-    name = given.name or _name(function)
-    where = f'operation "{given.namespace}.{name}"'
-    conversions = given.conversions or _standard()
+    given: dict[str, Any] = {"namespace": DEFAULT_NAMESPACE, **options}
+    name = given["name"] = given.get("name") or _name(function)
+    where = f'operation "{given["namespace"]}.{name}"'
+    conversions = given["conversions"] = given.get("conversions") or _standard()
     hints = _hints(function, where)
     yields = _streams(function, hints)
-    type = given.type
-    if type is None:
-        type = OperationType.SUBSCRIPTION if yields else OperationType.MUTATION
-    streams = yields or type == OperationType.SUBSCRIPTION
-    result = _Result.of(
-        hints.get("return", _NO_HINT), streams, where, conversions, infer=given.output_schema is None
-    )
+    if given.get("type") is None:
+        given["type"] = OperationType.SUBSCRIPTION if yields else OperationType.MUTATION
+    if given.get("description") is None:  # a bound method must not look it up again: that would ask its class
+        given["description"] = _words(function)
+    streams = yields or given["type"] == OperationType.SUBSCRIPTION
+    input_schema, output_schema = given.get("input_schema"), given.get("output_schema")
+    result = _Result.of(hints.get("return", _NO_HINT), streams, where, conversions, infer=output_schema is None)
     parameters = _open_parameters(function)
-    raw, infer = _is_raw(list(parameters), hints), given.input_schema is None
+    raw, infer = _is_raw(list(parameters), hints), input_schema is None
     arguments = None if raw else _Arguments.of(parameters, hints, where, conversions, infer=infer)
     inferred = UNKNOWN if arguments is None or not infer else arguments.schema()
-    _check_schemas(where, input_schema=given.input_schema, output_schema=given.output_schema)
-    spec = OperationSpec(
-        namespace=given.namespace,
-        name=name,
-        type=type,
-        input_schema=inferred if infer else given.input_schema,
-        output_schema=result.schema if given.output_schema is None else given.output_schema,
-        description=_words(function) if given.description is None else given.description,
-        **given.spec,
-    )
+    _check_schemas(where, input_schema=input_schema, output_schema=output_schema)
+    fields = {key: value for key, value in given.items() if key not in ("blocking", "conversions")}
+    fields["input_schema"] = inferred if infer else input_schema
+    fields["output_schema"] = result.schema if output_schema is None else output_schema
+    spec = OperationSpec(**fields)
     owner = _class_of(descriptor)
-    # Its description is looked up once: anew it would ask the class, which asks here.
-    again = given._replace(name=name, type=type, description=spec.description, conversions=conversions)
     return Operation(
         spec,
         function
         if raw and "context" in parameters
         else _handler(function, spec.id, hints, arguments, result.to_json, streams=streams),
-        given.blocking,
+        given.get("blocking"),
         function,
-        signature=result.signature(function, hints, conversions, raw=raw),
-        method=None if owner is None else Method(owner, descriptor, lambda bound: typed_operation(bound, again)),
+        signature=TypedSignature(
+            function, hints, conversions, result.hint, in_envelope=result.in_envelope, raw=raw
+        ),
+        method=None if owner is None else Method(owner, descriptor, lambda bound: typed_operation(bound, given)),
     )
 
 
@@ -340,12 +322,6 @@ class _Result(NamedTuple):
     hint: Any
     """Of the data: what stands in an envelope, or each item of a stream."""
     in_envelope: bool
-
-    def signature(
-        self, function: Callable[..., Any], hints: Mapping[str, Any], conversions: Conversions, *, raw: bool
-    ) -> TypedSignature:
-        """What callers of the function need."""
-        return TypedSignature(function, hints, conversions, self.hint, in_envelope=self.in_envelope, raw=raw)
 
     @classmethod
     def of(cls, hint: Any, streams: bool, where: str, conversions: Conversions, *, infer: bool) -> _Result:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overlo
 
 import attrs
 
-from operad.context import OperationContext
+from operad.context import Callables, OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.functions.clients import Client
 from operad.operations import Operation, OperationSpec, Pages
@@ -21,28 +21,10 @@ T = TypeVar("T")
 Id = str | Operation[..., Any]
 
 
-class TypedCalls:
-    """Calls of operations that are functions. A registry, a view and bound calls have the first five methods."""
-
-    async def execute(
-        self, operation_id: Id, input: Any = None, context: OperationContext | None = None,
-        *, timeout: float | None = None,
-    ) -> ResponseEnvelope[Any]:  # fmt: skip
-        raise NotImplementedError
-
-    def subscribe(
-        self, operation_id: Id, input: Any = None, context: OperationContext | None = None,
-        *, timeout: float | None = None,
-    ) -> Subscription:  # fmt: skip
-        raise NotImplementedError
+class TypedCalls(Callables):
+    """Calls of operations that are functions: the methods of registries, views and bound calls."""
 
     def pages(self, operation_id: str) -> Pages | None:
-        raise NotImplementedError
-
-    def get_spec(self, operation_id: str) -> OperationSpec | None:
-        raise NotImplementedError
-
-    def specs(self) -> Sequence[OperationSpec]:
         raise NotImplementedError
 
     def client(self, namespace: str) -> Any:
@@ -159,8 +141,6 @@ def with_key(context: OperationContext | None, key: str | None) -> OperationCont
 
 class BoundCalls(TypedCalls):
     """The calls of a registry, all with one context and timeout (seconds; for streams: per item)."""
-
-    __slots__ = ("_context", "_target", "_timeout")
 
     def __init__(
         self, target: TypedCalls, context: OperationContext | None = None, timeout: float | None = None

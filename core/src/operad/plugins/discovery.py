@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from operad.errors import PluginError
 from operad.plugins.manager import Plugins
@@ -21,29 +21,11 @@ logger = logging.getLogger("operad")
 GROUP = "operad"
 
 
-class Point(Protocol):
-    """What is used of an `importlib.metadata.EntryPoint`."""
-
-    @property
-    def name(self) -> str:
-        """The plugin's name."""
-
-    @property
-    def value(self) -> str:
-        """``module`` or ``module:attribute``."""
-
-    @property
-    def dist(self) -> Any:
-        """The distribution, with ``name`` and ``version``; None if it is not known."""
-
-    def load(self) -> object:
-        """Import it."""
-
-
 class Found(NamedTuple):
     """An entry point, and the distribution that it came in."""
 
-    entry_point: Point
+    entry_point: Any
+    """An `EntryPoint`, or what `load_plugins` takes instead of one."""
     distribution: str
     version: str | None
 
@@ -57,7 +39,7 @@ def load_plugins(
     only: Iterable[str] | None = None,
     disable: Iterable[str] = (),
     strict: bool = False,
-    entry_points: Iterable[Point] | None = None,
+    entry_points: Iterable[Any] | None = None,
 ) -> Plugins:
     """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
 
@@ -87,7 +69,7 @@ def load_plugins(
 
 
 def _load_all(
-    plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str], points: Iterable[Point] | None
+    plugins: Plugins, only: Iterable[str] | None, disable: Iterable[str], points: Iterable[Any] | None
 ) -> list[PluginError]:
     """Load the chosen plugins. Return the errors of those that could not be loaded."""
     choices = [_normalized(choice) for choice in (only, _switch("OPERAD_PLUGINS")) if choice is not None]
@@ -177,10 +159,9 @@ def _one_by_one() -> Iterator[EntryPoint]:
             yield from points
 
 
-def _distribution(point: Point) -> tuple[str, str | None]:
+def _distribution(point: Any) -> tuple[str, str | None]:
     """Name and version; a damaged installation may have neither."""
     try:
-        assert point.dist is not None
         return point.dist.name or "unknown distribution", point.dist.version
     except Exception:  # noqa: BLE001  # importlib.metadata raises what it finds missing
         return "unknown distribution", None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from operad.context import OperationContext
@@ -113,8 +114,14 @@ class RegistryBase(TypedCalls, Browsable):
         entry = self._catalogue.entries.get(operation_id)
         return None if entry is None else entry.pages
 
-    def download(
+    async def download(
         self, operation_id: str, input: Any = None, context: OperationContext | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a result as they arrive, for results too large for memory. Raises `CallError`."""
-        return self._execution.download(operation_id, input, self._execution.new_call(context))
+        execution = self._execution
+        call = execution.new_call(context)
+        stream = execution.stream(operation_id, input, call, None, in_pieces=True)
+        watch = execution.watch(operation_id, call, is_stream=True) if execution.observed else None
+        async with aclosing(stream if watch is None else watched(stream, watch)) as pieces:
+            async for piece in pieces:
+                yield piece.data

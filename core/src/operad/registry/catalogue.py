@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from operad.errors import RegistrationError
@@ -118,14 +119,13 @@ class Catalogue:
     def watch(self, callback: Callable[[str], object]) -> Callable[[], None]:
         """Call ``callback`` with the id after each change; it must not raise. The returned function ends that."""
 
-        def told(operation_id: str) -> None:
-            callback(operation_id)
+        watcher = partial(callback)  # its own object for each registration, to be removed alone
 
         def stop() -> None:
-            if told in self._watchers:
-                self._watchers.remove(told)
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
 
-        self._watchers.append(told)
+        self._watchers.append(watcher)
         return stop
 
     def _tell(self, operation_id: str) -> None:

@@ -37,7 +37,6 @@ class Entry:
     """The operation that brought the handler, if there was one."""
     invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = attrs.field(default=None, init=False)
     adapt: Callable[[Any], Any] | None = attrs.field(init=False)
-    chunks: Handler | None = attrs.field(init=False)
     stream: Handler | None = attrs.field(init=False)
     validator: Callable[[Any], bool] | None = attrs.field(init=False)
     finish: Callable[[Any], ResponseEnvelope[Any]] = attrs.field(init=False)
@@ -66,7 +65,6 @@ class Entry:
         """Compile the schemas and choose how the handler runs."""
         spec, operation = self.spec, self.operation
         self.adapt = None if operation is None else operation.adapt
-        self.chunks = None if operation is None else operation.chunks
         self.stream = None if operation is None else operation.stream
         access = spec.access_control
         self.is_open = access.is_open

@@ -171,18 +171,29 @@ class Execution:
             raise failure from error
 
     async def stream(
-        self, operation_id: str, input: Any, call: OperationContext, timeout: float | None
+        self,
+        operation_id: str,
+        input: Any,
+        call: OperationContext,
+        timeout: float | None,
+        *,
+        in_pieces: bool = False,
     ) -> Envelopes:
-        """Yield the envelopes of an operation; ``timeout`` in seconds limits the wait for each."""
+        """Yield the envelopes of an operation; ``timeout`` in seconds limits the wait for each.
+
+        ``in_pieces``: yield the bytes of a result, in envelopes, for a download.
+        """
         deadline = earlier(call.deadline, timeout)
         items: AsyncIterator[Any] | None = None
         errors = _Errors(operation_id, deadline)
         try:
             with errors:
                 errors.entry = entry = await self._prepared(operation_id, deadline)
-                if entry.streams:
+                if in_pieces:
+                    items = self._pieces(entry, input, call)
+                elif entry.streams:
                     items = self._items(entry, input, call)
-            errors.of_handler = entry.stream_chain is None
+            errors.of_handler = entry.stream_chain is None and not in_pieces
             while items is not None:
                 with errors:
                     try:
@@ -198,28 +209,8 @@ class Execution:
         call.deadline = deadline
         yield await self.run(operation_id, input, call)
 
-    async def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a result; access, input and interceptors are those of any call."""
-        stream: Envelopes | None = None
-        deadline = call.deadline
-        try:
-            with _Errors(operation_id, deadline) as errors:
-                errors.entry = entry = await self._prepared(operation_id, deadline)
-                stream = self._chunks(entry, input, call)
-                if (watch := self.watch(operation_id, call, is_stream=True)) is not None:
-                    stream = watched(stream, watch)
-                while True:
-                    try:
-                        piece = await (anext(stream) if deadline is None else until(deadline, anext, stream))
-                    except StopAsyncIteration:
-                        return
-                    yield piece.data
-        finally:
-            if stream is not None:
-                await close(stream)
-
-    def _chunks(self, entry: Entry, input: Any, call: OperationContext) -> Envelopes:
-        chunks: Any = entry.chunks
+    def _pieces(self, entry: Entry, input: Any, call: OperationContext) -> Envelopes:
+        chunks: Any = None if entry.operation is None else entry.operation.chunks
         if chunks is None:
             raise _no_download(entry, "its source gives no bytes")
         chain = self.interceptors.around_stream(entry, lambda inner: chunks(inner.input, inner.context))
@@ -344,7 +335,7 @@ class Execution:
             call.metadata,
             called_as=called_as,
         )
-        return self.observers.watch(record, call)
+        return Watch(self.observers, record, call)
 
 
 async def watched(stream: Envelopes, watch: Watch) -> Envelopes:

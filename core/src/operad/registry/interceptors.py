@@ -10,7 +10,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import attrs
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from operad.registry.entry import Entry
 
 Envelope = ResponseEnvelope[Any]
+T = TypeVar("T")
+Step = Callable[[Any, T, "Entry"], T]
 
 
 class _Checked(NamedTuple):
@@ -108,19 +110,6 @@ CallInterceptor = Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]
 StreamProceed = Callable[[InterceptedCall], AsyncIterator[Envelope]]
 StreamInterceptor = Callable[[InterceptedCall, StreamProceed], AsyncGenerator[Envelope, None]]
 """``async def tap(call, proceed)`` with ``async for envelope in proceed(call): yield envelope``."""
-
-
-class ResultStore(Protocol):
-    """Where the first results of idempotency keys are kept: bytes by name, for a time. Shared by all servers."""
-
-    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name and return ``None``; return the value of a taken name. Atomic."""
-
-    async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name."""
-
-    async def drop(self, name: str) -> None:
-        """Free a name."""
 
 
 def _kind(is_of: Callable[[Any], bool], what: str) -> Callable[[Any, Any, Any], None]:
@@ -214,22 +203,18 @@ class Interceptors:
 
     def around_call(self, entry: Entry, handle: Proceed) -> Proceed | None:
         """Return ``handle`` with the operation's interceptors around it; ``None`` without any."""
-        steps = [found.call for found in self._of(entry) if found.call is not None]
-        chain = handle
-        for intercept in reversed(steps):
-            chain = _call_step(intercept, chain, entry)
-        return chain if steps else None
+        return self._around(entry, handle, attrgetter("call"), _call_step)
 
     def around_stream(self, entry: Entry, handle: StreamProceed) -> StreamProceed | None:
         """The same for subscriptions."""
-        steps = [found.subscribe for found in self._of(entry) if found.subscribe is not None]
-        chain = handle
-        for intercept in reversed(steps):
-            chain = _stream_step(intercept, chain, entry)
-        return chain if steps else None
+        return self._around(entry, handle, attrgetter("subscribe"), _stream_step)
 
-    def _of(self, entry: Entry) -> list[Interceptor]:
-        return [found for found in self._all if found.matches(entry.spec.id)]
+    def _around(self, entry: Entry, handle: T, of: Callable[[Interceptor], Any], step: Step[T]) -> T | None:
+        chain = handle
+        for interceptor in reversed(self._all):
+            if interceptor.matches(entry.spec.id) and (intercept := of(interceptor)) is not None:
+                chain = step(intercept, chain, entry)
+        return None if chain is handle else chain
 
 
 def _call_step(intercept: CallInterceptor, inner: Proceed, entry: Entry) -> Proceed:

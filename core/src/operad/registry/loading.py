@@ -18,7 +18,7 @@ from operad.records import record
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
-from operad.sources import Login, SourceContext, SourceSession
+from operad.sources import SourceContext, SourceSession
 
 if TYPE_CHECKING:
     from operad.config.access_rules import AccessRules
@@ -116,10 +116,6 @@ class LoadedSources:
     _closings: int = attrs.field(default=0, init=False)
     """How often they were closed. A source that was being opened meanwhile is closed, too."""
 
-    async def load_one(self, name: str, config: Mapping[str, Any], **options: Any) -> list[OperationSpec]:
-        """Load a source from Python; ``options`` are the fields of `SourceOptions`."""
-        return await self.load(name, SourceOptions(**options), config, None, f'source "{name}"')
-
     async def load(
         self,
         name: str,
@@ -157,7 +153,8 @@ class LoadedSources:
         if closings != self._closings:
             await session.aclose()
             raise SourceError(f"{where}: the registry was closed while it was being loaded")
-        owner = _owner(name, options.namespace, called, where)
+        label = f'"{options.namespace or name}"' if called is None else where
+        owner = f"source {label} ({name})"
         loaded = _LoadedSource(session, owner, self.catalogue, pipeline, rules)
         loaded.name, loaded.type = called or options.namespace or name, name
         loaded.again = again or partial(self.load, name, options, table, base_dir, where, called)
@@ -185,7 +182,7 @@ class LoadedSources:
             logger=logging.getLogger(f"operad.{name}"),
         )
 
-    async def login(self, configuration: Configuration, name: str, account: str | None) -> Login:
+    async def login(self, configuration: Configuration, name: str, account: str | None) -> Any:
         """Return how to log in to the API of a configured source. See `OperationRegistry.source_login`."""
         from operad.config.structuring import structure
         from operad.config.variables import Variables
@@ -312,14 +309,11 @@ def _check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) ->
 
 
 def _read(configuration: Configuration, name: str, variables: Variables) -> _Table:
-    from operad.config.places import dotted, exactly
+    from operad.config.places import dotted
     from operad.config.structuring import structure
 
     where = configuration.where("sources", name)
-    try:
-        own = variables.expand(configuration.sources[name], where)
-    except ConfigError as error:
-        raise ConfigError(exactly(where, str(error))) from None
+    own = variables.expand(configuration.sources[name], where)
     shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
     source = own.pop("type")
     if "namespace" not in shared and not NAMESPACE.fullmatch(name):
@@ -328,11 +322,6 @@ def _read(configuration: Configuration, name: str, variables: Variables) -> _Tab
             f'{dotted(name)}; rename the table, or write namespace = "…" in it'
         )
     return _Table(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)
-
-
-def _owner(name: str, namespace: str | None, called: str | None, where: str) -> str:
-    """Return the name of a source for messages: its table, if it has one."""
-    return f'source "{namespace or name}" ({name})' if called is None else f"source {where} ({name})"
 
 
 @attrs.define(eq=False, repr=False)

@@ -69,10 +69,6 @@ class ResultPipeline:
         fitting = [pattern for pattern in self.normalize if fnmatch.fnmatchcase(operation_id, pattern)]
         return self.normalize[max(fitting, key=len)] if fitting else "cast"
 
-    def apply(self, result: Any, spec: OperationSpec) -> ResponseEnvelope[Any]:
-        """Return the envelope of one result; see `finisher`."""
-        return self.finisher(spec)(result)
-
     def finisher(self, spec: OperationSpec) -> Callable[[Any], ResponseEnvelope[Any]]:
         """Return the four steps for one operation: result to envelope.
 

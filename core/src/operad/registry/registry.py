@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from operad.config.file import Configuration
     from operad.registry.loading import LoadedSources, SourceFailure
     from operad.registry.views import Rename
-    from operad.sources import Login
     from operad_schema import Limits
 
 T = TypeVar("T")
@@ -65,7 +64,8 @@ class OperationRegistry(RegistryBase):
         limits: Limits | None = None,
         configuration: Configuration | None = None,
     ) -> None:
-        self._configuration = configuration
+        self.configuration = configuration
+        """The configuration file; ``None`` without one."""
         self.plugins = plugins = Plugins() if plugins is None else plugins
         self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits)
         hooks = plugins.implementations
@@ -129,15 +129,10 @@ class OperationRegistry(RegistryBase):
     ) -> None:
         """Load ``[sources.<name>]`` of ``names``, all at once; what fails is in `failures`, or raised as an
         `ExceptionGroup` (``strict``). A source may offer the one ``operation`` alone. Raises `ConfigError`."""
-        if self._configuration is None:
+        if self.configuration is None:
             raise ConfigError("this registry has no configuration: use OperationRegistry.from_config")
-        self._configuration.check_sources(names)
-        await self.sources.load_all(self._configuration, names, strict=strict, operation=operation)
-
-    @property
-    def configuration(self) -> Configuration | None:
-        """The configuration file; ``None`` without one."""
-        return self._configuration
+        self.configuration.check_sources(names)
+        await self.sources.load_all(self.configuration, names, strict=strict, operation=operation)
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
@@ -153,7 +148,7 @@ class OperationRegistry(RegistryBase):
     @property
     def transport_options(self) -> Mapping[str, Any]:
         """The table ``[transport]``: ``url`` and options for `Plugins.transport`. Raises `ConfigError`."""
-        return {} if self._configuration is None else self._configuration.transport_options()
+        return {} if self.configuration is None else self.configuration.transport_options()
 
     def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
         """Return a table of the configuration, such as ``"calls"``, as an instance of ``config_type``.
@@ -162,7 +157,7 @@ class OperationRegistry(RegistryBase):
         """
         from operad.config.file import Configuration
 
-        return (self._configuration or Configuration(Path())).table(table, config_type, exclude)
+        return (self.configuration or Configuration(Path())).table(table, config_type, exclude)
 
     @property
     def sources(self) -> LoadedSources:
@@ -300,9 +295,9 @@ class OperationRegistry(RegistryBase):
 
         Raises `RegistrationError` if two would have one id, `ConfigError` if ``access`` cannot be used.
         """
-        from operad.registry.views import RegistryView, selection_of
+        from operad.registry.views import RegistryView, Selection
 
-        selection = selection_of(include=include, exclude=exclude, prefix=prefix, rename=rename, access=access)
+        selection = Selection(include=include, exclude=exclude, prefix=prefix, rename=rename, access=access)
         view: Any = RegistryView(self, self._catalogue, self._execution, selection)
         return view  # type: ignore[no-any-return]  # a registry in all but registering, which raises
 
@@ -336,16 +331,18 @@ class OperationRegistry(RegistryBase):
             SourceError: the source cannot be loaded.
             RegistrationError: an id is taken.
         """
-        return await self.sources.load_one(
-            source, config, namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch,
-            trusted=trusted,
-        )  # fmt: skip
+        from operad.registry.loading import SourceOptions
 
-    async def source_login(self, name: str, account: str | None = None) -> Login:
-        """Return how to log in to the API of ``[sources.name]``, with one of several accounts.
+        options = SourceOptions(
+            namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch, trusted=trusted
+        )
+        return await self.sources.load(source, options, config, None, f'source "{source}"')
+
+    async def source_login(self, name: str, account: str | None = None) -> Any:
+        """Return the `operad.auth.Login` of ``[sources.name]``, for one of several accounts.
 
         Raises `ConfigError` without a configuration, for an unknown source, or if it needs no login.
         """
-        if self._configuration is None:
+        if self.configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
-        return await self.sources.login(self._configuration, name, account)
+        return await self.sources.login(self.configuration, name, account)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("operad")
 
-T = TypeVar("T")
-
 Rename = Mapping[str, str] | Callable[[str], str]
 """``{"old.id": "new.id"}``, or a function that returns the new id of an old one."""
 
@@ -41,15 +39,21 @@ _PASSED_ON = frozenset({
 """Attributes of a view that are those of its registry."""
 
 
+def _rules(access: AccessControl | Mapping[str, Any] | None) -> AccessRules:
+    from operad.config.access_rules import AccessRules  # and cattrs with it: only for a registry with views
+
+    return AccessRules.of(access, "view")
+
+
 @attrs.frozen(kw_only=True)
 class Selection:
-    """Which operations a view shows, and how."""
+    """Which operations a view shows, and how. Raises `ConfigError` for unusable requirements."""
 
     include: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     exclude: tuple[str, ...] = attrs.field(default=(), converter=patterns_of)
     prefix: str | None = None
     rename: Rename | None = None
-    access: AccessRules
+    access: AccessRules = attrs.field(default=None, converter=_rules)
 
     def chooses(self, operation_id: str) -> bool:
         """Whether the operation is shown at all."""
@@ -72,13 +76,12 @@ class Selection:
             raise RegistrationError(f'rename: expected "namespace.name" for "{spec.id}", got "{id}"')
         if self.prefix is not None:
             namespace, name = self.prefix, id
-        control = self.access.control(spec)
-        if control is not None:
-            combined = combined_access(spec.access_control, control, spec.id)
-            return attrs.evolve(spec, namespace=namespace, name=name, access_control=combined)
-        return (
-            spec if id == spec.id and self.prefix is None else attrs.evolve(spec, namespace=namespace, name=name)
-        )
+        changes: dict[str, Any] = {}
+        if id != spec.id or self.prefix is not None:
+            changes = {"namespace": namespace, "name": name}
+        if (control := self.access.control(spec)) is not None:
+            changes["access_control"] = combined_access(spec.access_control, control, spec.id)
+        return attrs.evolve(spec, **changes) if changes else spec
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
@@ -189,11 +192,19 @@ class _ViewExecution(Execution):
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
         return await self._base.run(self._admitted(operation_id, input, call), input, call)
 
-    def stream(self, operation_id: str, input: Any, call: OperationContext, timeout: float | None) -> Envelopes:
-        return _opened(lambda: self._base.stream(self._admitted(operation_id, input, call), input, call, timeout))
-
-    def download(self, operation_id: str, input: Any, call: OperationContext) -> AsyncGenerator[bytes, None]:
-        return _opened(lambda: self._base.download(self._admitted(operation_id, input, call), input, call))
+    async def stream(
+        self,
+        operation_id: str,
+        input: Any,
+        call: OperationContext,
+        timeout: float | None,
+        *,
+        in_pieces: bool = False,
+    ) -> Envelopes:
+        base_id = self._admitted(operation_id, input, call)
+        async with aclosing(self._base.stream(base_id, input, call, timeout, in_pieces=in_pieces)) as items:
+            async for item in items:
+                yield item
 
     def _admitted(self, operation_id: str, input: Any, call: OperationContext) -> str:
         base_id = self._shown.base_ids.get(operation_id)
@@ -203,13 +214,6 @@ class _ViewExecution(Execution):
         if control is not None and not call.trusted:
             check_access(control, call.identity, input)
         return base_id
-
-
-async def _opened(make: Callable[[], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """Yield the items of a stream that is opened, and checked, when its first item is asked for."""
-    async with aclosing(make()) as items:
-        async for item in items:
-            yield item
 
 
 class RegistryView(RegistryBase):
@@ -227,7 +231,7 @@ class RegistryView(RegistryBase):
 
     def view(self, **options: Any) -> RegistryView:
         """Return a view of this view; as `OperationRegistry.view`."""
-        return RegistryView(self, self._catalogue, self._execution, selection_of(**options))
+        return RegistryView(self, self._catalogue, self._execution, Selection(**options))
 
     def __getattr__(self, name: str) -> Any:
         if name in _PASSED_ON:
@@ -254,18 +258,3 @@ class RegistryView(RegistryBase):
 
     async def aclose(self) -> None:
         """Do nothing: the registry closes what it opened."""
-
-
-def selection_of(
-    *,
-    include: str | Iterable[str] = "*",
-    exclude: str | Iterable[str] = (),
-    prefix: str | None = None,
-    rename: Rename | None = None,
-    access: AccessControl | Mapping[str, Any] | None = None,
-) -> Selection:
-    """The selection of `OperationRegistry.view`'s arguments. Raises `ConfigError` for unusable requirements."""
-    from operad.config.access_rules import AccessRules  # and cattrs with it: not for who makes no view
-
-    rules = AccessRules.of(access, "view")
-    return Selection(include=include, exclude=exclude, prefix=prefix, rename=rename, access=rules)

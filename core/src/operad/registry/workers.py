@@ -26,14 +26,6 @@ T = TypeVar("T")
 _END: Any = object()
 
 
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 class WorkerCall:
     """A call whose handler runs in a worker thread."""
 
@@ -64,7 +56,11 @@ class WorkerCall:
         """
         from concurrent.futures import CancelledError
 
-        if _in_event_loop():
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # as it has to be in a worker thread
+            pass
+        else:
             coroutine.close()
             raise RuntimeError("call_sync would block this event loop; use `await context.env[id](input)`")
         with self._lock:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from operad.context import OperationContext
-from operad.envelopes import ResponseEnvelope
 from operad.functions.typed_calls import TypedCalls
 from operad.operations import Operation
 from operad.sync.portal import Portal
@@ -16,8 +15,6 @@ from operad.sync.streams import Subscription
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-Id = str | Operation[..., Any]
 
 
 def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
@@ -42,6 +39,19 @@ def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     return call
 
 
+def iterating(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Subscription[T]]:
+    """Return a method that returns an iterator for this thread over what the asynchronous one yields."""
+
+    @functools.wraps(method)
+    def iterate(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]:
+        here = self._portal()
+        return Subscription(here, here.call(getattr(self.asynchronous, method.__name__), *args, **kwargs))
+
+    return iterate
+
+
 class WaitingCalls:
     """What a registry for programs that do not await offers its callers, and what is bound to a context, too."""
 
@@ -51,37 +61,9 @@ class WaitingCalls:
     def _portal(self) -> Portal:
         raise NotImplementedError  # of whoever mixes this in
 
-    def execute(
-        self,
-        operation_id: Id,
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> ResponseEnvelope[Any]:
-        """Call an operation and wait for its envelope."""
-        return self._portal().run(self.asynchronous.execute(operation_id, input, context, timeout=timeout))
-
-    def subscribe(
-        self,
-        operation_id: Id,
-        input: Any = None,
-        context: OperationContext | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Subscription[ResponseEnvelope[Any]]:
-        """Subscribe to an operation: an iterator over its envelopes; ``timeout`` bounds the wait for each."""
-        here = self._portal()
-        return Subscription(
-            here, here.call(self.asynchronous.subscribe, operation_id, input, context, timeout=timeout)
-        )
-
-    def paginate(
-        self, operation_id: str, input: Mapping[str, Any] | None = None, **options: Any
-    ) -> Subscription[Any]:
-        """All pages of a listing, or what stands on them; as `operad.OperationRegistry.paginate`."""
-        here = self._portal()
-        return Subscription(here, here.call(self.asynchronous.paginate, operation_id, input, **options))
+    execute = waiting(TypedCalls.execute)
+    subscribe = iterating(TypedCalls.subscribe)
+    paginate = iterating(TypedCalls.paginate)
 
     @overload
     def call(self, operation: Operation[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...

@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from operad.errors import CallError, ErrorCode
 
@@ -22,21 +22,13 @@ logger = logging.getLogger("operad.sync")
 _EXIT_SECONDS = 5.0
 
 
-class Closable(Protocol):
-    """What is closed when the process ends, if nobody did before."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
 class Portal:
     """The loop and its thread. `portal` starts it when it is first needed."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="operad.sync", daemon=True)
-        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._giving_up: asyncio.Task[None] | None = None
+        self._open: weakref.WeakSet[Opened] = weakref.WeakSet()
         self._process = os.getpid()
         self._thread.start()
 
@@ -49,11 +41,11 @@ class Portal:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def keep(self, opened: Closable) -> None:
+    def keep(self, opened: Opened) -> None:
         """Close it when the process ends, if it still lives then."""
         self._open.add(opened)
 
-    def forget(self, opened: Closable) -> None:
+    def forget(self, opened: Opened) -> None:
         """It is closed."""
         self._open.discard(opened)
 
@@ -104,37 +96,16 @@ class Portal:
     def stop(self) -> None:
         """Close what is open, and end the loop and the thread."""
         for opened in tuple(self._open):
-            closer = threading.Thread(target=opened.close, daemon=True)
             try:
-                closer.start()
-            except RuntimeError:  # Python 3.12.0 and 3.12.1 start no thread any more when a process ends
-                self._close_here(opened)
-            else:
-                closer.join(_EXIT_SECONDS)
+                asyncio.run_coroutine_threadsafe(opened.asynchronous.aclose(), self._loop).result(_EXIT_SECONDS)
+            except Exception:
+                logger.exception("closing %r at the end of the process failed", opened)
         with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(_EXIT_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_EXIT_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
-
-    def _close_here(self, opened: Closable) -> None:
-        """Close in this thread, for no longer than in one of its own, and whatever it raises."""
-
-        timers: list[asyncio.TimerHandle] = []
-
-        def give_up() -> None:
-            self._giving_up = self._loop.create_task(_cancel_all())
-
-        def has_closed() -> None:
-            timers[0].cancel()  # what is closed next has its own time
-
-        self._loop.call_soon_threadsafe(lambda: timers.append(self._loop.call_later(_EXIT_SECONDS, give_up)))
-        try:
-            opened.close()
-        except Exception:
-            logger.exception("closing %r at the end of the process failed", opened)
-        self._loop.call_soon_threadsafe(has_closed)
 
 
 async def _cancel_all() -> None:
@@ -167,6 +138,8 @@ class Opened:
     """Something that opens connections in the background loop; a context manager. `_opened_by` has the process."""
 
     _opened_by: int | None = None
+    asynchronous: Any
+    """The object behind this one, which opens and closes the connections."""
 
     def _portal(self) -> Portal:
         if self._opened_by not in (None, os.getpid()):

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from operad.access import AccessControl
-from operad.context import OperationContext
 from operad.functions.handles import Browsable
 from operad.operations import Handler, Operation, OperationSpec
 from operad.registry.registry import OperationRegistry as AsynchronousRegistry
-from operad.sync.calling import WaitingCalls, in_loop, waiting
+from operad.sync.calling import WaitingCalls, in_loop, iterating, waiting
 from operad.sync.portal import Opened, portal
-from operad.sync.streams import Subscription
 
 if TYPE_CHECKING:
     from operad.observers import MaybeObserver
@@ -102,9 +100,12 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     get_spec = in_loop(AsynchronousRegistry.get_spec)
     get_handler = in_loop(AsynchronousRegistry.get_handler)
     specs = in_loop(AsynchronousRegistry.specs)
+    __len__ = in_loop(AsynchronousRegistry.__len__)
+    __contains__ = in_loop(AsynchronousRegistry.__contains__)
     search = in_loop(AsynchronousRegistry.search)
     describe = waiting(AsynchronousRegistry.describe)
     execute = waiting(AsynchronousRegistry.execute)
+    download = iterating(AsynchronousRegistry.download)
 
     def use(self, interceptor: Any = None, **options: Any) -> Callable[[], None]:
         """Put an interceptor, which is asynchronous, around calls; as `operad.OperationRegistry.use`."""
@@ -119,12 +120,6 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         here = self._portal()
         remove = here.call(self.asynchronous.observe, started, finished, reported)
         return lambda: here.call(remove)
-
-    def __len__(self) -> int:
-        return len(self.asynchronous)
-
-    def __contains__(self, operation_id: object) -> bool:
-        return operation_id in self.asynchronous
 
     def view(
         self,
@@ -142,10 +137,3 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         made._bind(self._portal().call(view, **options), is_view=True)
         made._opened_by = self._opened_by
         return made
-
-    def download(
-        self, operation_id: str, input: Any = None, context: OperationContext | None = None
-    ) -> Subscription[bytes]:
-        """The bytes of an answer, piece by piece; as `operad.OperationRegistry.download`."""
-        here = self._portal()
-        return Subscription(here, here.call(self.asynchronous.download, operation_id, input, context))

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from operad.subscriptions import close
 from operad.sync.portal import Portal
 
 T = TypeVar("T")
 
 
-class Items(Protocol):
-    """What is iterated over in the loop."""
-
-    async def __anext__(self) -> Any:
-        """The next item."""
-
-    async def aclose(self) -> None:
-        """Close it, and what feeds it."""
-
-
 class Subscription(Generic[T]):
     """A stream, iterated in any thread; a loop that is left closes it, ``close()`` and ``with`` do so at once."""
 
-    def __init__(self, portal: Portal, items: Items) -> None:
+    def __init__(self, portal: Portal, items: Any) -> None:
         self._portal, self._items = portal, items
         self._closed = False
 
@@ -48,14 +39,14 @@ class Subscription(Generic[T]):
         if not self._closed:
             self._closed = True
             if self._portal.is_here:
-                self._portal.run(_close(self._items))
+                self._portal.run(close(self._items))
 
     def close_soon(self) -> None:
         """Close it without waiting."""
         if not self._closed:
             self._closed = True
             items = self._items
-            self._portal.soon(lambda: _close(items))
+            self._portal.soon(lambda: close(items))
 
     def __enter__(self) -> Self:
         return self
@@ -77,9 +68,5 @@ class _Loop(Iterator[T]):
         self._subscription.close_soon()
 
 
-async def _next(items: Items) -> Any:
-    return await items.__anext__()
-
-
-async def _close(items: Items) -> None:
-    await items.aclose()
+async def _next(items: Any) -> Any:
+    return await anext(items)

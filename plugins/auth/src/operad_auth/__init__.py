@@ -7,7 +7,6 @@ Towards others: OAuth 2.0, with tokens that outlive the process.
 from operad.lazy import lazily
 
 _HOMES = {
-    "operad.sources": "Login",
     "operad_auth.credentials": (
         "AnyAuthenticator Authenticator Credentials any_of as_authenticator authenticator"
     ),
@@ -17,6 +16,7 @@ _HOMES = {
     "operad_auth.grants": "LoginRequired OAuthError OAuthToken",
     "operad_auth.http.hosts": "HostRules is_loopback",
     "operad_auth.jwts": "JWTAuthenticator JWTOptions",
+    "operad_auth.login": "Login OpenURL Tell",
     "operad_auth.loopback": "LoopbackListener",
     "operad_auth.oauth": "OAuthClient",
     "operad_auth.options": "authenticator_from",

@@ -1,6 +1,5 @@
 # Written by tools/references.py from the table in __init__.py.
 
-from operad.sources import Login as Login
 from operad_auth.credentials import AnyAuthenticator as AnyAuthenticator
 from operad_auth.credentials import Authenticator as Authenticator
 from operad_auth.credentials import Credentials as Credentials
@@ -20,6 +19,9 @@ from operad_auth.http.hosts import HostRules as HostRules
 from operad_auth.http.hosts import is_loopback as is_loopback
 from operad_auth.jwts import JWTAuthenticator as JWTAuthenticator
 from operad_auth.jwts import JWTOptions as JWTOptions
+from operad_auth.login import Login as Login
+from operad_auth.login import OpenURL as OpenURL
+from operad_auth.login import Tell as Tell
 from operad_auth.loopback import LoopbackListener as LoopbackListener
 from operad_auth.oauth import OAuthClient as OAuthClient
 from operad_auth.options import authenticator_from as authenticator_from
@@ -47,7 +49,9 @@ __all__ = [
     "OAuthError",
     "OAuthOptions",
     "OAuthToken",
+    "OpenURL",
     "StaticTokens",
+    "Tell",
     "TokenKey",
     "TokenRecord",
     "TokenStore",

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from operad.errors import CallError, ErrorCode
-from operad.sources import OpenURL, Tell
 from operad_auth.grants import OAuthError, refusal
+from operad_auth.login import OpenURL, Tell
 from operad_auth.loopback import LoopbackListener
 from operad_auth.server import AuthorizationServer, Fields
 

@@ -6,9 +6,9 @@ import asyncio
 import time
 
 from operad.errors import CallError, ConfigError
-from operad.sources import Login, OpenURL, Tell
 from operad_auth.fetching import Fetch, default_fetch
 from operad_auth.grants import LoginRequired, OAuthError, OAuthToken
+from operad_auth.login import Login, OpenURL, Tell
 from operad_auth.logins import authorization_code, device_code
 from operad_auth.server import AuthorizationServer, OAuthOptions
 from operad_auth.store import TokenStore

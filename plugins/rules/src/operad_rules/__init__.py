@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from operad_rules.first_results import FirstResults, MemoryResults
+    from operad_rules.first_results import FirstResults, MemoryResults, ResultStore
 
-__all__ = ["FirstResults", "MemoryResults"]
+__all__ = ["FirstResults", "MemoryResults", "ResultStore"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,10 +8,10 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from operad import CallError, ErrorCode, OperationType, Plugins, ResponseEnvelope
-from operad.plugin import InterceptedCall, ResultStore
+from operad.plugin import InterceptedCall
 from operad.wire import from_json, to_json
 
 logger = logging.getLogger("operad.rules")
@@ -31,6 +31,19 @@ _LOST = {
     "code": ErrorCode.DATA_LOSS,
     "message": "the first call with this idempotency key ran, but its result was not kept",
 }
+
+
+class ResultStore(Protocol):
+    """Where the first results of idempotency keys are kept: bytes by name, for a time. Shared by all servers."""
+
+    async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
+        """Put ``value`` under a free name and return ``None``; return the value of a taken name. Atomic."""
+
+    async def put(self, name: str, value: bytes, seconds: float) -> None:
+        """Replace the value of a name."""
+
+    async def drop(self, name: str) -> None:
+        """Free a name."""
 
 
 class MemoryResults:

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from operad import ConfigError
-from operad.plugin import Interceptor, ResultStore
-from operad_rules.first_results import FirstResults, MemoryResults
+from operad.plugin import Interceptor
+from operad_rules.first_results import FirstResults, MemoryResults, ResultStore
 
 _ORDER = -100
 """Outside other interceptors: a repeated request is answered before they count or change it."""

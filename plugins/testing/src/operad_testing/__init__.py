@@ -9,6 +9,7 @@ _HOMES = {
     "operad_testing._broker": "BrokerConformance",
     "operad_testing._cassette": "Cassette cassette",
     "operad_testing._envelopes": "EnvelopeKindCapabilities EnvelopeKindConformance",
+    "operad_testing._envelope_schema": "envelope_schema",
     "operad_testing._examples": "ANYTHING Example",
     "operad_testing._fakes": "CallLog StaticSource make_plugin plugins_of",
     "operad_testing._hostile": "hostile_schemas",

@@ -3,6 +3,7 @@
 from operad_testing._broker import BrokerConformance as BrokerConformance
 from operad_testing._cassette import Cassette as Cassette
 from operad_testing._cassette import cassette as cassette
+from operad_testing._envelope_schema import envelope_schema as envelope_schema
 from operad_testing._envelopes import EnvelopeKindCapabilities as EnvelopeKindCapabilities
 from operad_testing._envelopes import EnvelopeKindConformance as EnvelopeKindConformance
 from operad_testing._examples import ANYTHING as ANYTHING
@@ -43,6 +44,7 @@ __all__ = [
     "TransportConformance",
     "assert_nothing_pending",
     "cassette",
+    "envelope_schema",
     "hostile_schemas",
     "make_plugin",
     "plugins_of",

@@ -101,7 +101,7 @@ class HubLink:
         self._ask(UNREGISTER, {"topics": [topic]})
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """See `operad.transports.VouchingLink`."""
+        """Return those of ``topics`` that a serving instance registered; listings are checked against it."""
         self._check_open()
         return frozenset(self._ask(TOPICS, {"instance": instance, "topics": list(topics)}).get("topics", ()))
 

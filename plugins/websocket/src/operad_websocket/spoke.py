@@ -82,7 +82,7 @@ class SpokeLink:
         await self._registering.unregister(topic)
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """See `operad.transports.VouchingLink`."""
+        """Return those of ``topics`` that a serving instance registered; listings are checked against it."""
         wanted, served = list(topics), set[str]()
         for start in range(0, len(wanted), _AT_ONCE):
             answer = await self._ask(TOPICS, {"instance": instance, "topics": wanted[start : start + _AT_ONCE]})

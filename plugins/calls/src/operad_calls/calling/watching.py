@@ -42,7 +42,7 @@ async def watched_call(
         start: makes the call.
     """
     carrier, call.request_id = _Carrier(call), request_id
-    with observers.watch(_record(call, request_id, carrier), carrier) as watch:
+    with Watch(observers, _record(call, request_id, carrier), carrier) as watch:
         carrier.update(call)
         envelope = await start()
         watch.items = 1
@@ -54,7 +54,7 @@ async def watched_stream(
 ) -> AsyncGenerator[Envelope, None]:
     """Yield the items of a subscription that observers see from its first reading on; as `watched_call`."""
     carrier, call.request_id = _Carrier(call), request_id
-    with observers.watch(_record(call, request_id, carrier, is_stream=True), carrier) as watch:
+    with Watch(observers, _record(call, request_id, carrier, is_stream=True), carrier) as watch:
         carrier.update(call)
         async with aclosing(start()) as items:
             async for envelope in items:

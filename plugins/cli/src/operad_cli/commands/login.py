@@ -5,6 +5,7 @@ from __future__ import annotations
 import webbrowser
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,9 @@ from operad_cli.options import (
     run,
 )
 from operad_cli.output.text import print_json, print_text
+
+if TYPE_CHECKING:
+    from operad_auth import Login
 
 account_option = click.option(
     "--account", metavar="NAME", help="The account, if there are several. Default: the account of the source."
@@ -60,7 +64,7 @@ def login(
     """
 
     async def command() -> str:
-        entry = await _registry(config).source_login(source, account)
+        entry: Login = await _registry(config).source_login(source, account)
         open_url = None if no_browser else webbrowser.open
         # With --json only the result goes to standard output.
         return await entry.login(tell=partial(click.echo, err=as_json), open_url=open_url, timeout=timeout)
@@ -85,7 +89,7 @@ def logout(source: str, account: str | None, config: Path | None, as_json: bool)
     """
 
     async def command() -> str:
-        entry = await _registry(config).source_login(source, account)
+        entry: Login = await _registry(config).source_login(source, account)
         return await entry.logout()
 
     message = run(command())

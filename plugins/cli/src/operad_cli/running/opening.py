@@ -11,12 +11,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from operad import CallError, ErrorCode, OperationRegistry, SourceError
 from operad_cli.completion import cache
 from operad_cli.options import quiet_plugins, require_configuration
 from operad_cli.output.progress import Line
 from operad_cli.running.known_plugins import KnownPlugins, remember
+
+if TYPE_CHECKING:
+    from operad.config import Configuration
 
 _PATIENCE = 0.7
 """Seconds after which a terminal shows which sources are loading."""
@@ -54,7 +58,9 @@ async def open_registry(
         registry, known = _with_plugins(path, profile, operation_id)
     configuration = registry.configuration
     assert configuration is not None
-    groups = [tuple(configuration.sources)] if operation_id is None else list(configuration.groups(operation_id))
+    groups = (
+        [tuple(configuration.sources)] if operation_id is None else list(groups_for(configuration, operation_id))
+    )
     async with registry:
         for group in groups:
             if group:
@@ -66,6 +72,24 @@ async def open_registry(
                 break
         cache.remember(str(path), registry.specs(), operation_id)
         yield registry
+
+
+def groups_for(configuration: Configuration, operation_id: str) -> Iterator[tuple[str, ...]]:
+    """Yield the sources to open for one operation, group by group, until one has it.
+
+    First those with the namespace of the id, then folders of functions, whose operations have their own namespaces
+    and which start no process, then the others.
+    """
+    namespace = operation_id.partition(".")[0]
+    rest = dict(configuration.sources)
+    for fits in (
+        lambda name, table: table.get("namespace", name) == namespace,
+        lambda name, table: table["type"] == "scanner",
+        lambda name, table: True,
+    ):
+        if group := tuple(name for name, table in rest.items() if fits(name, table)):
+            rest = {name: table for name, table in rest.items() if name not in group}
+            yield group
 
 
 def _with_plugins(
