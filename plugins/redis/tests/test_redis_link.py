@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 import redis.asyncio
 
+from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
 from operad.plugin import Delivery, Event, Link, LinkDownError
 from operad.transports import Transport
 from operad_calls.transport import encode
@@ -164,6 +166,59 @@ async def test_a_reader_that_fails_is_followed_by_another(
     assert "the link reconnects" in caplog.text
     await client.link.send("op:test.op", request(2))
     await server.until(lambda: request(2) in server.events)
+
+
+class Damaging:
+    """Stands between a link and the server, and replaces bytes of what the server sends."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.damage: tuple[bytes, bytes] | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> str:
+        self.server = await asyncio.start_server(self.connected, "127.0.0.1", 0)
+        return f"redis://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        for source, target, damages in ((reader, back, False), (there, writer, True)):
+            self.tasks.add(asyncio.create_task(self.pump(source, target, damages)))
+
+    async def pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, damages: bool) -> None:
+        try:
+            while data := await source.read(65_536):
+                if damages and self.damage is not None and self.damage[0] in data:
+                    data, self.damage = data.replace(*self.damage), None
+                target.write(data)
+        finally:
+            target.close()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"*1\r\n*1\r\n$32\r\n", b"+OK\r\n*1\r\n$32\r\n", b":7\r\n*1\r\n$32\r\n", b"*1\r\n$32\r\n\xff\xff"],
+)
+async def test_a_reply_of_another_shape_is_a_lost_connection(redis_server: RedisServer, damaged: bytes) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="test", name="op", type="query"), lambda given, context: 5)
+    damaging = Damaging(redis_server.port)
+    async with damaging as url:
+        direct, through = (RedisTransport(url=each, bus=BUS) for each in (redis_server.url, url))
+        async with CallHandler(registry, direct), PendingRequestMap(through, timeout=30) as calls:
+            assert (await calls.call("test.op")).data == 5
+            damaging.damage = (b"*1\r\n$32\r\n", damaged)
+            with suppress(CallError):  # a reply too many is noticed after the call
+                await calls.call("test.op")
+            assert damaging.damage is None
+            assert (await calls.call("test.op", retry=True)).data == 5
+            assert calls.pending == 0
 
 
 async def test_wrong_credentials_are_refused_at_once() -> None:

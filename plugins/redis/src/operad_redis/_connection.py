@@ -165,7 +165,7 @@ class Pipeline:
                 reply = waiting.popleft()
                 if reply is not None and not callable(reply) and not reply.done():
                     reply.set_result(value)
-        except LOST as error:
+        except Exception as error:  # noqa: BLE001  # a damaged stream may hold more replies than there were commands
             self._lost(error)
 
     def _lost(self, error: BaseException) -> None:

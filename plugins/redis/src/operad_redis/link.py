@@ -10,7 +10,14 @@ from functools import partial
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ClusterDownError, MovedError, NoScriptError, ReadOnlyError, ResponseError
+from redis.exceptions import (
+    ClusterDownError,
+    InvalidResponse,
+    MovedError,
+    NoScriptError,
+    ReadOnlyError,
+    ResponseError,
+)
 
 from operad.plugin import (
     Delivery,
@@ -221,6 +228,10 @@ class RedisLink(BrokerLink):
             operation.encode("utf-8", "surrogatepass"),
             first,
         )
+        if not (type(taken) is list and all(type(link) is bytes and link.isalnum() for link in taken)):
+            error = InvalidResponse(f"expected the ids of links, got {taken!r:.100}")
+            self.lost(error)  # what follows on this connection may be the reply to another command
+            raise error
         return taken
 
     # --- serving -----------------------------------------------------------------------------------
@@ -298,7 +309,7 @@ class RedisLink(BrokerLink):
                     await self._commands.flushed()
         except TimeoutError:
             raise TransportError(f"draining took longer than {timeout} s") from None
-        except LOST as error:
+        except Exception as error:  # as in `_beat`
             raise TransportError(f"draining: {error}") from error
 
     async def sign_off(self) -> None:
@@ -307,7 +318,10 @@ class RedisLink(BrokerLink):
         if self.is_up and self._commands is not None:
             async with asyncio.timeout(self._config.connect_timeout):
                 if self._requests is not None:
-                    await self._burial.bury(self._commands, self._id, "")
+                    try:
+                        await self._burial.bury(self._commands, self._id, "")
+                    except (AttributeError, TypeError, ValueError) as error:  # a reply of another shape
+                        raise InvalidResponse(str(error)) from error
                 await self._commands.flushed()
 
     # --- signs of life -----------------------------------------------------------------------------
@@ -332,7 +346,7 @@ class RedisLink(BrokerLink):
                 for link in dead:
                     await self._burial.bury(self._commands, link.decode(), str(self._lease_ms))
                 await asyncio.sleep(min(BEAT, lease / 3))
-        except LOST as error:
+        except Exception as error:  # noqa: BLE001  # replies of a damaged stream may have any shape
             self.lost(error)
 
 
