@@ -282,14 +282,26 @@ async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureF
     assert len(caplog.records) < 50
 
 
-async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token() -> None:
+@pytest.mark.parametrize(
+    ("code", "status", "close"), [("UNAVAILABLE", 503, 1013), ("ACCESS_DENIED", 401, 1008), ("BROKEN", 401, 1008)]
+)
+async def test_an_issuer_that_cannot_be_asked_is_no_wrong_token(code: str, status: int, close: int) -> None:
     async def undecided(credentials: Credentials) -> Identity | None:
-        raise CallError("UNAVAILABLE", "the keys cannot be fetched")
+        raise CallError(code, "the keys at secret.internal cannot be fetched")
 
     async with Hub(as_authenticator(undecided), port=0) as hub, aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await session.ws_connect(hub.url, headers={"Authorization": "Bearer x"})
-        assert caught.value.status == 503
+        assert caught.value.status == status
+        refused = 0 if status == 503 else 1
+        assert hub.switch.refused == refused
+        made = await session.ws_connect(hub.url, protocols=("operad.v1", "operad.authenticate"))
+        await made.send_str('{"type":"link.authenticate","payload":{"token":"x"}}')
+        message = await made.receive(timeout=10)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, close)
+        assert "secret.internal" not in str(message.extra)
+        assert hub.switch.refused == 2 * refused
+        await made.close()
 
 
 # --- health, metrics, and the end --------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from operad import Identity
-from operad.plugin import CallError
+from operad.plugin import CallError, ErrorCode
 from operad_auth import Authenticator as CredentialsAuthenticator
 from operad_auth import Credentials, HostRules
 from operad_auth.http.urls import is_loopback_host
@@ -34,6 +34,9 @@ FIRST_FRAME = "operad.authenticate"
 TOKEN_PREFIX = "operad.bearer."  # noqa: S105  # what a token in Sec-WebSocket-Protocol starts with
 """Precedes a token, base64url without padding, among the subprotocols: browsers can send it nowhere else."""
 _LONGEST_TOKEN = 16_384
+_BEARER = {"WWW-Authenticate": "Bearer"}
+_LATER = "the client cannot be authenticated now; try again"
+"""The token may be valid: what decides it, such as the keys of an issuer, cannot be reached."""
 
 
 def bearer_tokens(tokens: Mapping[str, Identity]) -> RequestAuthenticator:
@@ -105,20 +108,24 @@ class Gate:
             raise web.HTTPForbidden(text="without an authenticator the hub accepts loopback host names only\n")
 
     async def admit(self, request: web.Request) -> Identity | None:
-        """Return who connects, by the handshake. Raise an HTTP error if the client may not connect."""
+        """Return who connects, by the handshake.
+
+        Raise an HTTP error if the client may not connect: 401, or 503 if that cannot be decided now.
+        """
         if self.is_open:
             return None
         token = _token_offered(request)
         try:
             identity = await self._identify(request, token)
         except CallError as error:
-            raise web.HTTPServiceUnavailable(
-                text=f"the client cannot be authenticated now: {error.code}\n"
-            ) from None
+            if error.code == ErrorCode.UNAVAILABLE:
+                raise web.HTTPServiceUnavailable(text=f"{_LATER}\n", headers={"Retry-After": "5"}) from None
+            self._refuse(request)
+            raise web.HTTPUnauthorized(text="not authenticated\n", headers=_BEARER) from None
         is_anonymous = token is None and "Authorization" not in request.headers
         if identity is None and not (self._anonymous and is_anonymous):
             self._refuse(request)
-            raise web.HTTPUnauthorized(text="not authenticated\n", headers={"WWW-Authenticate": "Bearer"})
+            raise web.HTTPUnauthorized(text="not authenticated\n", headers=_BEARER)
         return identity
 
     async def admit_by_frame(
@@ -138,10 +145,14 @@ class Gate:
                         answer = write(AUTHENTICATED, {"identity": identity.id}, frame.id)
                         await socket.send_str(answer.decode())
                         return identity
-        except (TimeoutError, ProtocolError, CallError, ConnectionError):
+        except CallError as error:
+            if error.code == ErrorCode.UNAVAILABLE:
+                await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=_LATER.encode())
+                return None
+        except (TimeoutError, ProtocolError, ConnectionError):
             pass
         self._refuse(request)
-        await socket.close(code=1008, message=f"expected {AUTHENTICATE} with a valid token".encode())
+        await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=f"expected {AUTHENTICATE} with a valid token".encode())
         return None
 
     async def _identify(self, request: web.Request, token: str | None) -> Identity | None:
