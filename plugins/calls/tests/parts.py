@@ -1,6 +1,19 @@
 """What the tests of calls share."""
 
+import logging
+from functools import partial
+
 from operad import OperationRegistry, OperationSpec
+from operad_calls.federation import offers
+
+
+def _warn(instance, line):
+    logging.getLogger("operad.calls").warning("%s", line)
+
+
+offer_of = partial(offers.offer_of, warn=_warn)
+operation_of = partial(offers.operation_of, warn=_warn)
+stricter = partial(offers.stricter, warn=_warn)
 
 
 def registry_of(**handlers):

@@ -24,12 +24,12 @@ from operad_calls import CallSettings, reports
 from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.single import call_once
-from operad_calls.federation.offers import Offer, offer_of, operation_of, stricter
+from operad_calls.federation.offers import Offer
 from operad_calls.protocol import encode
 from operad_calls.reports import Reports, printable
 from operad_calls.requests import CallRequest, Pending
 from operad_calls.tapping import tap
-from plugins.calls.tests.parts import registry_of
+from plugins.calls.tests.parts import offer_of, operation_of, registry_of, stricter
 
 BROKER = Capabilities(detects_no_responders=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)

@@ -24,10 +24,10 @@ from operad_calls.calling.broadcasts import Broadcast, broadcast
 from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.retries import Retries
 from operad_calls.calling.stream import Stream
+from operad_calls.protocol import call_error
 from operad_calls.requests import (
     CallRequest,
     Pending,
-    error_from_event,
     lost_error,
     not_begun_error,
     overloaded_error,
@@ -140,8 +140,8 @@ def test_each_error_of_a_request_says_whether_it_may_have_run():
     assert error.details == {"operationId": "t.op", "sent": False}
     error = overloaded_error("too many", "max_x", 3)
     assert (error.code, error.message, error.ran) == ("OVERLOADED", "too many (max_x)", False)
-    assert error_from_event({"code": "OVERLOADED", "message": "m"}).ran is False
-    assert error_from_event({"code": "BROKEN", "message": "m"}).ran is None
+    assert call_error({"code": "OVERLOADED", "message": "m"}).ran is False
+    assert call_error({"code": "BROKEN", "message": "m"}).ran is None
 
 
 async def test_a_future_ends_once():

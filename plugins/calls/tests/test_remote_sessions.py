@@ -22,8 +22,8 @@ from operad import (
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.calling import broadcasts
 from operad_calls.federation import remote
-from operad_calls.federation.offers import offer_of, stricter
 from operad_testing import Participant
+from plugins.calls.tests.parts import offer_of, stricter
 
 META = {"source": "local", "operationId": "x", "timestamp": 0}
 

@@ -147,21 +147,22 @@ def test_what_has_ended_is_not_run_again_where_a_transport_may_deliver_it_twice(
     assert live.requests.recent == {}
 
 
-def test_how_long_an_ended_request_is_remembered(clock):
+async def test_how_long_an_ended_request_is_remembered(clock):
     """Until its deadline; without one for a minute."""
     table = Table(STORE)
     table.requests.finish(table.take("soon", deadline=(clock.now + 5) * 1000))
     table.requests.finish(table.take("never"))
     assert table.requests.recent == {("inbox:a", "soon"): 1_005_000.0, ("inbox:a", "never"): 1_060_000.0}
     clock.now += 5
-    table.requests._forget_recent()
+    table.requests._on_sweep()
     assert [key[1] for key in table.requests.recent] == ["soon", "never"]
     clock.now += 0.001
-    table.requests._forget_recent()
+    table.requests._on_sweep()
     assert [key[1] for key in table.requests.recent] == ["never"]
     clock.now += 60
-    table.requests._forget_recent()
+    table.requests._on_sweep()
     assert table.requests.recent == {}
+    table.requests.stop()
 
 
 def test_no_more_ended_requests_are_remembered_than_the_bound(clock, monkeypatch):

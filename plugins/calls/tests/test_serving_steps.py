@@ -29,7 +29,7 @@ from operad.transports import (
     PayloadTooLargeError,
     TransportError,
 )
-from operad_calls import CallSettings, inprocess
+from operad_calls import CallSettings
 from operad_calls.protocol import encode
 from operad_calls.serving import answers, following
 from operad_calls.serving.active import ActiveRequest
@@ -522,7 +522,7 @@ async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(mo
     monkeypatch.setattr(answers, "_PATIENCE", 0.0)
     monkeypatch.setattr(answers, "_AGAIN", 0.005)
     back, one = way(), served_of(creditBytes=10)
-    back._remember("inbox:a")
+    back._answering["inbox:a"] = None
     one.deadline = time.time() * 1000 + 30
     with pytest.raises(CallError) as caught:
         await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
@@ -703,19 +703,6 @@ async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
     assert InProcessTransport().capabilities == Capabilities(
         balances=True, detects_no_responders=True, detects_peer_loss=True, same_process=True
     )
-
-
-async def test_how_events_arrive_is_remembered_for_so_many_addresses(monkeypatch):
-    monkeypatch.setattr(inprocess, "_MAX_DELIVERIES", 2)
-    a, b = await ears(InProcessTransport(), 2)
-    for name in "xyz":
-        await b.link.register(f"op:{name}")
-        await a.link.send(f"op:{name}", event())
-    assert list(a.link._deliveries) == ["op:z"]
-    first, second = b.took()[-1][1], None
-    await a.link.send("op:z", event())
-    second = b.took()[-1][1]
-    assert first is second
 
 
 # --- a handler as a whole -------------------------------------------------------------------------

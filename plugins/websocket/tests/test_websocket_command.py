@@ -131,6 +131,18 @@ async def _pending(session: aiohttp.ClientSession, url: str) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize(("table", "flag"), [("[hub]\ncheck_frames = true\n", ()), ("", ("--check-frames",))])
+async def test_a_hub_checks_frames_if_asked(tmp_path: Path, table: str, flag: tuple[str, ...]) -> None:
+    (tmp_path / "operad.toml").write_text(table)
+    async with (
+        running(tmp_path, "--listen", "127.0.0.1:0", *flag) as (_, url),
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url) as socket,
+    ):
+        await socket.send_str('{"type":"call.completed","payload":{"requestId":"1"}}')
+        assert "must contain" in (await socket.receive(timeout=30)).data
+
+
 async def test_a_second_signal_ends_a_hub_that_drains(tmp_path: Path) -> None:
     async with running(tmp_path, "--listen", "127.0.0.1:0", "--drain", "600") as (process, url):
         transport = WebSocketTransport(url)

@@ -76,13 +76,11 @@ class BrokerLink(ABC):
         """Connect for the first time. Raises `LinkDownError`."""
         try:
             await self._start()
-        except self.lost_errors as error:
+        except BaseException as error:
             await self.disconnect()
-            why = str(error) or type(error).__name__
-            raise LinkDownError(f"no connection to {self.host()}: {why}") from error
-        except BaseException:
-            await self.disconnect()
-            raise
+            if not isinstance(error, self.lost_errors):
+                raise
+            raise LinkDownError(f"no connection to {self.host()}: {str(error) or type(error).__name__}") from error
 
     async def _start(self) -> None:
         self._broken = None

@@ -1,14 +1,16 @@
-"""The JSON Schema of each event of the call protocol."""
+"""The JSON Schema of each event of the call protocol, and a check by them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from operad.context import LONGEST_KEY
+from operad.transports import Event
 from operad_calls.protocol import ABORTED, CHANGED, COMPLETED, CREDIT, ERROR, MAX_ID_LENGTH, REQUESTED, RESPONDED
 
+_DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 _ID = {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH}
 _MILLISECONDS = {"type": "number", "description": "epoch ms"}
 _IDENTITY = {
@@ -34,17 +36,18 @@ _ENVELOPE = {
 
 
 def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> Mapping[str, Any]:
-    payload = {
-        "type": "object",
-        "properties": {"requestId": _ID, **required, **optional},
-        "required": ["requestId", *required],
-    }
+    required = {"requestId": _ID, **required}
+    payload = {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+    return _frame_schema(type, {"type": {"const": type}, "id": _TEXT, "payload": payload})
+
+
+def _frame_schema(type: str, properties: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(
         {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": type,
             "type": "object",
-            "properties": {"type": {"const": type}, "id": {"type": "string"}, "payload": payload},
+            "properties": properties,
             "required": ["type", "payload"],
         }
     )
@@ -103,20 +106,47 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
                 "replyTo": _SENDER,
             },
         ),
-        CHANGED: MappingProxyType(
+        CHANGED: _frame_schema(
+            CHANGED,
             {
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "title": CHANGED,
-                "type": "object",
-                "properties": {
-                    "type": {"const": CHANGED},
-                    "id": _TEXT,
-                    "to": _described({"const": f"all:{CHANGED}"}, "to a hub: the address"),
-                    "payload": {"type": "object", "properties": {"instance": _TEXT}},
-                },
-                "required": ["type", "payload"],
-            }
+                "type": {"const": CHANGED},
+                "id": _TEXT,
+                "to": _described({"const": f"all:{CHANGED}"}, "to a hub: the address"),
+                "payload": {"type": "object", "properties": {"instance": _TEXT}},
+            },
         ),
     }
 )
 """The JSON Schema of each event, by type; read-only."""
+
+
+class FrameCheck:
+    """Checks events by the schemas of their types, with fastjsonschema; an event of an unknown type is right.
+
+    Making one imports fastjsonschema and compiles the schemas as draft 7, because they use nothing beyond it.
+
+    Args:
+        schemas: the schemas by type, of trusted origin.
+
+    Raises:
+        ModuleNotFoundError: fastjsonschema is not installed.
+    """
+
+    def __init__(self, schemas: Mapping[str, Mapping[str, Any]] = CallEventMap) -> None:
+        import fastjsonschema
+
+        self._invalid: type[Exception] = fastjsonschema.JsonSchemaValueException
+        self._checks: dict[str, Callable[[Any], Any]] = {
+            type_: fastjsonschema.compile({**schema, "$schema": _DRAFT_7}, use_default=False, use_formats=False)
+            for type_, schema in schemas.items()
+        }
+
+    def error(self, event: Event) -> str | None:
+        """Return what is wrong with an event, or None."""
+        check = self._checks.get(event["type"])
+        if check is not None:
+            try:
+                check(event)
+            except self._invalid as error:
+                return f"{event['type']}: {error}"
+        return None

@@ -20,8 +20,6 @@ from operad.transports import (
 )
 from operad_calls import protocol
 
-_MAX_DELIVERIES = 4_096
-
 
 class InProcessTransport:
     """A bus within one process and one event loop; each object is a bus of its own.
@@ -68,8 +66,7 @@ class InProcessTransport:
         """Return the member of an address whose turn it is. Raises `NoRespondersError`."""
         members = self._topics.get(to)
         if not members:
-            served = to.startswith("op:")
-            raise NoRespondersError(f"no peer serves {to[3:]}" if served else "the peer is gone")
+            raise NoRespondersError(f"no peer serves {to[3:]}" if to.startswith("op:") else "the peer is gone")
         receiver = members[0]
         if len(members) > 1:
             members.rotate(-1)
@@ -93,7 +90,6 @@ class InProcessLink:
         """Passes an event to the owner of this link."""
         self._on_link = on_link
         self._topics: set[str] = set()
-        self._deliveries: dict[str, Delivery] = {}
         self._closed = False
 
     async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
@@ -118,15 +114,8 @@ class InProcessLink:
                 self._broadcast(to, event)
                 return to
             receiver = bus._server(to)
-        receiver.deliver(event, self._deliveries.get(to) or self._delivery(to))
+        receiver.deliver(event, Delivery(self.inbox, to=to))
         return receiver.inbox
-
-    def _delivery(self, to: str) -> Delivery:
-        """Return the delivery of events that this link sends to an address: one object per address, bounded."""
-        if len(self._deliveries) >= _MAX_DELIVERIES:
-            self._deliveries.clear()
-        delivery = self._deliveries[to] = Delivery(self.inbox, to=to)
-        return delivery
 
     def _broadcast(self, to: str, event: Event) -> None:
         members = tuple(self._bus._topics.get(to, ()))
@@ -146,8 +135,7 @@ class InProcessLink:
         if self._closed:
             return
         self._closed = True
-        for topic in tuple(self._topics):
-            self._unregister(topic)
+        await self.drain(0)
         del self._bus._links[self.inbox]
         self._on_link("down", 1)
         lost: Event = {"type": protocol.LOST, "id": "", "payload": {"peer": self.inbox}}

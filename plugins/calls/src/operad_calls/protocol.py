@@ -58,7 +58,10 @@ def call_error(payload: Mapping[str, Any]) -> CallError:
     code, message, details = payload.get("code"), payload.get("message"), payload.get("details")
     if not isinstance(code, str) or not code:
         return CallError(ErrorCode.UNKNOWN_ERROR, "the peer sent an error without a code", {"raw": dict(payload)})
-    return CallError(code, "" if message is None else str(message), details)
+    error = CallError(code, "" if message is None else str(message), details)
+    if error.says_nothing_ran:  # such a code of a nested call does not leave a handler (`out_of_handler`)
+        error.ran = False
+    return error
 
 
 # --- the codec -------------------------------------------------------------------------------------
@@ -170,8 +173,6 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
         value = from_json(data)
     except ValueError as error:
         raise ProtocolError(str(error)) from None
-    if type(value) is dict and type(value.get("type")) is str and type(value.get("payload")) is dict:
-        return value
     return checked(value)
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 
 from operad.words import printable
+from operad_calls.requests import remember
 
 _LONGEST = 200
 _BURST, _A_SECOND = 20, 1.0
@@ -71,9 +72,7 @@ class Reports:
             line: the text; it may quote the peer.
         """
         allowance = self._each.pop(account, None) or Allowance(_BURST, _A_SECOND)
-        self._each[account] = allowance  # now the last one to be forgotten
-        if len(self._each) > _REMEMBERED:
-            del self._each[next(iter(self._each))]
+        remember(self._each, account, allowance, _REMEMBERED)  # now the last one to be forgotten
         if not allowance.take():
             return
         if not self._all.take():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -12,6 +12,8 @@ from operad.access import Identity
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event
 from operad_calls import protocol
+
+_Value = TypeVar("_Value")
 
 TRACE = ("traceparent", "tracestate", "baggage")
 """The context of a trace: fields of a request, and metadata of its call."""
@@ -134,12 +136,6 @@ def check_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
         )
 
 
-def current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
-    """Return the running task of a call map's loop. Raises `RuntimeError` if another loop is running."""
-    check_loop(loop, "call map")
-    return asyncio.current_task(loop)
-
-
 def set_error(future: asyncio.Future[Any], error: CallError) -> None:
     """End a future with an error, unless it has ended."""
     if not future.done():
@@ -158,6 +154,32 @@ def wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
+class Waiting(Protocol):
+    """An object for which one task waits at a time."""
+
+    waiter: asyncio.Future[None] | None
+
+
+async def woken(owner: Waiting, seconds: float | None = None) -> None:
+    """Wait until ``owner.waiter`` is woken (`wake`), or until so many seconds are over."""
+    loop = asyncio.get_running_loop()
+    owner.waiter = waiter = loop.create_future()
+    timer = None if seconds is None else loop.call_later(seconds, wake, waiter)
+    try:
+        await waiter
+    finally:
+        owner.waiter = None
+        if timer is not None:
+            timer.cancel()
+
+
+def remember(kept: dict[str, _Value], key: str, value: _Value, most: int) -> None:
+    """Put a value, and forget the oldest one if there are too many."""
+    kept[key] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]
+
+
 def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) -> float:
     """Return by how many seconds a timer is late: for so long the event loop was busy, or the process was stopped.
 
@@ -173,17 +195,14 @@ def timeout_error(operation_id: str, limit: float) -> CallError:
 
 def lost_error(operation_id: str, why: str) -> CallError:
     """Return the error of a request that was sent, and may have run."""
-    return CallError(
-        ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": True}
-    )
+    details = {"operationId": operation_id, "sent": True}
+    return CallError(ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', details)
 
 
 def not_begun_error(operation_id: str, why: str) -> CallError:
     """Return the error of a request that did not run."""
-    error = CallError(
-        ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', {"operationId": operation_id, "sent": False}
-    )
-    error.ran = False
+    error = lost_error(operation_id, why)
+    error.details["sent"] = error.ran = False
     return error
 
 
@@ -191,12 +210,4 @@ def overloaded_error(message: str, limit: str, value: int) -> CallError:
     """Return the error of a bound on concurrent work."""
     error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
     error.ran = False
-    return error
-
-
-def error_from_event(payload: dict[str, Any]) -> CallError:
-    """Return the error of a ``call.error`` that arrived for a request."""
-    error = protocol.call_error(payload)
-    if error.says_nothing_ran:  # such a code of a nested call does not leave a handler (`out_of_handler`)
-        error.ran = False
     return error

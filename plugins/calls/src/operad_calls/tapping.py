@@ -79,7 +79,6 @@ class _TappedLink:
         self._transport = transport
         self._link = link
         self.inbox = link.inbox
-        self.register, self.drain, self.close = link.register, link.drain, link.close
 
     async def send(self, to: str, event: Event) -> str | None:
         self._transport.show(Passed("out", event, to, None))

@@ -152,7 +152,9 @@ class Gate:
         except (TimeoutError, ProtocolError, ConnectionError):
             pass
         self._refuse(request)
-        await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=f"expected {AUTHENTICATE} with a valid token".encode())
+        await socket.close(
+            code=WSCloseCode.POLICY_VIOLATION, message=f"expected {AUTHENTICATE} with a valid token".encode()
+        )
         return None
 
     async def _identify(self, request: web.Request, token: str | None) -> Identity | None:

@@ -33,6 +33,12 @@ CONFIG_FILE = "operad.toml"
     help="Time to let running calls finish on shutdown. Default: 10.",
 )
 @click.option(
+    "--check-frames",
+    is_flag=True,
+    default=None,
+    help="Check each frame by its published schema. For those who write a client; needs operad-websocket[check].",
+)
+@click.option(
     "-c",
     "--config",
     type=click.Path(path_type=Path),
@@ -50,6 +56,7 @@ def hub(
     key: str | None,
     origins: tuple[str, ...],
     drain: float | None,
+    check_frames: bool | None,
     config: Path | None,
 ) -> int:
     """Run a WebSocket hub.
@@ -67,6 +74,7 @@ def hub(
         "tokens_file": _absolute(tokens),
         "allowed_origins": list(origins) or None,
         "drain": drain,
+        "check_frames": check_frames,
         "jwt": _jwt(jwks, issuer, audience),
     }
     return asyncio.run(_run(attrs.evolve(table, **{k: v for k, v in flags.items() if v is not None}), base_dir))

@@ -11,7 +11,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from operad import Identity
 from operad.plugin import PayloadTooLargeError
-from operad_calls.transport import ProtocolError, protocol
+from operad_calls.transport import FrameCheck, ProtocolError, protocol
 from operad_websocket._frames import read
 from operad_websocket._peers import Peer
 from operad_websocket._switch import Switch
@@ -66,6 +66,7 @@ class Connection:
         max_payload: the largest event, in bytes.
         max_buffer: bytes that may wait to be written.
         unfinished: counts the bytes of unfinished messages.
+        frames: checks each frame by its schema.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Connection:
         max_payload: int,
         max_buffer: int,
         unfinished: Unfinished,
+        frames: FrameCheck | None = None,
     ) -> None:
         self.peer = Peer(self._deliver, identity, is_slow=self._is_slow, address=address)
         self._switch = switch
@@ -90,6 +92,7 @@ class Connection:
         self._max_payload = max_payload
         self._largest = max_payload + HEADROOM
         self._unfinished = unfinished
+        self._frames = frames
         self._counted = 0
         """Bytes of the unfinished message that are counted."""
         self._closing: asyncio.Task[bool] | None = None
@@ -130,12 +133,15 @@ class Connection:
             self._counted, self._wire.counted = 0, _UNCOUNTED
         try:
             frame = read(data)
-            if len(data) > self._max_payload and frame.type == protocol.REQUESTED:
+            frames = self._frames
+            if frames is not None and (error := frames.error(protocol.decode(data))) is not None:
+                switch.on_invalid(peer, frame, data, error)
+            elif len(data) > self._max_payload and frame.type == protocol.REQUESTED:
                 switch.on_too_large(peer, frame, len(data), self._max_payload)
             else:
                 switch.route(peer, frame)
-        except ProtocolError as error:
-            switch.on_unreadable(peer, data, error)
+        except ProtocolError as unreadable:
+            switch.on_unreadable(peer, data, unreadable)
         except Exception:  # one message must not end all calls of its connection
             logger.exception("a message could not be routed")
 

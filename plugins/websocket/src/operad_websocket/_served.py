@@ -53,6 +53,7 @@ class ServedHub(Hub):
             ping=config.ping,
             allowed_origins=config.allowed_origins,
             anonymous=config.anonymous,
+            check_frames=config.check_frames,
         )
 
 

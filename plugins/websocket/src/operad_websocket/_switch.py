@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from operad.plugin import CallError, ErrorCode, PayloadTooLargeError
 from operad.words import printable
-from operad_calls.transport import protocol, unreadable
+from operad_calls.transport import Unreadable, protocol, unreadable
 from operad_websocket._addresses import Addresses, Authorize
 from operad_websocket._desk import Desk
 from operad_websocket._frames import (
@@ -376,19 +376,29 @@ class Switch:
 
     def on_unreadable(self, peer: Peer, data: bytes, error: Exception) -> None:
         """Refuse a message that is not a frame, and tell the waiting peer if the request id can be read."""
-        found = unreadable(data, error)
-        request_id = "" if found is None else found.event["payload"]["requestId"]
-        if found is not None and found.is_request and request_id not in peer.calls:
-            self._refuse(peer, f"{len(data)} bytes that are not a frame: {error}")
+        message = f"{len(data)} bytes that are not a frame: {error}"
+        if self._tell_waiting(peer, unreadable(data, error)):
+            self._refuse(peer, message)
+        else:
+            self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, message)
+
+    def on_invalid(self, peer: Peer, frame: Frame, data: bytes, error: str) -> None:
+        """Refuse a frame that its schema does not allow, and end the request that it belongs to."""
+        self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, error, frame.id)
+        self._tell_waiting(peer, unreadable(data, error, ErrorCode.VALIDATION_ERROR))
+
+    def _tell_waiting(self, peer: Peer, found: Unreadable | None) -> bool:
+        """Send an error to the peer that waits for an unusable message. Return False if there is none."""
+        if found is None:
+            return False
+        request_id = found.event["payload"]["requestId"]
+        if found.is_request and request_id not in peer.calls:
             self._deliver(peer, write_event(found.event))
-            return
-        if found is not None and not found.is_request and request_id in peer.serving:
-            self._refuse(peer, f"{len(data)} bytes that are not a frame: {error}")
+        elif not found.is_request and request_id in peer.serving:
             self._on_response(peer, read(write_event(found.event)))
-            return
-        self._desk.object_to(
-            peer, ErrorCode.SERIALIZATION_ERROR, f"{len(data)} bytes that are not a frame: {error}"
-        )
+        else:
+            return False
+        return True
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
         """Refuse a request that leaves no room for what the hub adds to it."""

@@ -78,6 +78,7 @@ class HubConfig:
         max_buffer: unwritten bytes that one connection may have.
         ping: seconds within which a silent connection is pinged.
         drain: seconds that running calls may take to finish on shutdown.
+        check_frames: whether each frame is checked by its published schema; needs ``operad-websocket[check]``.
     """
 
     listen: str = "127.0.0.1:8765"
@@ -96,6 +97,7 @@ class HubConfig:
     max_buffer: int = attrs.field(default=16 * 2**20, validator=_positive)
     ping: float = attrs.field(default=20.0, validator=_positive)
     drain: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
+    check_frames: bool = False
 
 
 @attrs.frozen(eq=False)

@@ -16,7 +16,8 @@ from operad import Identity
 from operad.plugin import ConfigError
 from operad_auth.http.metrics import CONTENT_TYPE, metrics_text
 from operad_auth.http.urls import is_loopback_host
-from operad_calls.transport import Reports, keep_memory
+from operad_calls import CallEventMap
+from operad_calls.transport import FrameCheck, Reports, keep_memory
 from operad_websocket._authenticating import Authenticator, Gate, bearer_tokens
 from operad_websocket._connection import Connection, Unfinished
 from operad_websocket._door import Door
@@ -53,6 +54,8 @@ class Hub:
         allowed_origins: origins of web pages that may connect. None by default.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
             call, and serve only what ``authorize`` allows.
+        check_frames: whether each frame is checked by its published schema. One that does not fit is refused with
+            ``link.error``. For those who write a client; needs ``operad-websocket[check]``.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Hub:
         ping: float = 20.0,
         allowed_origins: Collection[str] = (),
         anonymous: bool = False,
+        check_frames: bool = False,
     ) -> None:
         if authenticate is None and not is_loopback_host(host):
             raise ConfigError(
@@ -95,6 +99,7 @@ class Hub:
             authenticate, allowed_origins, self.switch.reports, limits.handshake, anonymous=anonymous
         )
         self._unfinished = Unfinished(limits.unfinished)
+        self._frames = _frame_check() if check_frames else None
         self.transport = HubTransport(self.switch, max_payload)
         """For callers and handlers in the hub's own process, without a socket."""
 
@@ -244,6 +249,7 @@ class Hub:
             max_payload=self._max_payload,
             max_buffer=self._max_buffer,
             unfinished=self._unfinished,
+            frames=self._frames,
         )
         if self._door is not None:
             self._door.let_in(request.protocol)
@@ -299,6 +305,17 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
             self._reports.refuse(f"address {where}", f"refused a request from {where}: {exc_info.message}")
         else:
             super().exception(msg, *args, exc_info=exc_info, **options)
+
+
+def _frame_check() -> FrameCheck:
+    """Return a check of all frames between a spoke and a hub. Raises `ConfigError`."""
+    from operad_websocket._schemas import LINK_FRAMES
+
+    try:
+        return FrameCheck({**CallEventMap, **LINK_FRAMES})
+    except ModuleNotFoundError:
+        message = "check_frames needs fastjsonschema, which is not installed"
+        raise ConfigError(f"{message}: pip install 'operad-websocket[check]'") from None
 
 
 def _is_authenticated(identity: Identity | None, address: str) -> bool:

@@ -12,7 +12,7 @@ from operad.errors import CallError
 from operad.transports import NoRespondersError, TransportError
 from operad_calls import protocol
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.requests import CallRequest, Pending, wake
+from operad_calls.requests import CallRequest, Pending, wake, woken
 
 logger = logging.getLogger("operad.calls")
 
@@ -116,12 +116,7 @@ async def broadcast(
         await link.send(f"all:{topic}", requests.event(call, pending.request_id, link, now))
         limit = loop.time() + wait
         while not pending.is_complete and (seconds := limit - loop.time()) > 0:
-            pending.waiter = loop.create_future()
-            timer = loop.call_later(seconds, wake, pending.waiter)
-            try:
-                await pending.waiter
-            finally:
-                timer.cancel()
+            await woken(pending, seconds)
         if late is not None and not pending.is_complete and pending.request_id in requests.table:
             pending.linger(late, max(wait, LATE) - wait)
     except NoRespondersError:

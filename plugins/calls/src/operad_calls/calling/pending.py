@@ -26,7 +26,15 @@ from operad.transports import (
 from operad_calls import protocol
 from operad_calls.calling.flow import Arrivals, Departures
 from operad_calls.memory import keep_memory
-from operad_calls.requests import LARGE, CallRequest, Pending, lost_error, not_begun_error, overloaded_error
+from operad_calls.requests import (
+    LARGE,
+    CallRequest,
+    Pending,
+    lost_error,
+    not_begun_error,
+    overloaded_error,
+    remember,
+)
 from operad_calls.settings import CallSettings
 
 logger = logging.getLogger("operad.calls")
@@ -188,9 +196,7 @@ class PendingRequests:
     def has_answered(self, pending: Pending) -> None:
         """Remember that an operation is served by some peer."""
         if pending.operation_id not in self.answered:
-            self.answered[pending.operation_id] = None
-            if len(self.answered) > MAX_ANSWERED:
-                del self.answered[next(iter(self.answered))]
+            remember(self.answered, pending.operation_id, None, MAX_ANSWERED)
 
     # --- following up on a request ------------------------------------------------------------------
 
@@ -201,15 +207,13 @@ class PendingRequests:
         """
         request_id = pending.request_id
         if pending.target is not None:
-            self.spawn(self._send_abort(request_id, pending.target))
+            self.spawn(self._tell(pending.target, protocol.ABORTED, {"requestId": request_id}))
             if self._keeps_order:
                 return
         elif self.routes:  # a request that was sent has a target there
             return
         self._forget_orphans()
-        self.orphans[request_id] = (time.time() + self.settings.timeout) * 1000
-        if len(self.orphans) > MAX_ORPHANS:
-            del self.orphans[next(iter(self.orphans))]
+        remember(self.orphans, request_id, (time.time() + self.settings.timeout) * 1000, MAX_ORPHANS)
 
     def _forget_orphans(self) -> None:
         """Forget those whose handler did not report itself in time: it never will."""
@@ -220,31 +224,24 @@ class PendingRequests:
                 return
             del self.orphans[oldest]
 
-    async def _send_abort(self, request_id: str, target: str) -> None:
-        link = self.link
-        if link is not None:
-            await self.tell(link, target, protocol.ABORTED, {"requestId": request_id, "replyTo": link.inbox})
-
-    async def tell(self, link: Link, target: str, type_: str, payload: dict[str, Any]) -> None:
+    async def _tell(self, target: str, type_: str, payload: dict[str, Any]) -> None:
         """Send an event that may be lost: deadline, lease and heartbeat make up for it."""
+        link = self.link
+        if link is None:
+            return
         try:
-            await link.send(target, {"type": type_, "id": "", "payload": payload})
+            await link.send(target, {"type": type_, "id": "", "payload": {**payload, "replyTo": link.inbox}})
         except TransportError as error:
             logger.debug("a %s was not sent: %s", type_, error)
 
     async def send_credit(self, pending: Pending) -> None:
         """Tell the handler of a request, if it is known, how much it may send in all."""
-        link, target = self.link, pending.target
-        if link is None or target is None:
+        if pending.target is None:
             return
-        payload: dict[str, Any] = {
-            "requestId": pending.request_id,
-            "total": pending.total,
-            "replyTo": link.inbox,
-        }
+        payload = {"requestId": pending.request_id, "total": pending.total}
         if self.counts_bytes:
             payload["totalBytes"] = pending.granted
-        await self.tell(link, target, protocol.CREDIT, payload)
+        await self._tell(pending.target, protocol.CREDIT, payload)
 
     def grant(self, pending: Pending) -> None:
         """As `send_credit`, in the background."""
@@ -280,7 +277,7 @@ class PendingRequests:
         if type(request_id) is not str or self.orphans.pop(request_id, None) is None:
             return
         if type(reply_to) is str and type_ in (protocol.RESPONDED, protocol.CREDIT):
-            self.spawn(self._send_abort(request_id, reply_to))
+            self.spawn(self._tell(reply_to, protocol.ABORTED, {"requestId": request_id}))
 
     def on_link(self, state: LinkState, epoch: int) -> None:
         """Process that the link came up, or went down with every request on it except those a broker stores."""
@@ -312,18 +309,16 @@ class PendingRequests:
 
     def not_sent(self, error: TransportError, operation_id: str) -> CallError:
         """Return the `CallError` for a request that the transport did not take."""
-        failure = self._refused(error, operation_id)
+        details: dict[str, Any] = {"operationId": operation_id}
+        if isinstance(error, NoRespondersError):
+            failure = CallError(ErrorCode.NO_RESPONDERS, f'no peer serves "{operation_id}"', details)
+            if self.transport.capabilities.detects_peer_loss:
+                failure = operation_not_found(operation_id)
+        elif isinstance(error, PayloadTooLargeError):
+            message = f'the request for "{operation_id}" is too large: {error}'
+            failure = CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {**details, "sent": False})
+        else:
+            message = f'"{operation_id}" could not be sent: {error}'
+            failure = CallError(ErrorCode.UNAVAILABLE, message, {**details, "sent": False})
         failure.ran = False
         return failure
-
-    def _refused(self, error: TransportError, operation_id: str) -> CallError:
-        details = {"operationId": operation_id, "sent": False}
-        if isinstance(error, NoRespondersError):
-            if self.transport.capabilities.detects_peer_loss:
-                return operation_not_found(operation_id)
-            message = f'no peer serves "{operation_id}"'
-            return CallError(ErrorCode.NO_RESPONDERS, message, {"operationId": operation_id})
-        if isinstance(error, PayloadTooLargeError):
-            message = f'the request for "{operation_id}" is too large: {error}'
-            return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, details)
-        return CallError(ErrorCode.UNAVAILABLE, f'"{operation_id}" could not be sent: {error}', details)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad_calls.calling.pending import MAX_ANSWERED, PendingRequests
-from operad_calls.requests import CallRequest
+from operad_calls.requests import CallRequest, remember
 from operad_calls.serving.listing import DESCRIBE
 
 Retry = bool | Literal["unsent", "safe"]
@@ -100,9 +100,7 @@ class Retries:
             known = spec["type"] == "query" or (spec["type"] == "mutation" and spec.get("idempotent") is True)
         except (CallError, KeyError, TypeError, AttributeError):
             return False
-        self._repeatable[call.operation_id] = known
-        if len(self._repeatable) > MAX_ANSWERED:
-            del self._repeatable[next(iter(self._repeatable))]
+        remember(self._repeatable, call.operation_id, known, MAX_ANSWERED)
         return known
 
     async def _wait(self, limit: float, pause: float) -> bool:

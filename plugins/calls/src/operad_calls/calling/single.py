@@ -14,8 +14,7 @@ from operad_calls.calling.pending import PendingRequests
 from operad_calls.requests import (
     CallRequest,
     Pending,
-    current_task,
-    error_from_event,
+    check_loop,
     retrieve,
     set_error,
     timeout_error,
@@ -60,7 +59,7 @@ class Single(Pending):
             self._on_response(payload)
             return
         if type_ == protocol.ERROR:
-            error = error_from_event(payload)
+            error = protocol.call_error(payload)
         elif type_ == protocol.ABORTED:
             error = CallError(ErrorCode.ABORTED, f'"{self.operation_id}" was aborted by its handler')
         elif type_ == protocol.COMPLETED:
@@ -83,8 +82,7 @@ class Single(Pending):
         if self.target is None and type(reply_to := payload.get("replyTo")) is str:
             self.target = reply_to
         requests.end(self)
-        if self.operation_id not in requests.answered:
-            requests.has_answered(self)
+        requests.has_answered(self)
         if "seq" in payload:  # the caller asked for one response only, and this is the first item of a stream
             requests.abort(self)
         try:
@@ -121,13 +119,14 @@ async def call_once(requests: PendingRequests, call: CallRequest) -> ResponseEnv
         CallError: the call failed.
     """
     link = requests.admit()
+    check_loop(requests.loop, "call map")
     limit, loop, now = call.limit, requests.loop, time.time()
     seconds = limit / 1000 - now
     if seconds <= 0:
         raise timeout_error(call.operation_id, limit)
     # The task gets no local name: in the traceback of a cancellation that would be a reference cycle.
     pending = Single(requests, call)
-    pending.sender = asyncio.current_task(loop) or current_task(loop)
+    pending.sender = asyncio.current_task(loop)
     table = requests.table
     timer = loop.call_later(seconds, pending.expire)
     granted = requests.arrivals.unasked(len(table))

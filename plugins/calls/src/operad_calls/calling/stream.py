@@ -18,11 +18,11 @@ from operad_calls.requests import (
     CallRequest,
     Pending,
     check_loop,
-    error_from_event,
     lost_error,
     overdue,
     timeout_error,
     wake,
+    woken,
 )
 
 _MIN_BUFFER = 1_024
@@ -112,7 +112,7 @@ class Stream(Pending):
         elif type_ == protocol.ABORTED:  # a peer that knows only the original events ends a stream so
             self.finish(True)
         elif type_ == protocol.ERROR:
-            self.finish(error_from_event(payload))
+            self.finish(protocol.call_error(payload))
         else:
             if type_ == protocol.CREDIT:
                 self._on_notice(payload)
@@ -263,16 +263,9 @@ class Streams:
 
     async def _wait(self, stream: Stream, call: CallRequest) -> None:
         """Wait until something happens on the stream. Raises `CallError` ``TIMEOUT``."""
-        loop, now = self._requests.loop, time.time()
+        now = time.time()
         limit = _limit(call, now)
-        stream.waiter = waiter = loop.create_future()
-        timer = None if limit == math.inf else loop.call_later(limit / 1000 - now, wake, waiter)
-        try:
-            await waiter
-        finally:
-            stream.waiter = None
-            if timer is not None:
-                timer.cancel()
+        await woken(stream, None if limit == math.inf else limit / 1000 - now)
         if not stream.items and stream.end is None and time.time() * 1000 >= limit - 1:
             raise timeout_error(stream.operation_id, limit)
 

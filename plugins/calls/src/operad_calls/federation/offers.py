@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -13,14 +13,8 @@ from operad.errors import OperadError
 from operad.operations import OperationSpec, OperationType
 from operad_calls.serving.listing import MAX_VIA, REMOTE
 
-logger = logging.getLogger("operad.calls")
-
 Warn = Callable[[str, str], None]
 """``warn(instance, line)`` logs what a peer did; it may limit how often."""
-
-
-def _warn(instance: str, line: str) -> None:
-    logger.warning("%s", line)
 
 
 @attrs.frozen(eq=False)
@@ -36,25 +30,18 @@ class Offer:
 
     def is_same(self, other: Offer) -> bool:
         """Return True if the peer lists it as before."""
-        return (self.instance, self.via) == (other.instance, other.via) and _listed(self.spec) == _listed(
-            other.spec
-        )
+        return bool(_listed(self) == _listed(other))
 
 
-def _listed(spec: OperationSpec) -> tuple[Any, ...]:
-    return (
-        spec.type,
-        spec.access_control,
-        spec.idempotent,
-        spec.version,
-        spec.description,
-        spec.title,
-        spec.deprecated,
-        tuple(spec.tags),
-    )
+_resource = attrgetter("resource_type", "resource_action", "resource_id_from")
+_required = attrgetter("type", "idempotent", "access_control")
+_listed = attrgetter(
+    *("instance", "via", "spec.type", "spec.idempotent", "spec.access_control", "spec.version"),
+    *("spec.description", "spec.title", "spec.deprecated", "spec.tags"),
+)
 
 
-def offer_of(instance: str, wire: object, warn: Warn = _warn) -> Offer | None:
+def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
     """Return the offer of one entry of a listing; ``None``, with a warning, if it cannot be used."""
     try:
         if not isinstance(wire, Mapping):
@@ -71,7 +58,7 @@ def offer_of(instance: str, wire: object, warn: Warn = _warn) -> Offer | None:
     return Offer(instance, spec, via)
 
 
-def operation_of(offer: Offer, namespace: str | None, warn: Warn = _warn) -> OperationSpec | None:
+def operation_of(offer: Offer, namespace: str | None, warn: Warn) -> OperationSpec | None:
     """Return the spec of an offer as an operation here; ``None``, with a warning, if it cannot be one."""
     spec = offer.spec
     remote = {"instance": offer.instance, "operationId": spec.id, "via": list(offer.via)}
@@ -85,7 +72,7 @@ def operation_of(offer: Offer, namespace: str | None, warn: Warn = _warn) -> Ope
         return None
 
 
-def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
+def stricter(one: Offer, other: Offer, warn: Warn) -> Offer:
     """Merge the offers of two instances: if they disagree, the result allows less, and a warning is logged.
 
     A request goes to any instance that serves the operation. A caller must not get around the requirements of one
@@ -94,11 +81,7 @@ def stricter(one: Offer, other: Offer, warn: Warn = _warn) -> Offer:
     if len(other.via) < len(one.via):
         one, other = other, one
     spec, second = one.spec, other.spec
-    if (spec.type, spec.idempotent, spec.access_control) == (
-        second.type,
-        second.idempotent,
-        second.access_control,
-    ):
+    if _required(spec) == _required(second):
         return one
     who = f"{one.instance} and {other.instance}"
     warn(other.instance, f"{spec.id} is listed differently by {who}: the stricter listing applies")
@@ -128,7 +111,3 @@ def _strictest_access(one: AccessControl, other: AccessControl) -> AccessControl
             resource, required_scopes=tuple(scopes), resource_type="operad.conflict", resource_id_from=None
         )
     return attrs.evolve(resource, required_scopes=tuple(scopes), required_scopes_any=any_of)
-
-
-def _resource(access: AccessControl) -> tuple[str | None, str | None, str | None]:
-    return access.resource_type, access.resource_action, access.resource_id_from

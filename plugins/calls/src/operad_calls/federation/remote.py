@@ -323,8 +323,7 @@ class RemoteSession(SourceSession):
 
     def _see(self, passed: Passed) -> None:
         if passed.direction == "in" and passed.event["type"] == CHANGED:
-            instance = passed.event["payload"].get("instance")
-            self._changed_there(instance if isinstance(instance, str) else None)
+            self._changed_there(_instance_of(passed.event["payload"]))
 
     def _see_link(self, state: LinkState, epoch: int) -> None:
         if state == "up" and epoch > 1:
@@ -371,10 +370,5 @@ def _options(context: OperationContext) -> dict[str, Any]:
 
 
 def _with_schemas(operation: Operation[..., Any], described: OperationSpec) -> Operation[..., Any]:
-    spec = attrs.evolve(
-        operation.spec,
-        input_schema=described.input_schema,
-        output_schema=described.output_schema,
-        error_schemas=described.error_schemas,
-    )
-    return attrs.evolve(operation, spec=spec)
+    schemas = {name: getattr(described, name) for name in ("input_schema", "output_schema", "error_schemas")}
+    return attrs.evolve(operation, spec=attrs.evolve(operation.spec, **schemas))

@@ -25,7 +25,7 @@ class ActiveRequest:
         """The caller that the request counts for, if requests are counted per caller."""
         self.total: int | None = None
         """How many items may be sent in all; ``None``: the peer gives no credit."""
-        if "credit" in payload and type(credit := payload["credit"]) is int and credit > 0:
+        if type(credit := payload.get("credit")) is int and credit > 0:
             self.total = credit
         self.granted: int | None = None
         """How many bytes may be sent in all; ``None``: the peer does not count them."""

@@ -11,7 +11,7 @@ from typing import Any
 from operad.errors import CallError, ErrorCode
 from operad.transports import Event, Link, PayloadTooLargeError, TransportError
 from operad_calls import protocol
-from operad_calls.requests import timeout_error, wake
+from operad_calls.requests import remember, timeout_error, woken
 from operad_calls.serving.active import ActiveRequest
 
 logger = logging.getLogger("operad.calls")
@@ -75,21 +75,14 @@ class Answers:
         if number == 0:
             payload["replyTo"] = link.inbox
         event: Event = {"type": protocol.RESPONDED, "id": "", "payload": payload}
-        if request.granted is None:
-            await link.send(request.reply_to, event)
-        else:
-            await self.send(request, event)
+        await self.send(request, event)
         request.sent = number + 1
 
     async def wait_for_credit(self, request: ActiveRequest) -> None:
         """Wait until the caller of a stream gives credit, or the request ends."""
         if request.stream is not None:
             request.stream.report("stall", "the consumer has given no credit for more items")
-        request.waiter = asyncio.get_running_loop().create_future()
-        try:
-            await request.waiter
-        finally:
-            request.waiter = None
+        await woken(request)
 
     async def _room(self, request: ActiveRequest, total: int) -> bool:
         """Wait until ``total`` bytes may be sent. Return False if the peer answers no questions.
@@ -100,7 +93,7 @@ class Answers:
         Raises:
             CallError: ``TIMEOUT``, or ``ABORTED`` if the request ends meanwhile.
         """
-        loop, began = asyncio.get_running_loop(), time.monotonic()
+        began = time.monotonic()
         if request.stream is not None:
             request.stream.report("stall", "the consumer has no room for as many bytes", total=total, unit="By")
         while request.granted is not None:
@@ -112,28 +105,16 @@ class Answers:
             if request.deadline is not None and request.deadline <= time.time() * 1000:
                 raise timeout_error(request.operation_id, request.deadline)
             if request.heard:
-                self._remember(request.reply_to)
+                remember(self._answering, request.reply_to, None, _MAX_PEERS)
             elif request.reply_to not in self._answering and time.monotonic() - began >= _PATIENCE:
                 request.granted = None
                 break
             left = _AGAIN if request.deadline is None else request.deadline / 1000 - time.time()
-            request.waiter = waiter = loop.create_future()
-            timer = loop.call_later(min(_AGAIN, max(0.0, left)), wake, waiter)
-            try:
-                await waiter
-            finally:
-                request.waiter = None
-                timer.cancel()
+            await woken(request, min(_AGAIN, max(0.0, left)))
             if request.granted >= total:
-                self._remember(request.reply_to)
+                remember(self._answering, request.reply_to, None, _MAX_PEERS)
                 return True
         return False
-
-    def _remember(self, peer: str) -> None:
-        if peer not in self._answering:
-            self._answering[peer] = None
-            if len(self._answering) > _MAX_PEERS:
-                del self._answering[next(iter(self._answering))]
 
     async def notice(self, request: ActiveRequest, *, wants: int | None = None) -> None:
         """Acknowledge a request: where aborts and credit go, and how many bytes the handler wants to send."""

@@ -14,7 +14,7 @@ from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError
 from operad.failures import map_error, mask_error
-from operad.transports import Delivery, PayloadTooLargeError, Registration, Transport
+from operad.transports import Delivery, Event, PayloadTooLargeError, Registration, Transport
 from operad_calls.requests import timeout_error, wake
 from operad_calls.serving.active import ActiveRequest
 from operad_calls.serving.answers import aborted, completed, responded, too_large_error
@@ -186,10 +186,7 @@ class ByHand(ServedRequests):
 
     async def complete(self, name: str) -> None:
         """End the stream of a request."""
-        request = self._get(name)
-        self.cancel(request)
-        if self.answers.link is not None:
-            await self.answers.link.send(request.reply_to, completed(request))
+        await self._end(self._get(name), completed)
 
     async def emit_error(self, name: str, error: CallError) -> None:
         """End a request with an error."""
@@ -197,10 +194,12 @@ class ByHand(ServedRequests):
 
     async def abort(self, name: str) -> None:
         """End a request without a response."""
-        request = self._get(name)
+        await self._end(self._get(name), aborted)
+
+    async def _end(self, request: ActiveRequest, last: Callable[[ActiveRequest], Event]) -> None:
         self.cancel(request)
         if self.answers.link is not None:
-            await self.answers.link.send(request.reply_to, aborted(request))
+            await self.answers.link.send(request.reply_to, last(request))
 
     def _get(self, name: str) -> ActiveRequest:
         request = self._named.get(name)

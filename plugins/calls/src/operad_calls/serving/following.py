@@ -12,7 +12,7 @@ from operad.operations import OperationSpec, OperationType
 from operad.transports import Link, Registration, TransportError
 from operad_calls.protocol import CHANGED
 from operad_calls.serving.answers import quietly
-from operad_calls.serving.listing import REMOTE, Listing
+from operad_calls.serving.listing import Listing
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
@@ -217,8 +217,3 @@ class Following:
             if spec is not None and spec.type is OperationType.MUTATION and spec.is_repeatable:
                 return f"op:{operation_id}", f"queue:{operation_id}"
         return (f"op:{operation_id}",)
-
-
-def is_of_peers(spec: OperationSpec) -> bool:
-    """Return True if an operation is served by a peer; it is forwarded only if ``reexport`` is set."""
-    return REMOTE in spec.metadata

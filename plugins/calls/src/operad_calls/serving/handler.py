@@ -15,9 +15,9 @@ from operad_calls import protocol
 from operad_calls.requests import check_loop
 from operad_calls.serving.active import key_of
 from operad_calls.serving.answers import quietly
-from operad_calls.serving.following import Following, is_of_peers
+from operad_calls.serving.following import Following
 from operad_calls.serving.identity import Verifier, identity_rule
-from operad_calls.serving.listing import Listing
+from operad_calls.serving.listing import REMOTE, Listing
 from operad_calls.serving.serving import Serving
 from operad_calls.settings import CallSettings
 
@@ -34,7 +34,7 @@ class CallHandler:
     takes no more requests, finishes those in progress, and ends the rest with ``UNAVAILABLE``.
 
     Args:
-        registry: the operations; changes of it are followed.
+        registry: the operations; changes of it are followed soon, see `refresh`.
         transport: where to serve. The handler opens a link of its own on it.
         identity: who the caller is. ``"peer"``: the identity that the transport authenticated (the default if it
             does so). ``"delegate"``: the identity that the request names, which trusts every peer (the default in
@@ -134,13 +134,16 @@ class CallHandler:
             raise
 
     async def refresh(self) -> None:
-        """Serve what the registry holds now. This happens by itself after a change."""
+        """Serve what the registry holds now. This happens by itself soon after a change.
+
+        Until then a call of a new operation fails with ``OPERATION_NOT_FOUND``: await this to call it at once.
+        """
         await self._following.refresh()
 
     def _is_served(self, spec: OperationSpec) -> bool:
         if self._registry.get_handler(spec.id) is None:
             return False
-        if is_of_peers(spec) and not (self._reexport and self.instance not in Listing.way_of(spec)):
+        if REMOTE in spec.metadata and not (self._reexport and self.instance not in Listing.way_of(spec)):
             return False
         return self._operations is None or self._operations(spec)
 

@@ -20,21 +20,11 @@ def identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, trans
         return identity
     if identity is None:
         identity = "delegate" if capabilities.same_process else "peer" if capabilities.authenticates_peer else None
-    if identity == "peer":
-        return _peer
     if identity == "delegate":
         return _delegated
-    if identity is None:
-        return _anonymous
-    raise ValueError(f'identity: expected "peer", "delegate" or a callable, got {identity!r}')
-
-
-def _peer(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
-    return delivery.identity
-
-
-def _anonymous(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
-    return None
+    if identity not in ("peer", None):
+        raise ValueError(f'identity: expected "peer", "delegate" or a callable, got {identity!r}')
+    return (lambda payload, delivery: delivery.identity) if identity else (lambda payload, delivery: None)
 
 
 def _delegated(payload: dict[str, Any], delivery: Delivery) -> Identity | None:

@@ -311,8 +311,9 @@ class ServedRequests:
             elif self.announces and not (request.noticed or request.sent):
                 request.noticed = True
                 self.notice(request)
-        if self.recent:
-            self._forget_recent()
+        now = time.time() * 1000
+        for key in [key for key, limit in self.recent.items() if limit < now]:
+            del self.recent[key]
         self._sweep = loop.call_later(self.period, self._on_sweep)
 
     def _acknowledge_large(self) -> None:
@@ -321,11 +322,6 @@ class ServedRequests:
             if not (request.is_over or request.noticed or request.sent):  # an item acknowledges it, too
                 request.noticed = True
                 self.notice(request)
-
-    def _forget_recent(self) -> None:
-        now = time.time() * 1000
-        for key in [key for key, limit in self.recent.items() if limit < now]:
-            del self.recent[key]
 
 
 def _acknowledge(delivery: Delivery) -> None:

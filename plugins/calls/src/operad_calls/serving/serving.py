@@ -60,7 +60,6 @@ class Serving(ServedRequests):
         super().__init__(capabilities, settings)
         self._registry = registry
         self._listing = listing
-        self._own = {*listing.own, *listing.shared}
         self._verify = verify
         self._served_ids = served
         self._mask = mask
@@ -98,9 +97,7 @@ class Serving(ServedRequests):
     async def shut_down(self, request: ActiveRequest) -> None:
         """End a request that the drain could not finish."""
         if request.done is not None and self.is_repeatable(request.operation_id):
-            request.done = (
-                None  # not acknowledged: when the link closes, the transport gives it to another handler
-            )
+            request.done = None  # not acknowledged: the transport gives it to another handler
             self.cancel(request)
             return
         self.cancel(request)
@@ -134,7 +131,7 @@ class Serving(ServedRequests):
     async def _run(self, request: ActiveRequest, input: Any, context: OperationContext) -> Event:
         """Run an operation and return the last event of its request."""
         operation_id = request.operation_id
-        if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
+        if (answer := self._listing.answer(operation_id)) is not None:
             envelope = local_envelope(answer(input, context), operation_id)
             if request.total is None:
                 return responded(request, envelope)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
-
-import fastjsonschema
 
 from operad.envelopes import ResponseEnvelope
 from operad.transports import Delivery, Event, Link, OnEvent, OnLink, Transport
-from operad_calls import CallEventMap
+from operad_calls.transport import FrameCheck
 
 BY_HAND = "by hand"
 """The id of events that tests write themselves, some of them malformed: they are not checked."""
@@ -42,28 +38,13 @@ class CheckedFrames:
 
 def frame_error(event: Event) -> str | None:
     """Return what is wrong with an event by the schema of its type, or None."""
-    if event["type"] not in CallEventMap:  # made by the link itself, such as `link.lost`
-        return None
     payload = event["payload"]
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):  # within one process, an envelope is handed over as an object
         event = {**event, "payload": {**payload, "output": output.to_wire()}}
-    try:
-        _compiled(event["type"])(event)
-    except fastjsonschema.JsonSchemaValueException as error:
-        return f"{event['type']}: {error.message}"
-    return None
+    return _check().error(event)
 
 
 @cache
-def _compiled(type_: str) -> Callable[[Any], Any]:
-    """Compile the schema of an event as draft 7: the schemas of the protocol use nothing beyond it."""
-    schema = {**_plain(CallEventMap[type_]), "$schema": "http://json-schema.org/draft-07/schema#"}
-    check: Callable[[Any], Any] = fastjsonschema.compile(schema, use_default=False, use_formats=False)
-    return check
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+def _check() -> FrameCheck:
+    return FrameCheck()
