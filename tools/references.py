@@ -121,12 +121,15 @@ def _part(hint: Any) -> type[Any] | None:
 
 def reference_page() -> str:
     """The keys of every table: type, default, meaning."""
+    from operad.config.file import ARRAYS
+
     about = "Written by `tools/references.py` from the classes that the tables become.\n"
     made = ["# Configuration: every key\n", about]
     found = tables()
     homes = _homes(found)
     for title, (cls, words) in found.items():
-        made.append(f"## [{title}]\n\n{words}\n\n{_keys(title, cls, homes)}")
+        heading = f"[[{title}]]" if title in ARRAYS else f"[{title}]"
+        made.append(f"## {heading}\n\n{words}\n\n{_keys(title, cls, homes)}")
     made.append("# Tables in tables\n")
     for cls, name in homes.items():
         words = prose(inspect.cleandoc(vars(cls).get("__doc__") or "")).partition("\n")[0]
@@ -233,6 +236,7 @@ def _default(field: attrs.Attribute[Any]) -> str:
 
 def editor_schema() -> dict[str, Any]:
     """The JSON Schema of an operad.toml: completion and checks in editors that know schemas of TOML."""
+    from operad.config.file import ARRAYS
     from operad.registry.loading import SourceOptions
 
     made: dict[str, Any] = {}
@@ -254,7 +258,7 @@ def editor_schema() -> dict[str, Any]:
             keys = made["serve"]["properties"]
             keys[title[6:]] = {"anyOf": [keys[title[6:]], schema]} if title[6:] in keys else schema
         elif "<" not in title:
-            made[title] = schema
+            made[title] = {"type": "array", "items": schema} if title in ARRAYS else schema
     # Of other plugins there are other servers, transports and sources.
     made["serve"]["additionalProperties"] = {"type": "object"}
     made["transport"] = {"type": "object", "properties": transport}

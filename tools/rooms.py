@@ -53,7 +53,10 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
         "operad, schema, auth, calls, cli (its command only)",
     ),
     "operad_search": ("ranked search, through the hook `operad_search`", "operad"),
-    "operad_rules": ("idempotency keys, as an interceptor", "operad"),
+    "operad_rules": (
+        "idempotency keys and rules for calls, as interceptors",
+        "operad, schema; cli (its command only)",
+    ),
     "operad_testing": ("conformance kit, fixtures, cassettes", "operad, schema, calls, rules"),
     "operad_openapi": ("REST APIs described by OpenAPI documents, as operations", "operad, schema, auth"),
     "operad_mcp": (
@@ -72,10 +75,10 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 
 BUDGETS: dict[str, int] = {
     "operad/ground": 3317,
-    "operad/registry": 2600,
+    "operad/registry": 2646,  # with interceptors that change operations when they are registered, 46 lines
     "operad/plugins": 764,
     "operad/functions": 1905,  # with what notebooks show and what is written in classes, which were in the kernel
-    "operad/config": 1082,
+    "operad/config": 1102,  # with arrays of tables, 20 lines
     "operad/sync": 632,
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
     "operad_auth": 3090,
@@ -88,8 +91,8 @@ BUDGETS: dict[str, int] = {
     "operad_openapi": 8400,
     "operad_opentelemetry": 300,
     "operad_redis": 1450,
-    # With results that cannot be kept, renewed claims, unreadable records, 80 lines; the interface of a store, 15.
-    "operad_rules": 375,
+    # With the keys of `[[rules]]`, 1,330 lines.
+    "operad_rules": 1710,
     "operad_scanner": 400,
     # With casts of three modes, 45 lines.
     "operad_schema": 5845,

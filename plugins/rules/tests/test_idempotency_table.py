@@ -114,6 +114,6 @@ def test_without_the_plugin_the_table_is_an_error_that_says_what_to_install(tmp_
         registry_of(tmp_path, "[idempotency]\n", has_plugin=False)
 
 
-def test_the_table_is_contributed_for_checks_of_a_configuration() -> None:
-    (table,) = plugin.operad_tables()
-    assert (table.name, table.config_type.__name__) == ("idempotency", "IdempotencyOptions")
+def test_the_tables_are_contributed_for_checks_of_a_configuration() -> None:
+    found = [(table.name, table.config_type.__name__) for table in plugin.operad_tables()]
+    assert found == [("idempotency", "IdempotencyOptions"), ("rules", "Rule")]

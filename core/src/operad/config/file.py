@@ -18,11 +18,13 @@ from operad_schema import Limits
 
 T = TypeVar("T")
 
-TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub", "idempotency")
+TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub", "idempotency", "rules")
 """The tables of a configuration, besides ``include`` and ``profiles``."""
 Normalize = Literal["cast", "complete", "keep", "off"]
 """How results are made to fit their output schema."""
-PLUGIN_TABLES = frozenset({"idempotency"})
+ARRAYS = frozenset({"rules"})
+"""Tables that a configuration may have several of: ``[[rules]]``. Those of included files come first."""
+PLUGIN_TABLES = frozenset({"idempotency", "rules"})
 """Tables that change how calls run and that a plugin reads: without such a plugin they are an error."""
 
 
@@ -109,6 +111,18 @@ class Configuration:
                 raise ConfigError(f"{self.where(table)}: expected a table, got {type(found).__name__}")
         values: Mapping[str, Any] = Variables().expand(found, self.where(table))
         return values
+
+    def array(self, table: str, config_type: type[T]) -> list[T]:
+        """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``.
+
+        Raises:
+            ConfigError: as for `table`; the message says which one it is, from 1.
+        """
+        made = []
+        for number, values in enumerate(self.tables.get(table, ()), 1):
+            where = f"{self.where(table)} (number {number})"
+            made.append(structure(config_type, Variables().expand(values, where), where))
+        return made
 
     def transport_options(self) -> Mapping[str, Any]:
         """What ``[transport]`` says, with the paths of its certificates as they are from this file's folder."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from operad.config.file import TABLES, Configuration
+from operad.config.file import ARRAYS, TABLES, Configuration
 from operad.config.places import Lines, dotted, lines_of, place_of
 from operad.errors import ConfigError
 from operad.sources import from_folder
@@ -177,7 +177,10 @@ def _check(
             raise ConfigError(f"{where}: {full} stands in no table; write it below one, such as [sources.NAME]")
         if name not in known:
             raise ConfigError(f"{where}: unknown table [{full}]{did_you_mean(name, known)}")
-        if name != "include" and not isinstance(table, dict):
+        if name in ARRAYS:
+            if not isinstance(table, list) or not all(isinstance(each, dict) for each in table):
+                raise ConfigError(f"{where}: write [[{full}]] with two brackets: there may be several")
+        elif name != "include" and not isinstance(table, dict):
             raise ConfigError(f"{where}: [{full}] has to be a table, got {type(table).__name__}")
 
 
@@ -195,10 +198,13 @@ def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
 
 
 def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> _Tables:
-    """The keys of both; of one that both have, tables are merged, and else that of ``over`` counts."""
+    """Return the keys of both. Tables that both have are merged, arrays of tables joined; else ``over`` wins."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
+        if key in ARRAYS and below is not None:
+            merged[key] = [*below, *value]
+            continue
         both = isinstance(value, Mapping) and isinstance(below, Mapping)
         merged[key] = _laid_over(below, value) if both else value  # type: ignore[arg-type]  # both are mappings
     return merged

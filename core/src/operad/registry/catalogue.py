@@ -33,6 +33,8 @@ class Catalogue:
         self.entries: dict[str, Entry] = {}
         self.handlers: dict[str, tuple[Handler, bool | None]] = {}
         """Handlers that were registered before their spec."""
+        self.change: Callable[[Entry], Entry | None] | None = None
+        """Changes entries when they are added, or leaves them out; see `Interceptor`."""
         self._added = added
         self._removed = removed
         self._watchers: list[Callable[[str], object]] = []
@@ -57,7 +59,10 @@ class Catalogue:
             waiting = self.handlers.pop(operation_id, None)
             if waiting is not None and entry.handler is None:
                 entry.handler, entry.blocking = waiting
-        self.entries[operation_id] = entry
+        shown = self._shown(entry)
+        if shown is None:
+            return
+        self.entries[operation_id] = entry = shown
         self._changed(operation_id, None if old is None else old.spec, entry.spec)
 
     def check_free(self, entry: Entry, advice: str = "rename one of them, or pass replace=True") -> None:
@@ -92,8 +97,17 @@ class Catalogue:
         if old is None:
             self.handlers[operation_id] = handler, blocking
         else:
-            self.entries[operation_id] = Entry(old.spec, handler, blocking, old.owner, old.pipeline)
-            self._tell(operation_id)
+            base = old.original or old
+            entry = self._shown(Entry(base.spec, handler, blocking, base.owner, base.pipeline))
+            if entry is None:
+                self.remove(operation_id)
+            else:
+                self.entries[operation_id] = entry
+                self._tell(operation_id)
+
+    def _shown(self, entry: Entry) -> Entry | None:
+        """Return the entry as interceptors change it, once it has a handler; ``None`` to leave it out."""
+        return entry if self.change is None or entry.handler is None else self.change(entry)
 
     def remove(self, operation_id: str) -> None:
         """Remove an operation. Raises `RegistrationError` if there is none with this id."""

@@ -35,6 +35,8 @@ class Entry:
     """Makes envelopes of its results."""
     operation: Operation[..., Any] | None = None
     """The operation that brought the handler, if there was one."""
+    original: Entry | None = attrs.field(default=None, init=False)
+    """What was registered, if an interceptor changed it."""
     invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = attrs.field(default=None, init=False)
     adapt: Callable[[Any], Any] | None = attrs.field(init=False)
     stream: Handler | None = attrs.field(init=False)

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import attrs
 
@@ -18,13 +18,11 @@ from operad.access import Identity
 from operad.context import OperationContext
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ConfigError, ErrorCode, PluginError
-from operad.operations import OperationSpec, is_kind
+from operad.operations import Operation, OperationSpec, is_kind
 from operad.records import record
+from operad.registry.entry import Entry
 from operad.subscriptions import close
 from operad.words import in_words
-
-if TYPE_CHECKING:
-    from operad.registry.entry import Entry
 
 Envelope = ResponseEnvelope[Any]
 T = TypeVar("T")
@@ -112,6 +110,10 @@ StreamInterceptor = Callable[[InterceptedCall, StreamProceed], AsyncGenerator[En
 """``async def tap(call, proceed)`` with ``async for envelope in proceed(call): yield envelope``."""
 
 
+ChangeOperation = Callable[[Operation[..., Any]], Operation[..., Any] | None]
+"""Returns the operation to register in place of one, with the same id; ``None`` to leave it out."""
+
+
 def _kind(is_of: Callable[[Any], bool], what: str) -> Callable[[Any, Any, Any], None]:
     def check(owner: Any, _: Any, value: Any) -> None:
         if value is not None and not is_kind(value, is_of):
@@ -138,12 +140,15 @@ class Interceptor:
         subscribe: runs around subscriptions; without it they are not intercepted.
         match: shell patterns of the operations' ids.
         order: a lower one is further outside.
+        change: called with each `Operation` when it is registered; returns the operation to register in its
+            place, with the same id, or ``None`` to leave it out.
     """
 
     call: CallInterceptor | None = attrs.field(default=None, validator=_is_call)
     subscribe: StreamInterceptor | None = attrs.field(default=None, validator=_is_stream)
     match: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     order: int = 0
+    change: ChangeOperation | None = None
 
     def matches(self, operation_id: str) -> bool:
         """Return True if it applies to the operation."""
@@ -200,6 +205,20 @@ class Interceptors:
                 self._changed()
 
         return remove
+
+    def changed(self, entry: Entry) -> Entry | None:
+        """Return the entry as interceptors change it when it is registered; ``None`` if one leaves it out."""
+        changes = [each.change for each in self._all if each.change is not None and each.matches(entry.spec.id)]
+        if not changes:
+            return entry
+        operation = entry.operation or Operation(entry.spec, entry.handler, entry.blocking)
+        for change in changes:
+            if (shown := change(operation)) is None:
+                return None
+            operation = shown
+        made = Entry(operation.spec, operation.handler, operation.blocking, entry.owner, entry.pipeline, operation)
+        made.original = entry
+        return made
 
     def around_call(self, entry: Entry, handle: Proceed) -> Proceed | None:
         """Return ``handle`` with the operation's interceptors around it; ``None`` without any."""

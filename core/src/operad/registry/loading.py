@@ -370,7 +370,9 @@ class _LoadedSource:
             held = self.catalogue.entries.get(operation_id)
             if held is not None and held.owner != self.owner:
                 logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
-            elif held is None or held.spec is not entry.spec or held.handler is not entry.handler:
+                continue
+            offered = None if held is None else held.original or held
+            if offered is None or offered.spec is not entry.spec or offered.handler is not entry.handler:
                 self._add(entry)
 
     async def aclose(self) -> None:

@@ -22,7 +22,13 @@ from operad.registry.base import RegistryBase
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry, no_operation
 from operad.registry.execution import Execution
-from operad.registry.interceptors import CallInterceptor, Interceptor, StreamInterceptor, contributed
+from operad.registry.interceptors import (
+    CallInterceptor,
+    ChangeOperation,
+    Interceptor,
+    StreamInterceptor,
+    contributed,
+)
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
 from operad.registry.search import index_maker
 from operad.registry.workers import Workers
@@ -77,6 +83,7 @@ class OperationRegistry(RegistryBase):
             self, self._catalogue, self._pipeline, self._workers, plugins.observers(),
             hooks("operad_resolve_operation"), contributed(hooks("operad_interceptors"), self),
         )  # fmt: skip
+        self._catalogue.change = self._execution.interceptors.changed
         self._to_load: tuple[Collection[str], bool] | None = None
         plugins.register_operations(self)
 
@@ -252,6 +259,7 @@ class OperationRegistry(RegistryBase):
         match: str | Iterable[str] = "*",
         subscribe: StreamInterceptor | None = None,
         order: int = 0,
+        change: ChangeOperation | None = None,
     ) -> Callable[[], None]:
         """Add an interceptor around the calls of some operations, including nested calls.
 
@@ -263,6 +271,7 @@ class OperationRegistry(RegistryBase):
             subscribe: the same for subscriptions, an asynchronous generator over ``proceed(call)``; without it
                 subscriptions are not intercepted.
             order: a lower one is further outside; equals are ordered as they were added, plugins first.
+            change: changes operations that are registered afterwards; see `Interceptor`.
 
         Returns:
             A function that removes it; idempotent. Calls in progress keep it.
@@ -270,7 +279,7 @@ class OperationRegistry(RegistryBase):
         Raises:
             TypeError: one is not a coroutine function, or not an asynchronous generator.
         """
-        return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order))
+        return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order, change))
 
     def view(
         self,

@@ -1,19 +1,12 @@
-"""Rules for calls, as interceptors: idempotency keys."""
+"""Rules for calls, as interceptors: idempotency keys, limits, approval, caching, changes of operations."""
 
-from __future__ import annotations
+from operad.lazy import lazily
 
-from typing import TYPE_CHECKING, Any
+_HOMES = {
+    "operad_rules.first_results": "FirstResults MemoryResults ResultStore",
+    "operad_rules.rule": "Rule",
+    "operad_rules.rules": "Rules add_rules",
+}
 
-if TYPE_CHECKING:
-    from operad_rules.first_results import FirstResults, MemoryResults, ResultStore
-
-__all__ = ["FirstResults", "MemoryResults", "ResultStore"]
-
-
-def __getattr__(name: str) -> Any:
-    # Imported when first used: finding plugins imports this package for its entry point alone.
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from operad_rules import first_results
-
-    return getattr(first_results, name)
+# Imported when first used: finding plugins imports this package for its entry point alone.
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -175,8 +175,13 @@ def _contributed(registry: OperationRegistry, table: Table) -> None:
     """Read the table as its plugin does."""
     configuration = registry.configuration
     assert configuration is not None
+    if table.name not in configuration.tables:
+        return
+    if isinstance(configuration.tables[table.name], list):
+        configuration.array(table.name, table.config_type)
+        return
     read = registry.configured(table.name, table.config_type)
-    if table.check is not None and table.name in configuration.tables:
+    if table.check is not None:
         try:
             table.check(read, configuration.base_dir)
         except ConfigError as error:

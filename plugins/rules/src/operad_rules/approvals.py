@@ -1,0 +1,150 @@
+"""The approval of calls by a person: in the caller's host, in a terminal, in a queue, or by a function."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pkgutil
+import secrets
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from operad import CallError, ConfigError, ErrorCode, OperationContext, OperationSpec
+from operad.plugin import InterceptedCall
+from operad_rules.steps import Guard
+
+Approve = Callable[[InterceptedCall], Awaitable[bool]]
+SCOPE = "operad:admin"
+"""The scope that a caller needs to see and decide waiting calls."""
+_LONGEST = 2_000
+_WAITING = 1_000
+
+
+class Approval(Guard):
+    """Run a call only if a person allows it; otherwise it fails with ``ACCESS_DENIED``."""
+
+    def __init__(self, approve: Approve) -> None:
+        self._approve = approve
+
+    async def check(self, call: InterceptedCall) -> None:
+        """Ask. Raises `CallError` unless the answer is yes."""
+        if await self._approve(call) is not True:
+            raise CallError(ErrorCode.ACCESS_DENIED, f'the call of "{call.spec.id}" was not approved')
+
+
+def approval(kind: str, queue: Queue) -> Approval:
+    """Return the step for the value of ``approve`` in a rule. Raises `ConfigError` for an unusable function."""
+    if kind == "client":
+        return Approval(_by_client)
+    if kind == "terminal":
+        return Approval(_by_terminal)
+    if kind == "queue":
+        return Approval(queue.wait)
+    try:
+        function: Approve = pkgutil.resolve_name(kind)
+    except Exception as error:
+        raise ConfigError(f'approve: "{kind}" cannot be loaded: {type(error).__name__}: {error}') from error
+    if not asyncio.iscoroutinefunction(function):
+        raise ConfigError(f'approve: expected an async function of one call, got "{kind}"')
+    return Approval(function)
+
+
+def question(call: InterceptedCall) -> str:
+    """Return what a person is asked: the caller, the operation and its input."""
+    identity = call.context.identity
+    caller = "an anonymous caller" if identity is None else f'"{identity.id}"'
+    return f'Allow {caller} to call "{call.spec.id}" with {_shown(call.input)}?'
+
+
+def _shown(input: Any) -> str:
+    """Return the input as text without control characters, so that it cannot change what a terminal shows."""
+    text = json.dumps(input, default=repr)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+async def _by_client(call: InterceptedCall) -> bool:
+    """Ask the user of the client by elicitation. Raises `CallError` if the client cannot ask."""
+    elicit = getattr(call.context.client, "elicit", None)
+    if elicit is None:
+        message = f'a call of "{call.spec.id}" needs the approval of a person, and this client cannot ask one'
+        raise CallError(ErrorCode.ACCESS_DENIED, message)
+    answer: Mapping[str, Any] = await elicit(question(call), {"type": "object", "properties": {}}, None, None)
+    return answer.get("action") == "accept"
+
+
+_terminal = asyncio.Lock()
+
+
+async def _by_terminal(call: InterceptedCall) -> bool:
+    """Ask in the terminal of this process, one question at a time. Without a terminal nothing is allowed."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    async with _terminal:
+        print(question(call), "[y/N] ", end="", file=sys.stderr, flush=True)
+        answer = await asyncio.to_thread(sys.stdin.readline)
+    return answer.strip().lower() in ("y", "yes")
+
+
+class Queue:
+    """Calls that wait until somebody with the scope ``operad:admin`` decides."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[InterceptedCall, asyncio.Future[bool]]] = {}
+
+    async def wait(self, call: InterceptedCall) -> bool:
+        """Return the decision. Raises ``OVERLOADED`` if 1,000 calls wait already."""
+        if len(self._waiting) >= _WAITING:
+            raise CallError(
+                ErrorCode.OVERLOADED, f"{_WAITING} calls wait for approval already", {"bound": "approvals"}
+            )
+        name = secrets.token_urlsafe(12)
+        decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[name] = call, decision
+        try:
+            return await decision
+        finally:
+            del self._waiting[name]
+
+    async def list(self, input: Any, context: OperationContext) -> list[dict[str, Any]]:
+        """Return the waiting calls: the handler of ``operad.approvals.list``."""
+        return [
+            {
+                "id": name,
+                "operation": call.spec.id,
+                "caller": None if call.context.identity is None else call.context.identity.id,
+                "input": _shown(call.input),
+            }
+            for name, (call, _) in self._waiting.items()
+        ]
+
+    async def decide(self, input: Mapping[str, Any], context: OperationContext) -> None:
+        """Allow or reject a waiting call: the handler of ``operad.approvals.decide``. Raises `CallError`."""
+        _, decision = self._waiting.get(input["id"], (None, None))
+        if decision is None or decision.done():
+            raise CallError("NOT_FOUND", "no call with this id waits for approval; it may have ended")
+        decision.set_result(input["allow"])
+
+
+LIST = OperationSpec(
+    namespace="operad",
+    name="approvals.list",
+    type="query",
+    description="List the calls that wait for approval.",
+    input_schema={"type": "object", "additionalProperties": False},
+    access_control={"required_scopes": [SCOPE]},
+)
+DECIDE = OperationSpec(
+    namespace="operad",
+    name="approvals.decide",
+    type="mutation",
+    description="Allow or reject a call that waits for approval.",
+    input_schema={
+        "type": "object",
+        "properties": {"id": {"type": "string"}, "allow": {"type": "boolean"}},
+        "required": ["id", "allow"],
+        "additionalProperties": False,
+    },
+    access_control={"required_scopes": [SCOPE]},
+    error_schemas=[{"code": "NOT_FOUND", "description": "No such call waits."}],
+)

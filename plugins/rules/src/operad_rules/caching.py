@@ -1,0 +1,132 @@
+"""The cache of a rule: the result of a query, for the same caller and input."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any, Protocol
+
+from operad import CallError, OperationType
+from operad.envelopes import EnvelopeKinds
+from operad.plugin import InterceptedCall
+from operad.wire import from_json, to_json
+from operad_rules.steps import Envelope, Proceed, Step
+
+logger = logging.getLogger("operad.rules")
+
+_TRACE = frozenset({"traceparent", "tracestate"})
+
+
+class Store(Protocol):
+    """Where cached results are kept."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key; ``None`` if there is none or it has expired."""
+
+    async def set(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep a value for some seconds."""
+
+
+class MemoryStore:
+    """A store in this process.
+
+    Args:
+        seconds: how long values are kept.
+        size: the maximum size of all values, in bytes; the oldest are dropped first.
+    """
+
+    def __init__(self, seconds: float, size: int) -> None:
+        from cachetools import TTLCache
+
+        self._kept: Any = TTLCache(size, seconds, getsizeof=len)
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key."""
+        found: bytes | None = self._kept.get(key)
+        return found
+
+    async def set(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep a value, unless it is larger than the whole store."""
+        if len(value) <= self._kept.maxsize:
+            self._kept[key] = value
+
+
+class RedisStore:
+    """A store on a Redis server, for several processes.
+
+    Args:
+        pool: connections to the server.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        from redis.asyncio import Redis
+
+        self._redis: Any = Redis(connection_pool=pool)
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key."""
+        found: Any = await self._redis.get(f"operad:cache:{key}")
+        return found  # type: ignore[no-any-return]  # bytes: decoding is an option of the client
+
+    async def set(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep a value."""
+        await self._redis.set(f"operad:cache:{key}", value, px=max(1, int(seconds * 1_000)))
+
+
+class Cache(Step):
+    """Return the kept result of a query, for the same caller, operation and input.
+
+    The key holds the identity with its scopes and resources, and the metadata of the call without its trace: what
+    one caller got is never returned to another. Results without a JSON form are not kept. If the
+    store fails, the call runs.
+
+    Args:
+        store: where results are kept.
+        seconds: for how long.
+        kinds: make envelopes from JSON, and tell which ones represent errors; those are not kept.
+    """
+
+    def __init__(self, store: Store, seconds: float, kinds: EnvelopeKinds) -> None:
+        self._store, self._seconds, self._kinds = store, seconds, kinds
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Return the kept result, or run the call and keep its result."""
+        key = _key(call) if call.spec.type is OperationType.QUERY else None
+        if key is None:
+            return await proceed(call)
+        try:
+            kept = await self._store.get(key)
+        except Exception as error:  # noqa: BLE001  # each store raises its own
+            logger.warning("the cache cannot be read: %s: %s", type(error).__name__, error)
+            return await proceed(call)
+        if kept is not None:
+            return self._kinds.from_wire(from_json(kept))
+        envelope = await proceed(call)
+        if not self._kinds.is_error(envelope):
+            await self._keep(key, envelope)
+        return envelope
+
+    async def _keep(self, key: str, envelope: Envelope) -> None:
+        try:
+            value = to_json(envelope.to_wire())
+        except CallError:
+            return
+        try:
+            await self._store.set(key, value, self._seconds)
+        except Exception as error:  # noqa: BLE001  # each store raises its own
+            logger.warning("the cache cannot be written: %s: %s", type(error).__name__, error)
+
+
+def _key(call: InterceptedCall) -> str | None:
+    """Return the key of a call; ``None`` if its input or metadata have no JSON form."""
+    identity = call.context.identity
+    who: Any = None
+    if identity is not None:
+        resources = {name: sorted(actions) for name, actions in identity.resources.items()}
+        who = [identity.id, sorted(identity.scopes), resources]
+    metadata = {name: value for name, value in call.context.metadata.items() if name not in _TRACE}
+    try:
+        parts = to_json([who, metadata, call.spec.id, call.input])
+    except CallError:
+        return None
+    return hashlib.sha256(parts).hexdigest()

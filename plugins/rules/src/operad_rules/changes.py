@@ -1,0 +1,152 @@
+"""The parts of a rule that change an operation when it is registered: hide, set and rename."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from operad import Operation, OperationContext
+from operad.operations import Handler, is_kind
+from operad_rules.rule import Rule
+from operad_schema import UNKNOWN, Schema, from_schema
+
+_DEFINITIONS = ("#/$defs/", "#/definitions/")
+
+
+def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] | None:
+    """Return the operation as the rule shows it; ``None`` if the rule hides it.
+
+    ``set`` and ``rename`` apply to arguments that are properties of the input schema. Select, redact and
+    max_bytes make results that the output schema does not describe, so the operation then has none.
+    """
+    if rule.hide:
+        return None
+    spec = operation.spec
+    if rule.select is not None or rule.redact or rule.max_bytes is not None:
+        spec = attrs.evolve(spec, output_schema=UNKNOWN)
+        operation = attrs.evolve(operation, spec=spec, signature=None)
+    if not (rule.set or rule.rename):
+        return operation
+    document: Any = spec.input_schema.bundled()
+    schema = _resolved(document)
+    properties = schema.get("properties", {})
+    values = {name: value for name, value in rule.set.items() if name in properties}
+    names = {new: old for new, old in rule.rename.items() if old in properties and old not in values}
+    if not (values or names):
+        return operation
+    arguments = _Arguments(values, names)
+    spec = attrs.evolve(spec, input_schema=arguments.schema(document, schema))
+    return arguments.around(operation, spec)
+
+
+def _resolved(document: Any) -> dict[str, Any]:
+    """Return the schema of the input object: the document, or the definition to which it refers."""
+    schema = document if isinstance(document, dict) else {}
+    for _ in range(8):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith(_DEFINITIONS):
+            break
+        _, kind, name = reference.split("/", 2)
+        schema = document.get(kind, {}).get(name.replace("~1", "/").replace("~0", "~"), {})
+    return schema
+
+
+@attrs.frozen
+class _Arguments:
+    """Fixed and renamed arguments of one operation."""
+
+    values: Mapping[str, Any]
+    names: Mapping[str, str]
+    """The old names by the new ones."""
+
+    def schema(self, document: dict[str, Any], schema: dict[str, Any]) -> Schema:
+        """Return the input schema that callers see."""
+        shown = {old: new for new, old in self.names.items()}
+        kept = {name: value for name, value in schema["properties"].items() if name not in self.values}
+        required = [shown.get(name, name) for name in schema.get("required", ()) if name not in self.values]
+        properties = {shown.get(name, name): value for name, value in kept.items()}
+        around = {key: value for key, value in document.items() if key != "$ref"}
+        return from_schema({**around, **schema, "properties": properties, "required": required})
+
+    def inner(self, input: Any) -> Any:
+        """Return the input that the handler takes."""
+        if not isinstance(input, Mapping):
+            return input
+        replaced = set(self.names.values()) - self.names.keys()  # an old name must not reach the argument
+        given = {self.names.get(name, name): value for name, value in input.items() if name not in replaced}
+        return given | dict(self.values)
+
+    def outer(self, input: Any) -> Any:
+        """Return an input of the handler as callers see it."""
+        if not isinstance(input, Mapping):
+            return input
+        shown = {old: new for new, old in self.names.items()}
+        return {shown.get(name, name): value for name, value in input.items() if name not in self.values}
+
+    def around(self, operation: Operation[..., Any], spec: Any) -> Operation[..., Any]:
+        """Return the operation with handlers that take the new arguments."""
+        adapt = operation.adapt
+        return attrs.evolve(
+            operation,
+            spec=spec,
+            handler=self._handler(operation.handler),
+            stream=self._handler(operation.stream),
+            chunks=self._handler(operation.chunks),
+            adapt=None if adapt is None else lambda given: self.outer(adapt(self.inner(given))),
+            pages=None if operation.pages is None else _Pages(operation.pages, self),
+            signature=None,
+        )
+
+    def _handler(self, handler: Handler | None) -> Handler | None:
+        """Return a handler of the same kind: a coroutine, a generator, or a plain function."""
+        inner = self.inner
+        if handler is None:
+            return None
+        if is_kind(handler, inspect.isasyncgenfunction):
+
+            async def items(input: Any, context: OperationContext) -> Any:
+                stream = handler(inner(input), context)
+                try:
+                    async for item in stream:
+                        yield item
+                finally:
+                    await stream.aclose()
+
+            return items
+        if is_kind(handler, inspect.iscoroutinefunction):
+
+            async def call(input: Any, context: OperationContext) -> Any:
+                return await handler(inner(input), context)
+
+            return call
+        if is_kind(handler, inspect.isgeneratorfunction):
+
+            def generate(input: Any, context: OperationContext) -> Any:
+                return (yield from handler(inner(input), context))
+
+            return generate
+
+        def plain(input: Any, context: OperationContext) -> Any:
+            return handler(inner(input), context)
+
+        return plain
+
+
+@attrs.frozen
+class _Pages:
+    """Paging through an operation whose arguments have other names."""
+
+    pages: Any
+    arguments: _Arguments
+
+    def following(self, input: Mapping[str, Any], envelope: Any) -> Mapping[str, Any] | None:
+        """Return the input of the next page."""
+        found = self.pages.following(self.arguments.inner(input), envelope)
+        return None if found is None else self.arguments.outer(found)
+
+    def items(self, envelope: Any) -> Any:
+        """Return the items of a page."""
+        return self.pages.items(envelope)

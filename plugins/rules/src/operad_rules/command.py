@@ -1,0 +1,45 @@
+"""The command ``operad rules``. operad-cli imports it when it collects the commands of plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from operad_cli.options import config_option, output_options
+
+
+@click.command()
+@click.option("--explain", metavar="ID", help="Show the rules that match this operation, from the outside in.")
+@config_option
+@output_options
+def rules(explain: str | None, config: Path | None, as_json: bool) -> int:
+    """List the rules, or those of one operation.
+
+    \b
+    operad rules
+    operad rules --explain github.issues/create
+    """
+    from operad.config import load_configuration
+    from operad_cli.options import chosen_profile, require_configuration
+    from operad_cli.output.text import print_json, print_text, printable
+    from operad_rules.rule import Rule
+    from operad_rules.rules import ORDERS, keys
+
+    configuration = load_configuration(require_configuration(config), chosen_profile())
+    found: list[dict[str, Any]] = [
+        {"rule": number, "match": list(rule.patterns), "keys": keys(rule)}
+        for number, rule in enumerate(configuration.array("rules", Rule), 1)
+        if explain is None or rule.matches(explain)
+    ]
+    if as_json:
+        print_json(found)
+        return 0
+    if not found:
+        print_text("No rules." if explain is None else f'No rule matches "{printable(explain)}".')
+    for rule in found:
+        print_text(printable(f"[[rules]] {rule['rule']}: match {', '.join(rule['match'])}"))
+        for key in sorted(rule["keys"], key=lambda key: ORDERS.get(key, -200)):
+            print_text(printable(f"  {key} = {rule['keys'][key]}"))
+    return 0

@@ -1,0 +1,244 @@
+"""The steps of a rule that change what a call returns: select, redact, and handles for large results."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from fnmatch import translate
+from typing import Any
+
+import attrs
+
+from operad import CallError, ErrorCode, OperationContext, OperationSpec
+from operad.envelopes import EnvelopeKinds, local_envelope
+from operad.plugin import InterceptedCall
+from operad.wire import to_json
+from operad_rules.steps import Envelope, Proceed, Step, StreamProceed
+
+REDACTED = "[redacted]"
+_KEPT_FOR = 900.0
+_KEPT_BYTES = 256 * 2**20
+_PREVIEW = 500
+
+
+class Shape(Step):
+    """A step that replaces the data of results.
+
+    A changed envelope becomes a local one: the metadata of the old one, such as MCP content, may repeat the data.
+
+    Args:
+        kinds: tell which envelopes represent errors.
+    """
+
+    def __init__(self, kinds: EnvelopeKinds) -> None:
+        self._kinds = kinds
+
+    def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
+        """Return the new data, or ``data`` itself to keep the envelope. Raises `CallError`."""
+        raise NotImplementedError
+
+    def _after(self, envelope: Envelope, call: InterceptedCall) -> Envelope:
+        is_error = self._kinds.is_error(envelope)
+        data = self.shaped(envelope.data, call, is_error=is_error)
+        if data is envelope.data:
+            return envelope
+        if is_error:
+            raise CallError(ErrorCode.EXECUTION_ERROR, f'"{call.spec.id}" failed', {"data": data})
+        return local_envelope(data, call.spec.id)
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Change the result."""
+        return self._after(await proceed(call), call)
+
+    async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
+        """Change each item."""
+        async for envelope in super().stream(call, proceed):
+            yield self._after(envelope, call)
+
+
+class Select(Shape):
+    """Replace the data by the value of a JMESPath expression; errors are kept as they are."""
+
+    def __init__(self, expression: str, kinds: EnvelopeKinds) -> None:
+        import jmespath
+
+        super().__init__(kinds)
+        self._expression, self._failure = jmespath.compile(expression), jmespath.exceptions.JMESPathError
+
+    def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
+        """Return what the expression selects."""
+        if is_error:
+            return data
+        try:
+            return self._expression.search(data)
+        except self._failure as error:
+            message = f'the rule\'s select does not fit the result of "{call.spec.id}": {error}'
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from None
+
+
+class Redact(Shape):
+    """Replace the values of some keys, at any depth, in results and in the details of errors.
+
+    Args:
+        patterns: shell patterns of keys; upper and lower case are the same.
+        kinds: tell which envelopes represent errors.
+    """
+
+    def __init__(self, patterns: Sequence[str], kinds: EnvelopeKinds) -> None:
+        super().__init__(kinds)
+        self._matches = re.compile("|".join(translate(one) for one in patterns), re.IGNORECASE).match
+
+    def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
+        """Return a copy without the values, or ``data`` if it has none of the keys."""
+        return self._redacted(data)
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            made = {
+                key: REDACTED if isinstance(key, str) and self._matches(key) else self._redacted(item)
+                for key, item in value.items()
+            }
+            return made if any(made[key] is not item for key, item in value.items()) else value
+        if isinstance(value, (list, tuple)):
+            items = [self._redacted(item) for item in value]
+            return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
+        return value
+
+    def _error(self, error: CallError) -> CallError:
+        details = self._redacted(error.details)
+        if details is error.details:
+            return error
+        cleaned = CallError(error.code, error.message, details)
+        cleaned.undeclared, cleaned.logged, cleaned.ran = error.undeclared, error.logged, error.ran
+        return cleaned
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Redact the result or the error."""
+        try:
+            return await super().call(call, proceed)
+        except CallError as error:
+            cleaned = self._error(error)
+        raise cleaned  # outside of the handler: the original error must not be its context
+
+    async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
+        """Redact each item, and the error that ends the stream."""
+        try:
+            async for envelope in super().stream(call, proceed):
+                yield envelope
+            return
+        except CallError as error:
+            cleaned = self._error(error)
+        raise cleaned
+
+
+@attrs.frozen
+class _Kept:
+    owner: str | None
+    text: str
+    until: float
+
+
+class LargeResults:
+    """The results of one registry that were too large, by handle, for their callers.
+
+    Args:
+        clock: returns seconds; for tests.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+        self._size = 0
+
+    def keep(self, text: str, context: OperationContext) -> str:
+        """Keep a text for 15 minutes and return its handle. The oldest are dropped if all take too much memory."""
+        handle, now = secrets.token_urlsafe(24), self._clock()
+        self._kept[handle] = _Kept(_owner(context), text, now + _KEPT_FOR)
+        self._size += len(text)
+        while len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            if self._size <= _KEPT_BYTES and self._kept[oldest].until > now:
+                break
+            self._size -= len(self._kept.pop(oldest).text)
+        return handle
+
+    async def read(self, input: Mapping[str, Any], context: OperationContext) -> dict[str, Any]:
+        """Return a part of a result: the handler of ``operad.results.read``. Raises `CallError`."""
+        kept = self._kept.get(input["handle"])
+        if kept is None or kept.until <= self._clock() or kept.owner != _owner(context):
+            raise CallError("NOT_FOUND", "no result with this handle is kept for you; it may have expired")
+        start = input.get("offset", 0)
+        end = start + input.get("length", 65_536)
+        return {
+            "text": kept.text[start:end],
+            "next": end if end < len(kept.text) else None,
+            "total": len(kept.text),
+        }
+
+
+def _owner(context: OperationContext) -> str | None:
+    return None if context.identity is None else context.identity.id
+
+
+READ = OperationSpec(
+    namespace="operad",
+    name="results.read",
+    type="query",
+    description="Read a part of a result that was too large to be returned at once.",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "handle": {"type": "string", "maxLength": 64, "description": "the handle that was returned instead"},
+            "offset": {
+                "type": "integer",
+                "minimum": 0,
+                "default": 0,
+                "description": "where to start, in characters",
+            },
+            "length": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 65_536},
+        },
+        "required": ["handle"],
+        "additionalProperties": False,
+    },
+    output_schema={
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "next": {"type": ["integer", "null"], "description": "the offset of the next part; null at the end"},
+            "total": {"type": "integer", "description": "the number of characters of the whole result"},
+        },
+        "required": ["text", "next", "total"],
+    },
+    error_schemas=[{"code": "NOT_FOUND", "description": "The handle is unknown or has expired."}],
+)
+"""The operation that reads results which were too large."""
+
+
+class MaxBytes(Shape):
+    """Return a handle in place of a result that is too large.
+
+    Args:
+        size: the bound in bytes, of the result as JSON.
+        results: where large results are kept.
+        kinds: tell which envelopes represent errors.
+    """
+
+    def __init__(self, size: int, results: LargeResults, kinds: EnvelopeKinds) -> None:
+        super().__init__(kinds)
+        self._bound, self._results = size, results
+
+    def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
+        """Return ``{handle, operation, bytes, preview}`` for large data."""
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            size, text = len(data), ""
+        else:
+            encoded = to_json(data)
+            size, text = len(encoded), encoded.decode()
+        if size <= self._bound:
+            return data
+        text = text or base64.b64encode(data).decode()
+        handle = self._results.keep(text, call.context)
+        return {"handle": handle, "operation": READ.id, "bytes": size, "preview": text[:_PREVIEW]}

@@ -1,0 +1,188 @@
+"""Rules as interceptors: from the outside in, whatever order their keys and tables have.
+
+Audit, deny, approve, max_bytes, redact, select, cache, timeout, rate, concurrency, retry, handler. So a rejected
+call does not count for the rate, a kept result costs no place, and what is kept is what the handler returned.
+Audit and deny are outside of idempotency keys, all others inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad import ConfigError, OperationContext, OperationSpec
+from operad.plugin import Interceptor
+from operad_rules.approvals import DECIDE, LIST, SCOPE, Queue, approval
+from operad_rules.audit import Audit
+from operad_rules.caching import Cache, MemoryStore, RedisStore, Store
+from operad_rules.changes import changed
+from operad_rules.results import READ, LargeResults, MaxBytes, Redact, Select
+from operad_rules.rule import Rule, seconds
+from operad_rules.steps import Concurrency, Deny, Rate, Retry, Step, Timeout
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry
+
+ORDERS = {
+    "audit": -120, "deny": -110,
+    "approve": -90, "max_bytes": -80, "redact": -70, "select": -60, "cache": -50, "timeout": -40, "rate": -30,
+    "concurrency": -20, "retry": -10,
+}  # fmt: skip
+"""The order of interceptors by key; a lower one is further outside. Idempotency keys are at -100."""
+
+CHANGES = ("hide", "set", "rename")
+"""The keys that change operations when they are registered."""
+
+
+@attrs.frozen
+class Rules:
+    """The rules of one registry.
+
+    Args:
+        rules: in the order in which they were written.
+        registry: where they apply.
+        base_dir: where relative paths start.
+    """
+
+    rules: Sequence[Rule]
+    registry: OperationRegistry
+    base_dir: Path
+    results: LargeResults = attrs.field(factory=LargeResults, init=False)
+    queue: Queue = attrs.field(factory=Queue, init=False)
+    audits: list[Audit] = attrs.field(factory=list, init=False)
+    _pools: dict[str, Any] = attrs.field(factory=dict, init=False)
+
+    def interceptors(self) -> list[Interceptor]:
+        """Return the interceptors of all rules. Raises `ConfigError` if one cannot be made."""
+        return [each for rule in self.rules for each in self._of(rule)]
+
+    def _of(self, rule: Rule) -> Iterator[Interceptor]:
+        match = rule.patterns
+        if rule.hide or rule.set or rule.rename or rule.select or rule.redact or rule.max_bytes is not None:
+            yield Interceptor(match=match, change=partial(changed, rule=rule))
+        for key, step in self._steps(rule):
+            yield Interceptor(step.call, step.stream, match, ORDERS[key])
+
+    def _steps(self, rule: Rule) -> Iterator[tuple[str, Step]]:
+        kinds = self.registry.plugins.envelope_kinds
+        if rule.audit is not None:
+            audit = Audit(self.base_dir / Path(rule.audit).expanduser(), rule.matches)
+            self.audits.append(audit)
+            yield "audit", audit
+        if rule.deny:
+            yield "deny", Deny(rule.deny if isinstance(rule.deny, str) else None)
+        if rule.approve is not None:
+            yield "approve", approval(rule.approve, self.queue)
+        if rule.max_bytes is not None:
+            yield "max_bytes", MaxBytes(rule.max_bytes, self.results, kinds)
+        if rule.redact:
+            yield "redact", Redact(rule.redact, kinds)
+        if rule.select is not None:
+            yield "select", Select(rule.select, kinds)
+        if rule.cache is not None:
+            kept = seconds(rule.cache)
+            store: Store = (
+                MemoryStore(kept, rule.cache_bytes) if rule.shared is None else RedisStore(self._pool(rule.shared))
+            )
+            yield "cache", Cache(store, kept, kinds)
+        if rule.timeout is not None:
+            yield "timeout", Timeout(seconds(rule.timeout))
+        if rule.rate is not None:
+            yield "rate", Rate(rule.rate, rule.per, ",".join(rule.patterns), self._pool(rule.shared))
+        if rule.concurrency is not None:
+            yield "concurrency", Concurrency(rule.concurrency)
+        if rule.retry:
+            yield "retry", Retry(rule.retry)
+
+    def _pool(self, url: str | None) -> Any:
+        """Return the connections to a Redis server; ``None`` without a URL. Raises `ConfigError`."""
+        if url is None:
+            return None
+        if url not in self._pools:
+            try:
+                from redis.asyncio import ConnectionPool
+            except ModuleNotFoundError:
+                raise ConfigError("rules with `shared` need redis: pip install operad-rules[redis]") from None
+            try:
+                self._pools[url] = ConnectionPool.from_url(url, socket_timeout=5, socket_connect_timeout=5)
+            except ValueError as error:
+                raise ConfigError(f"shared: expected redis://HOST:PORT/DB: {error}") from None
+        return self._pools[url]
+
+    async def aclose(self) -> None:
+        """Close the audit logs and the connections to Redis servers. Idempotent."""
+        for audit in self.audits:
+            audit.close()
+        for pool in self._pools.values():
+            await pool.disconnect()
+
+    def start(self) -> None:
+        """Register the operations that the rules need, and observe calls for the audit."""
+        if any(rule.max_bytes is not None for rule in self.rules):
+            self.registry.register(READ, self.results.read)
+        if any(rule.approve == "queue" for rule in self.rules):
+            self.registry.register(LIST, self.queue.list)
+            self.registry.register(DECIDE, self.queue.decide)
+        if self.rules:
+            self.registry.register(EXPLAIN, self.explain)
+        for audit in self.audits:
+            self.registry.observe(audit.started, audit.finished)
+
+    async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
+        """Return `explained` of an operation: the handler of ``operad.rules.explain``."""
+        return self.explained(input["operation"])
+
+    def explained(self, operation_id: str) -> list[dict[str, Any]]:
+        """Return the rules that match an operation, as ``{rule, match, keys}``; ``rule`` is the number from 1."""
+        return [
+            {"rule": number, "match": list(rule.patterns), "keys": keys(rule)}
+            for number, rule in enumerate(self.rules, 1)
+            if rule.matches(operation_id)
+        ]
+
+
+def keys(rule: Rule) -> dict[str, Any]:
+    """Return the keys of a rule that have an effect, as they were written; of ``set`` the names alone."""
+    found = {
+        field.name: getattr(rule, field.name)
+        for field in attrs.fields(Rule)
+        if field.name not in ("match", "shared") and getattr(rule, field.name) != field.default
+    }
+    return {name: value for name, value in found.items() if value or value == 0} | (
+        {"set": sorted(rule.set)} if rule.set else {}
+    )
+
+
+def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None = None) -> Rules:
+    """Add rules to a registry from Python; those of ``[[rules]]`` are added by the configuration.
+
+    ``hide``, ``set`` and ``rename`` apply to operations that are registered afterwards.
+
+    Raises:
+        ConfigError: a function that a rule names cannot be loaded.
+    """
+    added = Rules(rules, registry, Path() if base_dir is None else base_dir)
+    for each in added.interceptors():
+        registry.use(each.call, subscribe=each.subscribe, match=each.match, order=each.order, change=each.change)
+    added.start()
+    return added
+
+
+EXPLAIN = OperationSpec(
+    namespace="operad",
+    name="rules.explain",
+    type="query",
+    description="List the rules that match an operation.",
+    input_schema={
+        "type": "object",
+        "properties": {"operation": {"type": "string", "description": "the id of the operation"}},
+        "required": ["operation"],
+        "additionalProperties": False,
+    },
+    access_control={"required_scopes": [SCOPE]},
+)
+"""The operation that explains rules; the explorer uses it."""

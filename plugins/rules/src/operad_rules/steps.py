@@ -1,0 +1,173 @@
+"""The steps of a rule that decide whether and when a call runs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from operad import CallError, ErrorCode, ResponseEnvelope
+from operad.plugin import InterceptedCall
+from operad.subscriptions import close
+
+Envelope = ResponseEnvelope[Any]
+Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]
+StreamProceed = Callable[[InterceptedCall], AsyncIterator[Envelope]]
+
+
+class Step:
+    """One part of a rule: an interceptor of calls and of streams."""
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Run around a call."""
+        return await proceed(call)
+
+    async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
+        """Run around a stream."""
+        items = proceed(call)
+        try:
+            async for envelope in items:
+                yield envelope
+        finally:
+            await close(items)
+
+
+class Guard(Step):
+    """A step that checks a call, or the opening of a stream, and then lets it through."""
+
+    async def check(self, call: InterceptedCall) -> None:
+        """Raise `CallError` if the call must not run."""
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Check, then run."""
+        await self.check(call)
+        return await proceed(call)
+
+    async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
+        """Check, then open the stream."""
+        await self.check(call)
+        async for envelope in super().stream(call, proceed):
+            yield envelope
+
+
+class Deny(Guard):
+    """Reject every call."""
+
+    def __init__(self, message: str | None) -> None:
+        self._message = message
+
+    async def check(self, call: InterceptedCall) -> None:
+        """Raise ``ACCESS_DENIED``."""
+        message = self._message or f'a rule denies calls of "{call.spec.id}"'
+        raise CallError(ErrorCode.ACCESS_DENIED, message)
+
+
+class Rate(Guard):
+    """Limit the rate of calls (moving window, by the library ``limits``).
+
+    Args:
+        rate: such as ``"100/minute"``.
+        per: ``"caller"``, ``"operation"`` or ``"rule"``.
+        name: the rule's name: rules with other names count separately.
+        shared: connections to a Redis server, for one limit of several processes.
+    """
+
+    def __init__(self, rate: str, per: str, name: str, shared: Any = None) -> None:
+        from limits import parse
+        from limits.aio.storage import MemoryStorage, RedisStorage
+        from limits.aio.strategies import MovingWindowRateLimiter
+
+        self._item, self._per, self._name = parse(rate), per, name
+        storage: Any = MemoryStorage()
+        if shared is not None:
+            storage = RedisStorage(
+                "async+redis://", implementation="redispy", key_prefix="operad:rate", connection_pool=shared
+            )
+        self._limiter = MovingWindowRateLimiter(storage)
+
+    async def check(self, call: InterceptedCall) -> None:
+        """Raise ``OVERLOADED`` with ``{"retryAfter": s}`` if there were too many calls."""
+        identity, key = call.context.identity, [self._name]
+        if self._per != "rule":
+            key.append("anonymous" if identity is None else f"id:{identity.id}")
+        if self._per == "operation":
+            key.append(call.spec.id)
+        try:
+            if await self._limiter.hit(self._item, *key):
+                return
+            resets = (await self._limiter.get_window_stats(self._item, *key)).reset_time
+        except Exception as error:
+            # Without the count we cannot know whether the limit is kept, so the call must not run.
+            message = f"the rate of calls cannot be checked: {type(error).__name__}: {error}"
+            raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False}) from error
+        wait = round(max(0.0, resets - time.time()), 3)
+        message = f'"{call.spec.id}" allows {self._item}; try again in {wait:g} s'
+        raise CallError(
+            ErrorCode.OVERLOADED, message, {"bound": "rate", "limit": str(self._item), "retryAfter": wait}
+        )
+
+
+class Concurrency(Step):
+    """Limit how many calls and streams run at once; others wait for their turn."""
+
+    def __init__(self, size: int) -> None:
+        self._free = asyncio.Semaphore(size)
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Wait for a place, then run."""
+        async with self._free:
+            return await proceed(call)
+
+    async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
+        """Wait for a place and hold it while the stream is open."""
+        async with self._free:
+            async for envelope in super().stream(call, proceed):
+                yield envelope
+
+
+class Timeout(Step):
+    """Limit the time of a call. A stream may last; its caller limits the wait for each item."""
+
+    def __init__(self, seconds: float) -> None:
+        self._milliseconds = seconds * 1_000
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Run under the earlier deadline."""
+        deadline, mine = call.context.deadline, time.time() * 1_000 + self._milliseconds
+        return await proceed(call if deadline is not None and deadline <= mine else call.evolve(deadline=mine))
+
+
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
+
+
+class Retry(Step):
+    """Try a query or an idempotent mutation again if it was unavailable or overloaded."""
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
+        """Run, at most ``times`` times more."""
+        for attempt in range(self._times if call.spec.is_repeatable else 0):
+            try:
+                return await proceed(call)
+            except CallError as error:
+                if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.OVERLOADED, ErrorCode.NO_RESPONDERS):
+                    raise
+                delay = _delay(attempt, error)
+                remaining = call.context.remaining()
+                if delay is None or (remaining is not None and remaining <= delay):
+                    raise
+                call.context.report("retry", error.message, level="warning", attempt=attempt + 2, delay=delay)
+            await asyncio.sleep(delay)
+        return await proceed(call)
+
+
+def _delay(attempt: int, error: CallError) -> float | None:
+    """Return the wait in seconds; ``None`` if the server asks for a longer one than we wait."""
+    asked = error.details.get("retryAfter") if isinstance(error.details, dict) else None
+    if isinstance(asked, (int, float)) and not isinstance(asked, bool):
+        return float(asked) if 0 <= asked <= _LONGEST_DELAY else None
+    return float(min(_LONGEST_DELAY, _FIRST_DELAY * 2**attempt) * random.uniform(0.5, 1.0))  # noqa: S311  # no secret

@@ -1,0 +1,515 @@
+"""What each key of a rule does to calls and to streams."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import (
+    CallError,
+    ConfigError,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    load_plugins,
+    operation,
+)
+from operad_rules import Rule, add_rules
+
+ANN, BOB = (OperationContext(identity=Identity(name)) for name in ("ann", "bob"))
+
+
+class Shop:
+    """Operations that count their calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.failures: list[CallError] = []
+        self.running = self.most = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def look(self, input: Any, context: OperationContext) -> Any:
+        self.calls.append(input)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.gate.wait()
+        finally:
+            self.running -= 1
+        if self.failures:
+            raise self.failures.pop()
+        return {"article": input, "number": len(self.calls), "price": {"secret_key": 7, "net": [1, 2, 3]}}
+
+    async def follow(self, input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        self.calls.append(input)
+        for number in range(3):
+            yield {"number": number, "secret_key": number}
+
+
+def registry_of(shop: Shop, **rule: Any) -> OperationRegistry:
+    """Return a registry whose rule matches ``shop.*``; ``other.look`` is free."""
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="shop.*", **rule))
+    for namespace in ("shop", "other"):
+        for name, type in {"look": "query", "buy": "mutation"}.items():
+            errors = [{"code": "UNAVAILABLE"}]
+            spec = OperationSpec(namespace=namespace, name=name, type=type, error_schemas=errors)
+            registry.register(spec, shop.look)
+    registry.register(OperationSpec(namespace="shop", name="follow", type="subscription"), shop.follow)
+    return registry
+
+
+async def code(registry: OperationRegistry, id: str, context: OperationContext | None = None) -> str:
+    """Return the code with which a call fails; of a stream, its first item."""
+    with pytest.raises(CallError) as caught:
+        await (
+            anext(registry.subscribe(id, {}, context))
+            if id == "shop.follow"
+            else registry.execute(id, {}, context)
+        )
+    return caught.value.code
+
+
+BOTH = pytest.mark.parametrize("id", ["shop.look", "shop.follow"])
+
+
+@BOTH
+async def test_deny_rejects_calls_and_streams(id: str) -> None:
+    shop = Shop()
+    registry = registry_of(shop, deny="closed on Mondays")
+    assert await code(registry, id) == "ACCESS_DENIED"
+    assert shop.calls == []
+    await registry.execute("other.look")
+
+
+async def test_deny_names_its_reason() -> None:
+    with pytest.raises(CallError, match="closed on Mondays"):
+        await registry_of(Shop(), deny="closed on Mondays").execute("shop.look")
+
+
+async def test_hidden_operations_are_unknown() -> None:
+    registry = registry_of(Shop(), hide=True)
+    assert [spec.namespace for spec in registry.specs()] == ["operad", "other", "other"]
+    assert await code(registry, "shop.look") == "OPERATION_NOT_FOUND"
+
+
+@BOTH
+async def test_a_rate_is_counted_for_each_caller(id: str) -> None:
+    registry = registry_of(Shop(), rate="2/hour")
+    for _ in range(2):
+        await registry.execute(id, {}, ANN)
+    assert await code(registry, id, ANN) == "OVERLOADED"
+    await registry.execute(id, {}, BOB)
+
+
+async def test_a_rate_per_operation_counts_operations_separately() -> None:
+    registry = registry_of(Shop(), rate="1/hour", per="operation")
+    await registry.execute("shop.look", {}, ANN)
+    await registry.execute("shop.buy", {}, ANN)
+    assert await code(registry, "shop.look", ANN) == "OVERLOADED"
+
+
+async def test_a_rate_per_rule_counts_all_callers_together() -> None:
+    registry = registry_of(Shop(), rate="1/hour", per="rule")
+    await registry.execute("shop.look", {}, ANN)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("shop.look", {}, BOB)
+    assert caught.value.details["bound"] == "rate"
+    assert 0 < caught.value.details["retryAfter"] <= 3_600
+
+
+async def test_an_anonymous_caller_and_one_of_that_name_are_counted_separately() -> None:
+    registry = registry_of(Shop(), rate="1/hour")
+    await registry.execute("shop.look")
+    await registry.execute("shop.look", {}, OperationContext(identity=Identity("anonymous")))
+
+
+async def test_concurrency_lets_calls_wait_for_their_turn() -> None:
+    shop = Shop()
+    shop.gate.clear()
+    registry = registry_of(shop, concurrency=2)
+    calls = [asyncio.create_task(registry.execute("shop.look", {"n": n})) for n in range(5)]
+    while len(shop.calls) < 2:
+        await asyncio.sleep(0)
+    assert await code(registry, "shop.look", OperationContext(deadline=1.0)) == "TIMEOUT"
+    shop.gate.set()
+    await asyncio.gather(*calls)
+    assert (shop.most, len(shop.calls)) == (2, 5)
+
+
+async def test_a_stream_holds_its_place_while_it_is_open() -> None:
+    registry = registry_of(Shop(), concurrency=1)
+    stream = registry.subscribe("shop.follow")
+    await anext(stream)
+    waiting = asyncio.create_task(registry.execute("shop.look"))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await stream.aclose()
+    await waiting
+
+
+async def test_a_timeout_ends_a_call_and_keeps_an_earlier_deadline() -> None:
+    shop = Shop()
+    shop.gate.clear()
+    assert await code(registry_of(shop, timeout="20ms"), "shop.look") == "TIMEOUT"
+    assert await code(registry_of(shop, timeout="1h"), "shop.look", OperationContext(deadline=1.0)) == "TIMEOUT"
+
+
+def _failure() -> CallError:
+    return CallError("UNAVAILABLE", "closed", {"sent": False, "retryAfter": 0})
+
+
+async def test_a_query_is_tried_again() -> None:
+    shop = Shop()
+    shop.failures = [_failure(), _failure()]
+    await registry_of(shop, retry=2).execute("shop.look")
+    assert len(shop.calls) == 3
+
+
+async def test_a_query_is_tried_a_limited_number_of_times() -> None:
+    shop = Shop()
+    shop.failures = [_failure() for _ in range(5)]
+    assert await code(registry_of(shop, retry=2), "shop.look") == "UNAVAILABLE"
+    assert len(shop.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("id", "failure"),
+    [("shop.buy", _failure()), ("shop.look", CallError("EXECUTION_ERROR")),
+     ("shop.look", CallError("UNAVAILABLE", "", {"retryAfter": 900}))],
+)  # fmt: skip
+async def test_what_may_not_run_twice_or_soon_is_tried_once(id: str, failure: CallError) -> None:
+    shop = Shop()
+    shop.failures = [failure]
+    assert await code(registry_of(shop, retry=3), id) == failure.code
+    assert len(shop.calls) == 1
+
+
+async def test_a_result_is_kept_for_its_caller_and_input_only() -> None:
+    shop = Shop()
+    registry = registry_of(shop, cache="1m")
+
+    async def look(context: OperationContext | None, **input: Any) -> int:
+        envelope = await registry.execute("shop.look", input, context)
+        number: int = envelope.data["number"]
+        return number
+
+    assert await look(ANN, a=1) == await look(ANN, a=1) == 1
+    assert await look(ANN, a=2) == 2
+    assert await look(BOB, a=1) == 3
+    assert await look(None, a=1) == 4
+    assert await look(OperationContext(identity=Identity("ann", scopes=["more"])), a=1) == 5
+    assert await look(OperationContext(identity=ANN.identity, metadata={"tenant": "x"}), a=1) == 6
+    traced = OperationContext(identity=ANN.identity, metadata={"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"})
+    assert await look(traced, a=1) == 1
+
+
+async def test_a_kept_result_cannot_be_changed_by_its_caller() -> None:
+    registry = registry_of(Shop(), cache=60)
+    (await registry.execute("shop.look")).data["price"]["net"].append(9)
+    assert (await registry.execute("shop.look")).data["price"]["net"] == [1, 2, 3]
+
+
+async def test_mutations_and_errors_are_not_kept() -> None:
+    shop = Shop()
+    registry = registry_of(shop, cache=60)
+    for _ in range(2):
+        await registry.execute("shop.buy")
+    shop.failures = [_failure()]
+    assert await code(registry, "shop.look") == "UNAVAILABLE"
+    await registry.execute("shop.look")
+    assert len(shop.calls) == 4
+
+
+async def test_select_replaces_the_data_of_calls_and_items() -> None:
+    assert (await registry_of(Shop(), select="price.net[1:]").execute("shop.look")).data == [2, 3]
+    items = [item.data async for item in registry_of(Shop(), select="number").subscribe("shop.follow")]
+    assert items == [0, 1, 2]
+
+
+async def test_redact_hides_values_at_any_depth_in_results_items_and_errors() -> None:
+    shop = Shop()
+    registry = registry_of(shop, redact=["*SECRET*"])
+    assert (await registry.execute("shop.look")).data["price"] == {"secret_key": "[redacted]", "net": [1, 2, 3]}
+    items = [item.data async for item in registry.subscribe("shop.follow")]
+    assert items[1] == {"number": 1, "secret_key": "[redacted]"}
+    shop.failures = [CallError("EXECUTION_ERROR", "no", {"sent": {"my_secret": 9}})]
+    with pytest.raises(CallError) as caught:
+        await registry.execute("shop.look")
+    assert caught.value.details == {"sent": {"my_secret": "[redacted]"}}
+    assert caught.value.__context__ is None
+
+
+async def test_a_large_result_is_read_by_its_handle_and_by_its_caller_only() -> None:
+    registry = registry_of(Shop(), max_bytes=50)
+    data = (await registry.execute("shop.look", {}, ANN)).data
+    assert data["operation"] == "operad.results.read"
+    text, offset = "", 0
+    while offset is not None:
+        part = (
+            await registry.execute(
+                data["operation"], {"handle": data["handle"], "offset": offset, "length": 7}, ANN
+            )
+        ).data
+        text, offset = text + part["text"], part["next"]
+    assert json.loads(text)["price"]["net"] == [1, 2, 3]
+    assert len(text) == part["total"] == data["bytes"]
+    with pytest.raises(CallError, match="NOT_FOUND"):
+        await registry.execute(data["operation"], {"handle": data["handle"]}, BOB)
+
+
+async def test_a_result_within_the_bound_is_returned_as_it_is() -> None:
+    assert (await registry_of(Shop(), max_bytes=5_000).execute("shop.look")).data["number"] == 1
+
+
+@pytest.mark.parametrize("rule", [{"select": "a"}, {"redact": ["a"]}, {"max_bytes": 9}])
+async def test_an_operation_whose_results_change_shape_has_no_output_schema(rule: dict[str, Any]) -> None:
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", **rule))
+
+    @operation(namespace="shop")
+    def look() -> dict[str, int]:
+        return {"a": 1}
+
+    registry.register(look)
+    spec = registry.get_spec("shop.look")
+    assert spec is not None
+    assert spec.output_schema.is_unknown
+    await registry.execute("shop.look")
+
+
+def _argument_kinds() -> list[Any]:
+    def plain(old: int, fixed: str) -> list[Any]:
+        return [old, fixed]
+
+    async def coroutine(old: int, fixed: str) -> list[Any]:
+        return [old, fixed]
+
+    async def stream(old: int, fixed: str) -> AsyncIterator[list[Any]]:
+        yield [old, fixed]
+
+    def generator(old: int, fixed: str) -> Any:
+        yield [old, fixed]
+
+    return [plain, coroutine, stream, generator]
+
+
+@pytest.mark.parametrize("function", _argument_kinds(), ids=lambda function: function.__name__)
+async def test_arguments_are_fixed_and_renamed(function: Any) -> None:
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", set={"fixed": "mine", "absent": 1}, rename={"new": "old"}))
+    registry.register(operation(function, namespace="shop", name="look"))
+    spec = registry.get_spec("shop.look")
+    assert spec is not None
+    schema: Any = spec.input_schema.bundled()
+    assert (list(schema["properties"]), schema["required"]) == (["new"], ["new"])
+    assert (await registry.execute("shop.look", {"new": 1})).data == [1, "mine"]
+    for input in ({"old": 1}, {"new": 1, "fixed": "yours"}):
+        with pytest.raises(CallError, match="VALIDATION_ERROR"):
+            await registry.execute("shop.look", input)
+
+
+async def test_an_open_object_cannot_override_a_fixed_argument() -> None:
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", set={"fixed": "mine"}, rename={"new": "old"}))
+    seen: list[Any] = []
+    schema = {"type": "object", "properties": {"fixed": {}, "old": {}}}
+
+    async def look(input: Any, context: OperationContext) -> None:
+        seen.append(input)
+
+    registry.register(OperationSpec(namespace="shop", name="look", input_schema=schema), look)
+    await registry.execute("shop.look", {"fixed": "yours", "old": 1, "more": 2})
+    assert seen == [{"fixed": "mine", "more": 2}]
+
+
+async def test_a_handler_that_comes_later_gets_the_changed_arguments() -> None:
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", set={"fixed": "mine"}))
+    schema = {"type": "object", "properties": {"fixed": {"type": "string"}}, "required": ["fixed"]}
+    registry.register_spec(OperationSpec(namespace="shop", name="look", input_schema=schema))
+    for reply in ("first", "second"):
+
+        async def look(input: Any, context: OperationContext, reply: str = reply) -> Any:
+            return [reply, input]
+
+        registry.register_handler("shop.look", look, replace=True)
+        assert (await registry.execute("shop.look")).data == [reply, {"fixed": "mine"}]
+
+
+class Host:
+    """A client that can ask its user."""
+
+    def __init__(self, action: str) -> None:
+        self.action, self.asked = action, list[str]()
+
+    async def elicit(self, message: str, schema: Any, url: Any, key: Any) -> dict[str, Any]:
+        self.asked.append(message)
+        return {"action": self.action}
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    async def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+
+@pytest.mark.parametrize("id", ["shop.buy", "shop.follow"])
+async def test_the_user_of_the_client_approves(id: str) -> None:
+    shop = Shop()
+    registry = registry_of(shop, approve="client")
+    host = Host("accept")
+    await registry.execute(id, {"a": "\x1b[2J"}, OperationContext(client=host, identity=Identity("ann")))
+    assert host.asked == [f'Allow "ann" to call "{id}" with {{"a": "\\u001b[2J"}}?']
+    assert await code(registry, id, OperationContext(client=Host("decline"))) == "ACCESS_DENIED"
+    assert await code(registry, id) == "ACCESS_DENIED"
+    assert len(shop.calls) == 1
+
+
+async def test_a_queue_waits_for_an_administrator() -> None:
+    registry = registry_of(Shop(), approve="queue")
+    admin = OperationContext(identity=Identity("root", scopes=["operad:admin"]))
+    for allow in (True, False):
+        call = asyncio.create_task(registry.execute("shop.buy", {"n": 1}, ANN))
+        waiting: list[Any] = []
+        while not waiting:
+            await asyncio.sleep(0)
+            waiting = (await registry.execute("operad.approvals.list", {}, admin)).data
+        assert {key: waiting[0][key] for key in ("operation", "caller", "input")} == {
+            "operation": "shop.buy", "caller": "ann", "input": '{"n": 1}',
+        }  # fmt: skip
+        decision = {"id": waiting[0]["id"], "allow": allow}
+        assert await code(registry, "operad.approvals.list", ANN) == "ACCESS_DENIED"
+        await registry.execute("operad.approvals.decide", decision, admin)
+        if allow:
+            await call
+        else:
+            with pytest.raises(CallError, match="not approved"):
+                await call
+        with pytest.raises(CallError, match="NOT_FOUND"):
+            await registry.execute("operad.approvals.decide", decision, admin)
+
+
+async def allow_ann(call: Any) -> bool:
+    """Allow what ann calls."""
+    return call.context.identity is not None and call.context.identity.id == "ann"
+
+
+async def test_a_function_approves() -> None:
+    registry = registry_of(Shop(), approve=f"{__name__}:allow_ann")
+    await registry.execute("shop.buy", {}, ANN)
+    assert await code(registry, "shop.buy", BOB) == "ACCESS_DENIED"
+
+
+async def test_without_a_terminal_nothing_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert await code(registry_of(Shop(), approve="terminal"), "shop.buy") == "ACCESS_DENIED"
+
+
+async def test_each_call_leaves_one_line_of_audit(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "audit.jsonl"
+    shop = Shop()
+    registry = OperationRegistry()
+    rules = add_rules(registry, Rule(match="shop.*", audit=str(path)), base_dir=tmp_path)
+    guarded = {"required_scopes": ["buy"]}
+    registry.register(OperationSpec(namespace="shop", name="buy", access_control=guarded), shop.look)
+    registry.register(OperationSpec(namespace="shop", name="follow", type="subscription"), shop.follow)
+
+    async def nested(input: Any, context: OperationContext) -> None:
+        await context.env.shop.buy({"card": "4111-secret"})
+
+    registry.register(OperationSpec(namespace="shop", name="nested"), nested)
+    registry.register(OperationSpec(namespace="other", name="look"), shop.look)
+    for id in ("shop.nested", "shop.buy", "shop.unknown"):
+        with suppress(CallError):
+            await registry.execute(id, {"card": "4111-secret"}, ANN)
+    async for _ in registry.subscribe("shop.follow", {}, ANN):
+        pass
+    await registry.execute("other.look")
+    await rules.aclose()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "4111" not in path.read_text()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["operation"], line["caller"], line["outcome"]) for line in lines] == [
+        ("shop.buy", "ann", "ok"),
+        ("shop.nested", "ann", "ok"),
+        ("shop.buy", "ann", "ACCESS_DENIED"),
+        ("shop.unknown", "ann", "OPERATION_NOT_FOUND"),
+        ("shop.follow", "ann", "ok"),
+    ]
+    assert lines[0]["parent"] == lines[1]["requestId"]
+    assert lines[0]["input"] == lines[1]["input"]
+    assert "input" not in lines[2]
+    assert lines[4]["items"] == 3
+
+
+async def test_calls_are_rejected_while_the_audit_log_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    shop = Shop()
+    registry = OperationRegistry()
+    rules = add_rules(registry, Rule(match="*", audit="audit"), base_dir=tmp_path)
+    registry.register(OperationSpec(namespace="shop", name="buy"), shop.look)
+    await registry.execute("shop.buy")  # found broken when its line is written
+    assert await code(registry, "shop.buy") == "UNAVAILABLE"
+    (tmp_path / "audit").rmdir()
+    await registry.execute("shop.buy")
+    await rules.aclose()
+    assert len(shop.calls) == 2
+
+
+def configured(folder: Path, text: str) -> OperationRegistry:
+    (folder / "operad.toml").write_text(text)
+    return OperationRegistry.from_config(folder, load_plugins(only=["rules"]))
+
+
+async def test_rules_of_a_configuration_apply_in_their_fixed_order(tmp_path: Path) -> None:
+    (tmp_path / "more.toml").write_text('[[rules]]\nmatch = "shop.*"\nrate = "1/hour"\n')
+    registry = configured(tmp_path, 'include = ["more.toml"]\n[[rules]]\nmatch = ["shop.look"]\ncache = "1m"\n')
+    shop = Shop()
+    registry.register(OperationSpec(namespace="shop", name="look", type="query"), shop.look)
+    for _ in range(3):
+        await registry.execute("shop.look")  # a kept result does not count for the rate
+    assert len(shop.calls) == 1
+    admin = OperationContext(trusted=True)
+    assert (await registry.execute("operad.rules.explain", {"operation": "shop.look"}, admin)).data == [
+        {"rule": 1, "match": ["shop.*"], "keys": {"rate": "1/hour"}},
+        {"rule": 2, "match": ["shop.look"], "keys": {"cache": "1m"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[[rules]]\nmatch = "*"\nrate = "often"', 'expected a rate such as "100/minute"'),
+        ('[[rules]]\nmatch = "*"\ntimeout = "soon"', 'expected a duration such as "60s"'),
+        ('[[rules]]\nmatch = "*"\nselect = "a["', "expected a JMESPath expression"),
+        ('[[rules]]\nmatch = "*"\napprove = "me"', 'expected "client", "terminal", "queue"'),
+        ('[[rules]]\nmatch = "*"\napprove = "no:where"', "cannot be loaded"),
+        ('[[rules]]\nmatch = "*"\n[[rules]]\nmatch = "*"\nrates = 1', r"number 2\).*|rates"),
+        ('[[rules]]\nmatch = "*"\nrate = "1/second"\nshared = "http://x"', "expected redis://"),
+        ('[rules]\nmatch = "*"', r"write \[\[rules\]\]"),
+        ('[[rules]]\nrate = "1/second"', "match"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_is_reported(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured(tmp_path, text)
+
+
+def test_the_command_shows_what_matches_an_operation_from_the_outside_in(tmp_path: Path) -> None:
+    runner = pytest.importorskip("click.testing").CliRunner()
+    from operad_rules.command import rules
+
+    (tmp_path / "operad.toml").write_text(
+        '[[rules]]\nmatch = "shop.*"\nretry = 1\nset = {key = "s3cret"}\naudit = "a"\n[[rules]]\nmatch = "other.*"\n'
+    )
+    shown = runner.invoke(rules, ["--explain", "shop.look", "-c", str(tmp_path / "operad.toml")])
+    assert shown.output == "[[rules]] 1: match shop.*\n  set = ['key']\n  audit = a\n  retry = 1\n"
+    assert "No rule matches" in runner.invoke(rules, ["--explain", "x.y", "-c", str(tmp_path)]).output

