@@ -198,7 +198,7 @@ WRITTEN = {
     "YAML": ("sources:\n  a:\n", "operad.toml:1:", "TOML has key = value, not key: value"),
     "a key of YAML": ('[sources.a]\ntype: "scanner"', "operad.toml:2:", "not key: value"),
     "a text without quotes": ("[sources.a]\ntype = scanner", "operad.toml:2:", "text needs quotes"),
-    "a Windows path": (OPS.replace("ops", "C:\\Users\\me"), "operad.toml:3:", "write a path in single quotes"),
+    "a Windows path": (OPS.replace("ops", "C:\\Users\\me"), "operad.toml:3:", "; a backslash begins an escape"),
     "another Windows path": (OPS.replace("ops", "C:\\new\\ops"), "operad.toml:3:", "or with /"),
     "typographic quotes": ("[sources.a]\ntype = \u201cscanner\u201d", "operad.toml:2:", 'write "\u2026"'),
     "a comma at the end": (OPS.replace('"ops"', '"ops",'), "operad.toml:3:", "cannot be read as TOML"),

@@ -34,13 +34,7 @@ _HINTS = (
     (r"^\s*[\w.\"'-]+\s*:", "TOML has key = value, not key: value"),
     (r"=\s*(True|False|yes|no|on|off|Yes|No)\s*(#.*)?$", "TOML has true and false"),
     (r"=\s*(null|None|nil)\s*(#.*)?$", "leave the key out: TOML has no value for nothing"),
-    (
-        r'="?[^\']*\\',
-        (
-            r'="?[^\']*\\',
-            "a backslash begins an escape in double quotes; write a path in single quotes, or with /",
-        ),
-    ),
+    (r'=\s*"[^"]*\\', "a backslash begins an escape in double quotes; write a path in single quotes, or with /"),
     (r"=\s*[A-Za-z~./$][^\"'\[{]*$", 'text needs quotes: key = "value"'),
 )
 """What a line looks like, and what to do about it; the first that fits is shown."""
