@@ -325,6 +325,7 @@ FACES += [
     "operad_opentelemetry",
     "operad_search",
     "operad_rules",
+    "operad_code",
 ]
 """What may be imported; a name that several give is described with the first."""
 

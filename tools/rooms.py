@@ -64,6 +64,7 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
         "operad, auth, serve (over HTTP only)",
     ),
     "operad_cli": ("the command `operad`", "operad, schema, auth; calls and serve if they are installed"),
+    "operad_code": ("code mode: programs over operations, in a sandbox", "operad, cli (its stubs, its command)"),
     "operad_websocket": ("a WebSocket hub and its spokes", "operad, auth, calls"),
     "operad_nats": ("the transport NATS", "operad, calls; testing in its own `testing.py`"),
     "operad_redis": ("the transport Redis", "operad, calls; testing in its own `testing.py`"),
@@ -74,9 +75,9 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 """What each distribution is, and the distributions that it imports."""
 
 BUDGETS: dict[str, int] = {
-    "operad/ground": 3317,
-    "operad/registry": 2646,  # with interceptors that change operations when they are registered, 46 lines
-    "operad/plugins": 764,
+    "operad/ground": 3319,  # with the registry of a source, 2 lines
+    "operad/registry": 2648,  # with interceptors that change operations when they are registered, 46 lines
+    "operad/plugins": 765,
     "operad/functions": 1905,  # with what notebooks show and what is written in classes, which were in the kernel
     "operad/config": 1102,  # with arrays of tables, 20 lines
     "operad/sync": 632,
@@ -84,7 +85,8 @@ BUDGETS: dict[str, int] = {
     "operad_auth": 3090,
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     "operad_calls": 5180,
-    "operad_cli": 4100,
+    "operad_cli": 4140,  # with the types of programs of code mode, 60 lines
+    "operad_code": 1650,
     "operad_llm": 1150,
     "operad_mcp": 9700,  # with the bound of results, CORS, and clean descriptions of remote servers
     "operad_nats": 1800,

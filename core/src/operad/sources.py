@@ -61,6 +61,8 @@ class SourceContext:
     """The folder that relative paths start from; ``None``: the current one."""
     trusted: bool = False
     """Whether the configuration calls the source's documents trusted."""
+    registry: Any = attrs.field(default=None, repr=False)
+    """The `OperationRegistry` that loads the source."""
     operation: str | None = None
     """The id of the operation that alone will be called, if that is known: a source may offer it and no other."""
     logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))

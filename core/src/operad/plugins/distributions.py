@@ -8,6 +8,7 @@ OF = {
         "mcp": "operad-mcp",
         "remote": "operad-calls",
         "scanner": "operad-scanner",
+        "code": "operad-code",
     },
     "transports": {
         "ws": "operad-websocket",

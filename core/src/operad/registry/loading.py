@@ -111,6 +111,7 @@ class LoadedSources:
     catalogue: Catalogue
     pipeline: ResultPipeline
     """The registry's; a source may have other options."""
+    registry: Any = None
     failures: list[SourceFailure] = attrs.field(factory=list)
     _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
     _closings: int = attrs.field(default=0, init=False)
@@ -175,6 +176,7 @@ class LoadedSources:
     ) -> SourceContext:
         return SourceContext(
             plugins=self.plugins,
+            registry=self.registry,
             name=called,
             namespace=options.namespace,
             base_dir=base_dir,

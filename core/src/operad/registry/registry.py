@@ -172,7 +172,7 @@ class OperationRegistry(RegistryBase):
         if self._sources is None:  # a registry of functions has none
             from operad.registry.loading import LoadedSources
 
-            self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline)
+            self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline, self)
         return self._sources
 
     def observe(

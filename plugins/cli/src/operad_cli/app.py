@@ -29,7 +29,7 @@ _COMMANDS = {
     "trace": "operad_cli.commands.calling:trace",
 }
 """``module:attribute`` of each built-in command."""
-_ELSEWHERE = {"hub": "operad-websocket", "serve": "operad-serve"}
+_ELSEWHERE = {"hub": "operad-websocket", "run": "operad-code", "serve": "operad-serve"}
 """The distribution that adds a command."""
 
 

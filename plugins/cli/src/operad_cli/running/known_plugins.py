@@ -90,8 +90,12 @@ class KnownPlugins:
         assert configuration is not None
         types = {str(table["type"]) for table in configuration.sources.values()}
         sources = [name for plugin in self._passive for name in plugin.contributes.get("sources", ())]
-        # A peer may respond with envelopes of any plugin.
-        if "plugins" in configuration.tables or "remote" in types or any(sources.count(t) != 1 for t in types):
+        # A peer may respond with envelopes of any plugin, and a program may call operations of any source.
+        if (
+            "plugins" in configuration.tables
+            or types & {"remote", "code"}
+            or any(sources.count(t) != 1 for t in types)
+        ):
             return None
         return registry
 

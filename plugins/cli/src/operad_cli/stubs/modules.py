@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from operad import OperationSpec, OperationType
+from operad import ErrorDefinition, OperationSpec, OperationType
 from operad.names import attribute_names, keyword_names
 from operad_cli.stubs.types import WORDS, Types, class_name, docstring, without
 from operad_schema import object_members
@@ -43,6 +43,50 @@ def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
     modules = attribute_names(spaces)
     files = {f"{module}.pyi": _module(module, spaces[space]) for module, space in modules.items()}
     return {"__init__.py": MARK + _RUNTIME, "__init__.pyi": _face(modules), "py.typed": "", **files}
+
+
+def program_module(name: str, specs: Mapping[str, OperationSpec]) -> str:
+    """Return the types of a namespace for programs of code mode: a module with one object of that name.
+
+    As the module that `package` writes, but calls return data, and ``take`` reads a subscription.
+
+    Args:
+        name: the name of the namespace in programs.
+        specs: the operations by attribute.
+    """
+    shared = SharedDefinitions()
+    client = class_name(name)
+    client = client if client != name else f"{client}_"
+    types = Types(shared.definitions, {*specs, *_OWN, client, name, "self"})
+    methods = [_method(attribute, spec, types, shared) for attribute, spec in sorted(specs.items())]
+    hidden = WORDS & specs.keys()
+    streams, parts = [], [f"class {client}:\n"]
+    for one in methods:
+        if not one.is_stream:
+            parts.append(_signature("async def", one, one.result, hidden))
+            continue
+        stream = f"_{class_name(one.attribute)}Stream"
+        take = attrs.evolve(one, attribute="take", parameters=_with_count(one.parameters))
+        streams.append(f"class {stream}:\n" + _signature("async def", take, f"list[{one.result}]", ()))
+        parts.append(f"    @property\n    def {one.attribute}(self) -> {stream}: ...\n")
+    body = "\n".join([*types.blocks, *streams, "".join(parts), f"{name}: {client}\n"])
+    return "\n".join([_imports(body, hidden), body])
+
+
+def one_line(attribute: str, spec: OperationSpec) -> str:
+    """Return the signature of an operation in programs of code mode: ``add(*, a: int) -> int``."""
+    shared = SharedDefinitions()
+    one = _method(attribute, spec, Types(shared.definitions, ()), shared)
+    parameters = _with_count(one.parameters) if one.is_stream else one.parameters
+    shown = [part for part in parameters.removeprefix("self, ").split(", ") if part != _TIMEOUT]
+    shown = shown[:-1] if shown[-1:] == ["*"] else shown
+    name, result = (f"{attribute}.take", f"list[{one.result}]") if one.is_stream else (attribute, one.result)
+    return f"{name}({', '.join(shown)}) -> {result}"
+
+
+def _with_count(parameters: str) -> str:
+    """Put the number of items first."""
+    return re.sub(r"^self, (?=\*)", "self, n: int, /, ", re.sub(r"^self, (?=input)", "self, n: int, ", parameters))
 
 
 @attrs.frozen
@@ -99,8 +143,15 @@ def _method(attribute: str, spec: OperationSpec, types: Types, shared: SharedDef
     about = f"{title}\n\n{text}" if text and not text.startswith(title) else text or title
     if lines:
         about += "\n\nArgs:\n" + "\n".join(lines)
+    if spec.error_schemas:
+        about += "\n\nRaises:\n" + "\n".join(_error_line(each) for each in spec.error_schemas)
     is_stream = spec.type is OperationType.SUBSCRIPTION
     return _Method(attribute, spec.name, parameters, result, docstring(about, " " * 8), is_stream, spec.deprecated)
+
+
+def _error_line(error: ErrorDefinition) -> str:
+    text = _first_line({"description": error.description})
+    return f"    {error.code}: {text}" if text else f"    {error.code}"
 
 
 def _parameters(schema: Any, hint: str, types: Types, definitions: Mapping[str, Any]) -> tuple[str, list[str]]:

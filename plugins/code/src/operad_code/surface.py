@@ -1,0 +1,144 @@
+"""The operations that a caller may use in a program, under the names that programs have for them."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from operad import Identity, OperationSpec, OperationType
+from operad.names import attribute_names
+from operad.plugin import may_list
+from operad_cli.stubs.modules import one_line, program_module
+from operad_code.sandbox import Namespace
+
+OF_CODE_MODE = "operad.code"
+"""The key of the metadata of ``search``, ``describe`` and ``run``: programs cannot call them."""
+
+_WORD = re.compile(r"[^\W\d]\w*")
+_MODULES = """
+asyncio base64 binascii bisect collections copy csv dataclasses datetime decimal functools hashlib itertools json
+math os pathlib posixpath random re sys time tomllib typing unicodedata
+"""
+_TAKEN = frozenset((*dir(builtins), *_MODULES.split(), "main"))
+"""Names that mean something else in programs: built-in functions and the modules of the interpreter."""
+
+
+class Member(NamedTuple):
+    """An operation in programs."""
+
+    variable: str
+    attribute: str
+    spec: OperationSpec
+
+    @property
+    def name(self) -> str:
+        """``github.issues_list``"""
+        return f"{self.variable}.{self.attribute}"
+
+    @property
+    def function(self) -> str:
+        """What is called: the name, or ``github.events.take`` for a subscription."""
+        return f"{self.name}.take" if self.spec.type is OperationType.SUBSCRIPTION else self.name
+
+    @property
+    def signature(self) -> str:
+        """``github.issues_list(*, owner: str, repo: str) -> list[Issue]``"""
+        return f"{self.variable}.{one_line(self.attribute, self.spec)}"
+
+
+class Surface:
+    """The operations that an identity may list.
+
+    What it may not list has no name here: it is neither shown nor callable, like an operation that does not exist.
+
+    Args:
+        specs: all operations.
+        identity: the caller.
+        chooses: whether programs may use an operation, by its id.
+        trusted: whether to skip the access check.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[OperationSpec],
+        identity: Identity | None,
+        chooses: Callable[[str], bool],
+        *,
+        trusted: bool = False,
+    ) -> None:
+        self.specs, self.identity, self.trusted = specs, identity, trusted
+        spaces: dict[str, list[OperationSpec]] = {}
+        for spec in specs:
+            may_call = trusted or may_list(spec.access_control, identity)
+            if may_call and chooses(spec.id) and OF_CODE_MODE not in spec.metadata:
+                spaces.setdefault(spec.namespace, []).append(spec)
+        self._spaces = {variable: spaces[space] for variable, space in _variables(spaces).items()}
+        self._tables: dict[str, dict[str, OperationSpec]] = {}
+
+    def table(self, variable: str) -> Mapping[str, OperationSpec]:
+        """Return the operations of a namespace by attribute; empty for an unknown one."""
+        table = self._tables.get(variable)
+        if table is None:
+            by_name = {spec.name: spec for spec in self._spaces.get(variable, ())}
+            table = {attribute: by_name[name] for attribute, name in attribute_names(by_name).items()}
+            self._tables[variable] = table
+        return table
+
+    @property
+    def variables(self) -> Iterable[str]:
+        """The names of the namespaces."""
+        return self._spaces
+
+    def find(self, name: str) -> Member | None:
+        """Return the operation with an id, or with a name in programs."""
+        variable, _, attribute = name.removesuffix(".take").partition(".")
+        if (spec := self.table(variable).get(attribute)) is not None:
+            return Member(variable, attribute, spec)
+        for variable, specs in self._spaces.items():
+            if specs[0].namespace == name.partition(".")[0]:
+                table = self.table(variable)
+                return next(
+                    (Member(variable, each, table[each]) for each in table if table[each].id == name), None
+                )
+        return None
+
+    def used(self, code: str) -> dict[str, list[Member]]:
+        """Return the operations that a text names, by namespace: both words of ``github.issues_list`` are in it.
+
+        The text is not parsed: only the sandbox reads programs. A name in a comment makes an operation callable
+        that would be callable anyway.
+        """
+        words = dict.fromkeys(_WORD.findall(code))
+        return {
+            variable: [Member(variable, word, table[word]) for word in words if word in table]
+            for variable in self._spaces
+            if variable in words
+            for table in (self.table(variable),)
+        }
+
+
+def namespaces(used: Mapping[str, Sequence[Member]]) -> tuple[Namespace, ...]:
+    """Return what a sandbox needs of operations."""
+    return tuple(
+        Namespace(
+            variable,
+            program_module(variable, {member.attribute: member.spec for member in members}),
+            tuple(member.function.partition(".")[2] for member in members),
+        )
+        for variable, members in used.items()
+    )
+
+
+def _variables(spaces: Mapping[str, Any]) -> dict[str, str]:
+    """Return the namespaces by their names in programs."""
+    names = attribute_names(spaces)
+    return {_free(name, names): space for name, space in names.items()}
+
+
+def _free(name: str, names: Mapping[str, str]) -> str:
+    if name not in _TAKEN:
+        return name
+    name = f"{name}_"
+    return name if name not in names else _free(name, names)

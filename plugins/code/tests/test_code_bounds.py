@@ -1,0 +1,275 @@
+"""Hostile programs: bounds, escapes, cancellation, and what programs leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import psutil
+import pytest
+
+from operad import CallError, OperationContext, OperationRegistry, load_plugins, operation
+
+running: set[asyncio.Task[Any] | None] = set()
+
+
+@operation(namespace="work")
+async def wait() -> None:
+    """Wait until the call is cancelled."""
+    running.add(asyncio.current_task())
+    try:
+        await asyncio.Event().wait()
+    finally:
+        running.discard(asyncio.current_task())
+
+
+@operation(namespace="work", type="query")
+async def echo(value: Any) -> Any:
+    return value
+
+
+@operation(namespace="work", type="query")
+async def large(size: int) -> str:
+    return "x" * size
+
+
+async def registry_with(**bounds: Any) -> OperationRegistry:
+    registry = OperationRegistry(load_plugins())
+    for each in (wait, echo, large):
+        registry.register(each)
+    await registry.load("code", **bounds)
+    return registry
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[OperationRegistry]:
+    async with await registry_with(compute=0.5, memory=32 * 1024 * 1024, check=False) as registry:
+        yield registry
+
+
+async def run(registry: OperationRegistry, code: str) -> Any:
+    return (await registry.execute("code.run", {"code": code})).data
+
+
+async def failure(registry: OperationRegistry, code: str) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await run(registry, code)
+    return caught.value
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+HOSTILE = {
+    "a loop": ("while True:\n    pass", "compute = 0.5"),
+    "a loop that catches everything": (
+        "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
+        "compute = 0.5",
+    ),
+    "memory": ("x = [0] * 10**9", "memory = "),
+    "memory in steps": ("x = ['']\nwhile True:\n    x.append(x[-1] + 'x' * 1000)", "memory = "),
+    "a large integer": ("10 ** 10 ** 8", "memory = "),
+    "recursion": ("def f():\n    return f()\nf()", "RecursionError"),
+    "a large result": ("'x' * 2_000_000", "max_result"),
+    "a result that contains itself many times": ("x = []\nfor _ in range(60):\n    x = [x, x]\nx", "max_result"),
+    "many references to one string": ("s = 'x' * 1000\n[s] * 100_000", "max_result"),
+    "many references to one integer": ("n = 10 ** 4000\n[n] * 100_000", "max_result"),
+    "many references to one key": ("k = 'k' * 10_000\n[{k: 1}] * 10_000", "max_result"),
+    "a large input": ("await work.echo(value='x' * 2_000_000)", "max_result"),
+    "an input that contains itself many times": (
+        "x = []\nfor _ in range(60):\n    x = [x, x]\nawait work.echo(value=x)",
+        "max_result",
+    ),
+    "a deep result": ("x = []\nfor _ in range(400):\n    x = [x]\nx", "nested levels"),
+    "much output": ("while True:\n    print('x' * 10_000)", "memory"),
+    "deep source": ("(" * 3000 + ")" * 3000, "deeply nested"),
+    "a result of a call that is too large": ("len(await work.large(size=40_000_000))", "memory = "),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_program_ends_in_an_error_that_names_the_bound(
+    registry: OperationRegistry, name: str
+) -> None:
+    code, bound = HOSTILE[name]
+    error = await failure(registry, code)
+    assert bound in str(error.to_wire()).replace("'memory', 'value': ", "memory = ")
+    assert await run(registry, "1 + 1") == 2
+
+
+ESCAPES = [
+    "open('/etc/passwd').read()",
+    "import os\nos.system('id')",
+    "import os\nos.environ['PATH']",
+    "import os\nos.listdir('/')",
+    "import pathlib\npathlib.Path('/etc/passwd').read_text()",
+    "import socket",
+    "import subprocess",
+    "import ctypes",
+    "import operad",
+    "import operad_code",
+    "__import__('os')",
+    "().__class__.__bases__[0].__subclasses__()",
+    "work.__class__",
+    "work.echo.__globals__",
+    "work.echo.__self__",
+    "work.__dict__",
+    "[].append.__self__.__class__",
+    "(lambda: 0).__code__",
+    "work.echo = 1",
+    "globals()",
+    "dir(work)",
+    "vars(work)",
+    "input('?')",
+    "getattr(work, 'wa' + 'it')()",
+    "breakpoint()",
+    "raise SystemExit(3)",
+    "raise KeyboardInterrupt",
+    "raise BaseException('x')",
+    "f'{work.echo.__class__.__init__.__globals__}'",
+    "'{0.__class__}'.format(work)",
+    "eval('__import__(\"os\")')",
+    "exec('import socket')",
+]
+
+
+@pytest.mark.parametrize("code", ESCAPES)
+async def test_nothing_outside_is_reached(registry: OperationRegistry, code: str) -> None:
+    # A function that does not exist is called at the host, which refuses it when it is awaited.
+    code, _, last = code.rpartition("\n")
+    last = f"await {last}" if last.endswith(")") and "=" not in last and "raise" not in last else last
+    assert (await failure(registry, f"{code}\n{last}")).code in ("EXECUTION_ERROR", "SERIALIZATION_ERROR")
+    assert await run(registry, "1 + 1") == 2
+
+
+async def test_exceptions_of_the_host_tell_nothing_of_the_host(registry: OperationRegistry) -> None:
+    code = "try:\n    await work.echo()\nexcept BaseException as e:\n    x = [str(e), type(e).__name__]\nx"
+    text, kind = await run(registry, code)
+    assert kind == "RuntimeError"
+    assert json.loads(text)["code"] == "VALIDATION_ERROR"
+
+
+async def test_calls_are_counted() -> None:
+    async with await registry_with(max_calls=3) as registry:
+        code = "for _ in range(10):\n    await work.echo(value=1)"
+        assert "more than max_calls = 3" in (await failure(registry, code)).message
+
+
+async def test_calls_at_once_are_limited_and_wait() -> None:
+    most = 0
+
+    async with await registry_with(max_parallel=5) as registry:
+
+        @operation(namespace="work")
+        async def count() -> None:
+            nonlocal most
+            running.add(asyncio.current_task())
+            most = max(most, len(running))
+            await asyncio.sleep(0.01)
+            running.discard(asyncio.current_task())
+
+        registry.register(count)
+        code = "import asyncio\nlen(await asyncio.gather(*[work.count() for _ in range(30)]))"
+        assert await run(registry, code) == 30
+    assert most == 5
+
+
+async def test_the_text_and_the_operations_in_it_are_limited() -> None:
+    async with await registry_with(max_code=1000, max_operations=1) as registry:
+        assert "max_code" in (await failure(registry, "#" * 1001)).message
+        assert "max_operations" in (await failure(registry, "work.echo, work.wait")).message
+
+
+async def test_a_program_ends_after_its_timeout_and_its_calls_with_it() -> None:
+    async with await registry_with(timeout=0.5) as registry:
+        code = "import asyncio\nawait asyncio.gather(*[work.wait() for _ in range(50)])"
+        assert (await failure(registry, code)).code == "TIMEOUT"
+        assert not running
+
+
+async def test_a_program_ends_at_the_deadline_of_its_caller(registry: OperationRegistry) -> None:
+    context = OperationContext(deadline=(time.time() + 0.5) * 1000)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("code.run", {"code": "await work.wait()"}, context)
+    assert caught.value.code == "TIMEOUT"
+    assert not running
+
+
+@pytest.mark.parametrize(
+    "code", ["import asyncio\nawait asyncio.gather(*[work.wait() for _ in range(50)])", "while True:\n    pass"]
+)
+async def test_cancelling_a_program_ends_it_and_its_calls(code: str) -> None:
+    async with await registry_with(check=False) as registry:
+        await run(registry, "1")
+        call = asyncio.create_task(run(registry, code))
+        if "wait" in code:
+            await until(lambda: len(running) == 50)
+        else:
+            await asyncio.sleep(0.1)
+        call.cancel()
+        await asyncio.wait([call])
+        assert call.cancelled()
+        assert not running
+        assert await run(registry, "1 + 1") == 2
+
+
+async def test_calls_that_were_not_awaited_end_with_the_program() -> None:
+    async with await registry_with(check=False) as registry:
+        assert await run(registry, "x = work.wait()\nawait work.echo(value=1)") == 1
+        assert not running
+
+
+async def test_a_call_that_fails_ends_the_others_with_the_program(registry: OperationRegistry) -> None:
+    await failure(registry, "import asyncio\nawait asyncio.gather(work.wait(), work.echo())")
+    assert not running
+
+
+async def test_a_killed_interpreter_ends_one_program(registry: OperationRegistry) -> None:
+    go_on = asyncio.Event()
+
+    @operation(namespace="work")
+    async def pause() -> None:
+        running.add(asyncio.current_task())
+        await go_on.wait()
+        running.discard(asyncio.current_task())
+
+    registry.register(pause)
+    first = asyncio.create_task(failure(registry, "await work.pause()\n1"))
+    await until(lambda: running)
+    (child,) = psutil.Process().children()
+    second = asyncio.create_task(run(registry, "await work.pause()\n2"))
+    await until(lambda: len(running) == 2)
+    child.kill()
+    go_on.set()
+    assert "the interpreter ended" in (await first).message
+    assert await second == 2
+
+
+async def test_more_programs_than_places_wait() -> None:
+    async with await registry_with(max_programs=2) as registry:
+        results = await asyncio.gather(*[run(registry, f"await work.echo(value={number})") for number in range(8)])
+    assert results == list(range(8))
+
+
+async def test_programs_leave_nothing_behind() -> None:
+    def left() -> tuple[int, int, int]:
+        gc.collect()
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("operad-code")]
+        return len(asyncio.all_tasks()), len(threads), len(psutil.Process().children())
+
+    async with await registry_with(max_programs=4) as registry:
+        before = left()
+        for _ in range(10):
+            code = "import asyncio\nawait asyncio.gather(work.echo(value=1), work.echo(value=2))"
+            await asyncio.gather(*[run(registry, code) for _ in range(4)])
+        assert left()[0] == before[0]
+        assert len(psutil.Process().children()) <= 2, "the type checkers"
+    await until(lambda: left() <= before)

@@ -1,0 +1,264 @@
+"""Programs: what they can call, how they are checked, and their results and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
+from operad.observers import CallRecord
+
+
+@operation(namespace="shop", name="books/find", type="query")
+async def find(order: str = "title", limit: int = 10) -> list[dict[str, int]]:
+    """Find books."""
+    return [{"pages": number} for number in range(limit)]
+
+
+@operation(namespace="shop", type="mutation")
+async def buy(context: OperationContext, book: int) -> str:
+    """Buy a book."""
+    return f"{context.identity.id if context.identity else 'nobody'} bought {book}"
+
+
+@operation(namespace="shop")
+async def fail() -> int:
+    raise ValueError("a secret")
+
+
+@operation(namespace="shop", type="subscription")
+async def events(start: int) -> AsyncIterator[dict[str, int]]:
+    for number in range(start, start + 5):
+        yield {"number": number}
+    await asyncio.Event().wait()
+
+
+@operation(namespace="vault", access_control={"required_scopes": ["vault"]})
+async def open_vault() -> str:
+    return "open"
+
+
+ANN = OperationContext(identity=Identity("ann", scopes=["vault"]))
+BOB = OperationContext(identity=Identity("bob"))
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[OperationRegistry]:
+    async with OperationRegistry(load_plugins()) as registry:
+        for each in (find, buy, fail, events, open_vault):
+            registry.register(each)
+        await registry.load("code")
+        yield registry
+
+
+async def run(registry: OperationRegistry, code: str, context: OperationContext | None = None) -> Any:
+    return (await registry.execute("code.run", {"code": code}, context)).data
+
+
+async def failure(registry: OperationRegistry, code: str, context: OperationContext | None = None) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await run(registry, code, context)
+    return caught.value
+
+
+async def test_the_value_of_the_last_expression_is_the_result(registry: OperationRegistry) -> None:
+    assert await run(registry, "x = 2\nx + 1") == 3
+
+
+async def test_what_is_returned_is_the_result(registry: OperationRegistry) -> None:
+    assert await run(registry, "if 1 < 2:\n    return [1]\n2") == [1]
+
+
+async def test_a_program_calls_operations_and_gets_data(registry: OperationRegistry) -> None:
+    assert await run(registry, "books = await shop.books_find(limit=3)\nlen(books) + books[2]['pages']") == 5
+
+
+async def test_gathered_calls_run_at_the_same_time(registry: OperationRegistry) -> None:
+    together = asyncio.Barrier(3)
+
+    @operation(namespace="meeting")
+    async def meet() -> int:
+        await together.wait()
+        return 1
+
+    registry.register(meet)
+    code = "import asyncio\nsum(await asyncio.gather(meeting.meet_(), meeting.meet_(), meeting.meet_()))"
+    assert await run(registry, code.replace("meet_(", "meet(")) == 3
+
+
+async def test_take_returns_the_first_items_of_a_subscription(registry: OperationRegistry) -> None:
+    assert await run(registry, "await shop.events.take(2, start=7)") == [{"number": 7}, {"number": 8}]
+
+
+async def test_take_returns_what_came_in_time(registry: OperationRegistry) -> None:
+    assert len(await run(registry, "await shop.events.take(50, start=7, timeout=0.3)")) == 5
+
+
+async def test_calls_are_made_as_the_caller(registry: OperationRegistry) -> None:
+    assert await run(registry, "await shop.buy(book=1)", BOB) == "bob bought 1"
+
+
+async def test_a_trusted_caller_lends_no_trust_to_a_program(registry: OperationRegistry) -> None:
+    context = OperationContext(identity=Identity("bob"), trusted=True)
+    assert (await failure(registry, "await vault.open_vault()", context)).code == "VALIDATION_ERROR"
+
+
+async def test_nested_calls_are_children_of_the_call(registry: OperationRegistry) -> None:
+    calls: list[CallRecord] = []
+    registry.observe(lambda call: calls.append(call))
+    await run(registry, "await shop.buy(book=1)", BOB)
+    outer, inner = calls
+    assert (outer.operation_id, inner.operation_id) == ("code.run", "shop.buy")
+    assert inner.parent_request_id == outer.request_id
+
+
+async def test_an_error_of_a_call_is_a_runtime_error_with_json(registry: OperationRegistry) -> None:
+    code = "import json\ntry:\n    await shop.buy(book='x' if True else 1)  # type: ignore\nexcept RuntimeError as e:\n"
+    code += "    caught = json.loads(str(e))\ncaught['code']"
+    assert await run(registry, code) == "VALIDATION_ERROR"
+
+
+async def test_an_undeclared_exception_is_masked_in_programs(registry: OperationRegistry) -> None:
+    error = await failure(registry, "await shop.fail()")
+    assert "secret" not in str(error.to_wire())
+    assert "line 1" in error.message
+
+
+async def test_an_exception_of_a_program_is_an_error_with_its_line(registry: OperationRegistry) -> None:
+    error = await failure(registry, "x = 1\nx / 0")
+    assert error.code == "EXECUTION_ERROR"
+    assert error.details["line"] == 2
+    assert error.details["type"] == "ZeroDivisionError"
+
+
+async def test_prints_go_to_the_log_of_the_call(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "operad"):
+        assert await run(registry, "print('hello')\nawait shop.books_find()\nprint('again')\n1") == 1
+    assert [record.getMessage() for record in caplog.records] == ["operad.code: hello", "operad.code: again"]
+
+
+@pytest.mark.parametrize("code", ["{1, 2}", "b'x'", "print", "shop", "float('nan')"])
+async def test_a_result_that_is_not_json_is_an_error(registry: OperationRegistry, code: str) -> None:
+    assert (await failure(registry, code)).code == "SERIALIZATION_ERROR"
+
+
+# --- checks -----------------------------------------------------------------------------------------------
+
+
+async def test_a_wrong_argument_is_reported_with_place_and_signature(registry: OperationRegistry) -> None:
+    error = await failure(registry, "x = 1\nawait shop.books_find(limits=2)")
+    assert error.code == "VALIDATION_ERROR"
+    (mistake,) = error.details["mistakes"]
+    assert (mistake["line"], mistake["column"]) == (2, 23)
+    assert mistake["signature"].startswith("shop.books_find(*, order: str = ..., limit: int = ...)")
+
+
+async def test_a_misspelt_operation_is_reported_with_the_nearest_signature(registry: OperationRegistry) -> None:
+    error = await failure(registry, "await shop.book_find()")
+    assert error.details["mistakes"][0]["signature"].startswith("shop.books_find(")
+
+
+async def test_a_mistake_in_syntax_is_reported_with_its_place(registry: OperationRegistry) -> None:
+    (mistake, *_) = (await failure(registry, "1\ndef f(:")).details["mistakes"]
+    assert mistake["line"] == 2
+
+
+async def test_a_call_without_await_is_a_mistake(registry: OperationRegistry) -> None:
+    assert "not awaited" in (await failure(registry, "shop.buy(book=1)\n1")).message
+
+
+async def test_what_the_interpreter_lacks_is_a_mistake(registry: OperationRegistry) -> None:
+    error = await failure(registry, "class A(Exception):\n    pass\n1")
+    assert (error.code, error.details["mistakes"][0]["line"]) == ("VALIDATION_ERROR", 1)
+
+
+async def test_a_program_with_mistakes_does_not_run(registry: OperationRegistry) -> None:
+    calls: list[str] = []
+    registry.observe(lambda call: calls.append(call.operation_id))
+    await failure(registry, "await shop.buy(book=1)\nawait shop.buy(book='x')")
+    assert calls == ["code.run"]
+
+
+async def test_without_the_check_types_are_checked_by_the_operations() -> None:
+    async with OperationRegistry(load_plugins()) as registry:
+        registry.register(buy)
+        await registry.load("code", check=False)
+        error = await failure(registry, "await shop.buy(book='x')")
+    assert error.code == "EXECUTION_ERROR"
+    assert json.loads(error.message.partition("RuntimeError: ")[2])["code"] == "VALIDATION_ERROR"
+
+
+# --- search and describe ----------------------------------------------------------------------------------
+
+
+async def test_search_returns_signatures(registry: OperationRegistry) -> None:
+    found = (await registry.execute("code.search", {"query": "find books"})).data
+    assert found.startswith("shop.books_find(*, order: str = ..., limit: int = ...) -> list[dict[str, int]]")
+
+
+async def test_describe_returns_stubs(registry: OperationRegistry) -> None:
+    text = (await registry.execute("code.describe", {"names": ["shop.books_find", "shop.events"]})).data
+    assert "async def books_find(self, *, order: str = ..., limit: int = ..." in text
+    assert "async def take(self, n: int, /, *, start: int" in text
+    assert "Find books." in text
+
+
+async def test_an_operation_without_access_looks_like_an_unknown_one(registry: OperationRegistry) -> None:
+    search = await registry.execute("code.search", {"query": "open_vault"}, BOB)
+    assert "vault" not in search.data
+    assert "vault.open_vault" in (await registry.execute("code.search", {"query": "open_vault"}, ANN)).data
+    for name in ("vault.open_vault", "vault.unknown"):
+        with pytest.raises(CallError) as caught:
+            await registry.execute("code.describe", {"names": [name]}, BOB)
+        assert caught.value.message.replace(name, "") == "unknown operations: ; search returns the names"
+        error = await failure(registry, f"await {name}()", BOB)
+        assert error.message == 'line 1, column 7: Name "vault" used when not defined'
+    assert await run(registry, "await vault.open_vault()", ANN) == "open"
+
+
+async def test_a_listing_for_one_caller_is_not_another_callers(registry: OperationRegistry) -> None:
+    assert await run(registry, "await vault.open_vault()", ANN) == "open"
+    assert (await failure(registry, "await vault.open_vault()", BOB)).code == "VALIDATION_ERROR"
+
+
+async def test_programs_may_use_what_the_configuration_includes() -> None:
+    async with OperationRegistry(load_plugins()) as registry:
+        for each in (find, buy):
+            registry.register(each)
+        await registry.load("code", exclude=["shop.buy"])
+        assert await run(registry, "len(await shop.books_find())") == 10
+        assert (await failure(registry, "await shop.buy(book=1)")).code == "VALIDATION_ERROR"
+
+
+async def test_names_that_are_no_identifiers_can_be_called(registry: OperationRegistry) -> None:
+    odd = [
+        ("my-shop", "a/b"),
+        ("json", "from"),
+        ("list", "list"),
+        ("s", "3d"),
+        ("s", "a.b"),
+        ("s", "a-b"),
+        ("s", "ö"),
+    ]
+    for namespace, name in odd:
+
+        async def echo(namespace: str = namespace, name: str = name) -> str:
+            return f"{namespace}.{name}"
+
+        registry.register(operation(namespace=namespace, name=name)(echo))
+    for namespace, name in odd:
+        lines = (await registry.execute("code.describe", {"names": [f"{namespace}.{name}"]})).data.splitlines()
+        variable = lines[0].removeprefix("# ")
+        attribute = next(line for line in lines if "async def" in line).partition("def ")[2].partition("(")[0]
+        assert await run(registry, f"import json\nawait {variable}.{attribute}()") == f"{namespace}.{name}"
+
+
+async def test_programs_cannot_run_programs_of_models(registry: OperationRegistry) -> None:
+    assert (await failure(registry, "await code.run(code='1')")).code == "VALIDATION_ERROR"
