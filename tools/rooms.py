@@ -76,11 +76,13 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 
 BUDGETS: dict[str, int] = {
     "operad/ground": 3319,  # with the registry of a source, 2 lines
-    "operad/registry": 2648,  # with interceptors that change operations when they are registered, 46 lines
+    # With interceptors that change operations when they are registered, 46 lines; nested plain functions that run
+    # in the thread that waits for them, 93.
+    "operad/registry": 2741,
     "operad/plugins": 765,
     "operad/functions": 1905,  # with what notebooks show and what is written in classes, which were in the kernel
     "operad/config": 1102,  # with arrays of tables, 20 lines
-    "operad/sync": 632,
+    "operad/sync": 634,
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
     "operad_auth": 3090,
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, ErrorCode, Identity, Operation, OperationContext, OperationRegistry, OperationSpec
+from operad import (
+    CallError,
+    ErrorCode,
+    Identity,
+    Operation,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    operation,
+)
 from operad.registry.workers import _close
 from operad_testing import assert_nothing_pending
 
@@ -340,3 +349,83 @@ def test_what_a_generator_raises_as_it_is_closed_is_raised() -> None:
     next(generator)
     with pytest.raises(ValueError, match="mine"):
         _close(generator)
+
+
+def nesting() -> OperationRegistry:
+    """Plain functions that call plain functions: directly, through an async one, several at once, in a chain."""
+    registry = OperationRegistry(max_threads=4)
+
+    @operation(namespace="n")
+    def inner(number: int) -> int:
+        return number
+
+    @operation(namespace="n")
+    def outer(number: int, context: OperationContext) -> int:
+        return int(context.call_sync("n.inner", {"number": number}).data)
+
+    @operation(namespace="n")
+    async def fan(number: int, context: OperationContext) -> int:
+        found = await asyncio.gather(*(context.env.n.inner(number=number) for _ in range(3)))
+        return sum(envelope.data for envelope in found)
+
+    @operation(namespace="n")
+    def through(number: int, context: OperationContext) -> int:
+        return int(context.call_sync("n.fan", {"number": number}).data)
+
+    @operation(namespace="n")
+    def chain(number: int, context: OperationContext) -> int:
+        return number and 1 + int(context.call_sync("n.chain", {"number": number - 1}).data)
+
+    for each in (inner, outer, fan, through, chain):
+        registry.register(each)
+    return registry
+
+
+@pytest.mark.parametrize("count", [4, 32, 64, 200])
+@pytest.mark.parametrize(("name", "factor"), [("n.outer", 1), ("n.through", 3)])
+async def test_plain_functions_that_call_plain_functions_end_however_many_run(
+    count: int, name: str, factor: int
+) -> None:
+    async with nesting() as registry, asyncio.timeout(LIMIT):
+        calls = (registry.execute(name, {"number": number}) for number in range(count))
+        results = await asyncio.gather(*calls, registry.execute("n.inner", {"number": -1}))
+        assert [result.data for result in results] == [*(factor * number for number in range(count)), -1]
+    await assert_nothing_pending()
+
+
+async def test_a_chain_of_plain_functions_may_be_longer_than_the_pool() -> None:
+    async with nesting() as registry, asyncio.timeout(LIMIT):
+        assert (await registry.execute("n.chain", {"number": 60})).data == 60
+
+
+async def test_a_nested_plain_function_uses_a_free_thread_so_that_its_timeout_holds() -> None:
+    gate = threading.Event()
+
+    def wait(input: Any, context: Any) -> None:
+        assert gate.wait(LIMIT)
+
+    def outer(input: Any, context: OperationContext) -> str:
+        with pytest.raises(CallError) as caught:
+            context.call_sync("t.wait", timeout=0.05)
+        return caught.value.code
+
+    async with OperationRegistry(max_threads=2) as registry:
+        registry.register(spec("wait"), wait)
+        registry.register(spec("outer"), outer)
+        try:
+            assert (await registry.execute("t.outer")).data == "TIMEOUT"
+        finally:
+            gate.set()
+
+
+async def test_a_call_that_is_queued_for_a_thread_ends_when_the_registry_is_closed() -> None:
+    gate = threading.Event()
+    registry = OperationRegistry(max_threads=1)
+    registry.register(spec(), lambda _, context: gate.wait(LIMIT))
+    calls = [asyncio.create_task(registry.execute("t.f")) for _ in range(2)]
+    await until(lambda: registry._workers._load == 2)
+    await registry.aclose()
+    with pytest.raises(CallError, match="ABORTED"):
+        await calls[1]
+    gate.set()
+    assert (await calls[0]).data is True

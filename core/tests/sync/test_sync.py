@@ -377,6 +377,22 @@ def test_it_is_closed_also_where_no_thread_starts_any_more() -> None:
     """) == ["closed"]
 
 
+def test_plain_functions_that_call_the_registry_of_their_caller_end_however_many_run() -> None:
+    with OperationRegistry(max_threads=4) as registry:
+
+        @operation(namespace="n")
+        def chain(number: int) -> int:
+            return number and 1 + int(registry.execute("n.chain", {"number": number - 1}).data)
+
+        registry.register(chain)
+        assert registry.execute("n.chain", {"number": 60}, timeout=30).data == 60
+        with ThreadPoolExecutor(64) as callers:
+            results = list(
+                callers.map(lambda _: registry.execute("n.chain", {"number": 3}, timeout=30).data, range(200))
+            )
+        assert results == [3] * 200
+
+
 def test_one_that_does_not_close_keeps_no_other_one_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """One raises, one waits forever."""
     closed = []

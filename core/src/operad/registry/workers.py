@@ -2,15 +2,20 @@
 
 A thread cannot be stopped: if a call ends early, its function runs on. The function can check
 ``context.cancelled``. Its calls through ``context.call_sync`` are cancelled, and later ones are rejected.
+
+Plain functions that call plain functions cannot block each other: when every thread of the pool is taken, a nested
+function runs in the thread that waits for its call (`Waiting`), which has nothing else to do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +29,72 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _END: Any = object()
+
+_thread = threading.local()
+"""Has ``is_worker`` in the threads of a pool."""
+_waiting: contextvars.ContextVar[Waiting | None] = contextvars.ContextVar("operad_waiting", default=None)
+"""The worker thread that waits for the calls that are made in a context."""
+
+
+class _Job:
+    """A function that two threads may run; the first one does."""
+
+    __slots__ = ("_claim", "_function", "future")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        from concurrent.futures import Future
+
+        self.future: Future[Any] = Future()
+        self._function = function
+        self._claim = threading.Lock()
+
+    def __call__(self) -> None:
+        if not self._claim.acquire(blocking=False) or not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self._function())
+        except BaseException as error:  # noqa: BLE001  # the future carries it, as that of a pool does
+            self.future.set_exception(error)
+
+
+class Waiting:
+    """A thread that waits for one coroutine; a worker thread runs plain functions that the coroutine calls."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_worker = self._is_idle = getattr(_thread, "is_worker", False)
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def start(self, coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
+        """Start the coroutine in an event loop. Raises `RuntimeError` if that is closed."""
+        token = _waiting.set(self if self._is_worker else None)
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop)
+        finally:
+            _waiting.reset(token)
+
+    def result(self, future: Future[T]) -> T:
+        """Wait for the end of the coroutine in this thread."""
+        if not self._is_worker:
+            return future.result()
+        future.add_done_callback(self._jobs.put)  # the future in the queue marks the end
+        while (job := self._jobs.get()) is not future:
+            job()
+            with self._lock:
+                self._is_idle = True
+        with self._lock:
+            self._is_idle = False
+        while not self._jobs.empty():  # of something that the coroutine left behind
+            self._jobs.get()()
+        result: T = future.result()
+        return result
+
+    def offer(self, job: _Job) -> bool:
+        """Give the thread a job, if it is idle; otherwise the job waits here, too, and False is returned."""
+        with self._lock:
+            was_idle, self._is_idle = self._is_idle, False
+            self._jobs.put(job)
+            return was_idle
 
 
 class WorkerCall:
@@ -56,6 +127,7 @@ class WorkerCall:
         """
         from concurrent.futures import CancelledError
 
+        waiting = Waiting()
         try:
             asyncio.get_running_loop()
         except RuntimeError:  # as it has to be in a worker thread
@@ -64,10 +136,10 @@ class WorkerCall:
             coroutine.close()
             raise RuntimeError("call_sync would block this event loop; use `await context.env[id](input)`")
         with self._lock:
-            future = self._start(coroutine)
+            future = self._start(coroutine, waiting)
             self._nested.add(future)
         try:
-            return future.result()
+            return waiting.result(future)
         except CancelledError:
             raise _over() from None
         finally:
@@ -79,10 +151,10 @@ class WorkerCall:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, argument)
 
-    def _start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    def _start(self, coroutine: Coroutine[Any, Any, T], waiting: Waiting) -> Future[T]:
         if not self.cancelled:
             try:
-                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                return waiting.start(coroutine, self._loop)
             except RuntimeError:  # the loop is closed
                 pass
         coroutine.close()
@@ -100,30 +172,47 @@ class Workers:
         size: how many functions run at once.
     """
 
-    __slots__ = ("_pool", "_size")
+    __slots__ = ("_load", "_lock", "_pool", "_size")
 
     def __init__(self, size: int) -> None:
         if size < 1:
             raise ValueError(f"max_threads: expected 1 or more, got {size}")
         self._size = size
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._load = 0
+        """How many functions the pool has, running or queued."""
 
     async def run(self, call: OperationContext, function: Callable[..., Any], *args: Any) -> Any:
         """Run a function in a thread and return its result. A cancellation ends the wait, not the thread."""
+        worker: Any = call.worker
+        if worker is None:
+            worker = call.worker = WorkerCall()
+        job = _Job(partial(worker.context.run, _body, function, args))
+        waiting = _waiting.get()
+        if waiting is None or self._load < self._size or not waiting.offer(job):
+            self._submit(job)
+        try:
+            return await asyncio.wrap_future(job.future)
+        except asyncio.CancelledError:
+            worker.cancel()
+            raise
+
+    def _submit(self, job: _Job) -> None:
         pool = self._pool
         if pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
-            pool = self._pool = ThreadPoolExecutor(self._size, "operad")
-        worker: Any = call.worker
-        if worker is None:
-            worker = call.worker = WorkerCall()
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(pool, worker.context.run, _body, function, args)
-        except asyncio.CancelledError:
-            worker.cancel()
-            raise
+            pool = self._pool = ThreadPoolExecutor(self._size, "operad", initializer=_mark)
+        with self._lock:
+            self._load += 1
+        pool.submit(job).add_done_callback(partial(self._submitted, job))
+
+    def _submitted(self, job: _Job, of_pool: Future[None]) -> None:
+        with self._lock:
+            self._load -= 1
+        if of_pool.cancelled():  # the pool was closed before it had a thread
+            job.future.cancel()
 
     async def items(
         self, call: OperationContext, generator: GeneratorType[Any, Any, Any]
@@ -141,6 +230,10 @@ class Workers:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _mark() -> None:
+    _thread.is_worker = True
 
 
 def _body(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

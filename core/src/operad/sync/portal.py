@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from operad.errors import CallError, ErrorCode
+from operad.registry.workers import Waiting
 
 T = TypeVar("T")
 
@@ -65,13 +66,14 @@ class Portal:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("operad.sync would wait for itself here: in an async handler use `await`")
+        waiting = Waiting()
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            future = waiting.start(coroutine, self._loop)
         except RuntimeError:
             coroutine.close()
             raise RuntimeError("the process is ending: operad.sync takes no more calls") from None
         try:
-            return future.result()
+            return waiting.result(future)
         except concurrent.futures.CancelledError:
             raise CallError(ErrorCode.ABORTED, "the call was cancelled") from None
         except BaseException:
