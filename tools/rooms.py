@@ -75,7 +75,7 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 """What each distribution is, and the distributions that it imports."""
 
 BUDGETS: dict[str, int] = {
-    "operad/ground": 3319,  # with the registry of a source, 2 lines
+    "operad/ground": 3320,  # with the registry of a source, 2 lines
     # With interceptors that change operations when they are registered, 46 lines; nested plain functions that run
     # in the thread that waits for them, 93.
     "operad/registry": 2741,

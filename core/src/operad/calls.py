@@ -7,13 +7,14 @@ Plugins implement them through the hooks `operad_call_map` and `operad_call_serv
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
 from operad.subscriptions import Subscription
 
 
+@runtime_checkable
 class CallMap(Protocol):
     """The calling side: calls operations wherever the transport finds them.
 
@@ -73,6 +74,7 @@ class CallMap(Protocol):
         """
 
 
+@runtime_checkable
 class CallServer(Protocol):
     """The serving side: an async context manager that serves the operations of a registry while it is open.
 

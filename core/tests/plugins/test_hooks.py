@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
@@ -268,13 +269,28 @@ class Pigeons:
     """A transport that is not our `Transport`."""
 
 
+class Flights:
+    """A call map and a call server, as far as making one goes."""
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    open = aclose = call = subscribe = __aenter__
+
+
 def test_operad_call_map_is_asked_of_plugins_until_one_takes_the_transport() -> None:
     made: list[Any] = []
+    flights = Flights()
 
     def theirs(transport: Any, options: Any) -> Any:
         if isinstance(transport, Pigeons):
             made.append(options["timeout"])
-            return "a call map"
+            return flights
         return None
 
     factory = TransportFactory(("pigeon",), lambda url, **options: Pigeons())  # type: ignore[arg-type,return-value]  # a foreign transport
@@ -282,8 +298,8 @@ def test_operad_call_map_is_asked_of_plugins_until_one_takes_the_transport() -> 
         make_plugin("other", operad_call_map=lambda transport, options: None),
         make_plugin("p", operad_call_map=theirs, operad_transports=[factory]),
     )
-    assert plugins.call_map("pigeon://loft", timeout=3.0) == "a call map"
-    assert plugins.call_map(Pigeons(), timeout=4.0) == "a call map"  # type: ignore[arg-type]  # a foreign transport
+    assert plugins.call_map("pigeon://loft", timeout=3.0) is flights
+    assert plugins.call_map(Pigeons(), timeout=4.0) is flights  # type: ignore[arg-type]  # a foreign transport
     assert made == [3.0, 4.0]
     with pytest.raises(PluginError, match="operad_call_map.*operad-calls"):
         plugins.call_map(object())  # type: ignore[arg-type]  # one that no plugin takes
@@ -291,11 +307,25 @@ def test_operad_call_map_is_asked_of_plugins_until_one_takes_the_transport() -> 
 
 def test_operad_call_server_gets_the_registry_and_the_options() -> None:
     def theirs(registry: Any, transport: Any, options: Any) -> Any:
-        return registry, options
+        return Flights(registry, options)
 
     plugins = plugins_of(make_plugin("p", operad_call_server=theirs))
     registry = OperationRegistry(plugins)
-    assert plugins.call_server(registry, Pigeons(), lease=2.0) == (registry, {"lease": 2.0})  # type: ignore[arg-type,comparison-overlap]  # a foreign one
+    made: Any = plugins.call_server(registry, Pigeons(), lease=2.0)  # type: ignore[arg-type]  # a foreign one
+    assert made.given == (registry, {"lease": 2.0})
+
+
+@pytest.mark.parametrize("made", ["a call map", 5, False, object()])
+def test_what_is_no_call_map_or_call_server_is_an_error_that_names_the_plugin(made: Any) -> None:
+    plugins = plugins_of(
+        make_plugin("p", operad_call_map=lambda transport, options: made),
+        make_plugin("q", operad_call_server=lambda registry, transport, options: made),
+    )
+    got = re.escape(repr(made)[:60])
+    with pytest.raises(PluginError, match=f"p.*operad_call_map: expected CallMap, got {got}"):
+        plugins.call_map(Pigeons())  # type: ignore[arg-type]  # a foreign one
+    with pytest.raises(PluginError, match=f"q.*operad_call_server: expected CallServer, got {got}"):
+        plugins.call_server(OperationRegistry(plugins), Pigeons())  # type: ignore[arg-type]  # a foreign one
 
 
 def test_a_call_map_that_cannot_be_made_names_its_plugin() -> None:

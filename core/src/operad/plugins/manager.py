@@ -15,6 +15,7 @@ import attrs
 import pluggy
 
 from operad import hookspecs
+from operad.calls import CallMap, CallServer
 from operad.envelopes import EnvelopeKinds
 from operad.errors import OperadError, PluginError
 from operad.observers import Observers
@@ -34,7 +35,6 @@ from operad.sources import Server, Source
 from operad.words import in_words, nearest
 
 if TYPE_CHECKING:
-    from operad.calls import CallMap, CallServer
     from operad.transports import Transport, TransportFactory
 
 logger = logging.getLogger("operad")
@@ -108,10 +108,9 @@ class Plugins:
                 the plugin's factory fails.
             ConfigError: the factory refuses the URL or an option.
         """
-        scheme, separator, _ = url.partition("://")
+        scheme, separator, _ = url.lower().partition("://")
         if not separator:
             raise PluginError(f'transport URL "{url}": expected scheme://…, such as ws://127.0.0.1:8765')
-        scheme = scheme.lower()
         factory: TransportFactory = self._get("transports", scheme)
         try:
             made: Transport = factory.create(url, **options)
@@ -133,8 +132,7 @@ class Plugins:
             PluginError: no plugin handles the transport; the message names the distribution to install.
             ConfigError: the URL cannot be used.
         """
-        over = self.transport(transport) if isinstance(transport, str) else transport
-        made: CallMap = self._first("operad_call_map", transport=over, options={"plugins": self, **options})
+        made: CallMap = self._first(CallMap, transport, options={"plugins": self, **options})
         return made
 
     def call_server(self, registry: Any, transport: str | Transport, **options: Any) -> CallServer:
@@ -149,21 +147,24 @@ class Plugins:
             PluginError: as `call_map`.
             ConfigError: as `call_map`.
         """
-        over = self.transport(transport) if isinstance(transport, str) else transport
-        made: CallServer = self._first("operad_call_server", registry=registry, transport=over, options=options)
+        made: CallServer = self._first(CallServer, transport, registry=registry, options=options)
         return made
 
-    def _first(self, hook: str, **arguments: Any) -> Any:
-        """Return what the first implementation of a hook returns that is not ``None``."""
+    def _first(self, kind: type, transport: str | Transport, **arguments: Any) -> Any:
+        """Return what the first implementation of the hook of a kind returns that is not ``None``."""
+        hook = "operad_call_map" if kind is CallMap else "operad_call_server"
+        over = self.transport(transport) if isinstance(transport, str) else transport
         for record, call in self._implementations(hook):
             try:
-                made = call(**arguments)
+                made = call(transport=over, **arguments)
             except OperadError:
                 raise
             except Exception as error:
                 raise PluginError(f"plugin {record.label}: {hook} raised {in_words(error)}") from error
-            if made is not None:
+            if isinstance(made, kind):
                 return made
+            if made is not None:
+                raise PluginError(f"plugin {record.label}: {hook}: expected {kind.__name__}, got {made!r:.60}")
         hint = self._missing_hint({}, distributions.OF["hooks"][hook], hook)
         raise PluginError(f"no plugin implements {hook} for this transport; {hint}")
 
@@ -183,10 +184,9 @@ class Plugins:
                 where = "disable=, only=, OPERAD_PLUGINS and OPERAD_DISABLE_PLUGINS"
                 return f"its plugin {record.label} is disabled: see {where}"
             return f"its plugin {record.label} is not loaded: {record.error}"
-        if distribution is not None and _is_installed(distribution):
-            return f"{distribution} is installed, and not loaded here: OperationRegistry(load_plugins())"
         if distribution is not None:
-            return f"install it: pip install {distribution}"
+            here = f"{distribution} is installed, and not loaded here: OperationRegistry(load_plugins())"
+            return here if _is_installed(distribution) else f"install it: pip install {distribution}"
         if meant := nearest(name, table, cutoff=0.75):
             return f'did you mean "{meant}"?'
         if absent:
