@@ -234,6 +234,16 @@ async def test_a_forgotten_session_is_made_again_and_the_call_runs_once(kind: ty
         assert peer.executed == 3
 
 
+@pytest.mark.parametrize("body", [{"error": "paid, but your browser session has ended"}, b"no session here"])
+async def test_a_response_of_an_operation_about_a_session_makes_no_call_run_twice(body: Any) -> None:
+    peer = Peer(odd(lambda _: http(400, body)))
+    async with serving(peer) as registry:
+        lost = await fails(registry.execute("p.odd"))
+        assert (lost.code, peer.executed) == (ErrorCode.UNAVAILABLE, 1)
+        assert "session" in lost.message
+        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
 async def test_a_forgotten_session_ends_no_call_that_is_under_way() -> None:
     peer = Peer()
     async with serving(peer) as registry:

@@ -113,6 +113,15 @@ async def test_an_unusual_form_of_a_good_answer_is_understood(text: str) -> None
         assert (await registry.execute("h.raw", {"text": text}, timeout=5)).data == 3
 
 
+async def test_of_a_huge_batch_the_first_thousand_messages_are_read() -> None:
+    logged: list[Any] = []
+    note = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}'
+    text = f"[{','.join([note] * 100_000)}]\n" + '{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}\n'
+    async with hostile(on_log=logged.append) as registry:
+        assert (await registry.execute("h.raw", {"text": text}, timeout=20)).data == 3
+    assert 0 < len(logged) <= 1_000
+
+
 async def test_a_byte_that_is_no_utf8_loses_no_answer_beside_it_nor_its_own() -> None:
     async with hostile() as registry:
         text = (

@@ -11,12 +11,16 @@ from typing import Any
 
 from operad import CallError, ErrorCode
 from operad.words import in_words
+from operad_mcp.foreign import one_line
 
 _URL_ELICITATION = -32042
 
 
 class Fault(Exception):
     """What this process, or its transport, made of a request. A server cannot make one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(one_line(reason))
 
 
 class ConnectionLost(Fault):
@@ -35,7 +39,16 @@ class ConnectionLost(Fault):
 
 
 class SessionExpired(Fault):
-    """The HTTP server does not know the session any more; the request was not executed."""
+    """The HTTP server does not know the session any more.
+
+    Args:
+        reason: the server's response.
+        ran: whether the request may have been executed all the same.
+    """
+
+    def __init__(self, reason: str, *, ran: bool) -> None:
+        super().__init__(reason)
+        self.ran = ran
 
 
 class HTTPRefusal(Fault):
@@ -86,7 +99,7 @@ class ServerError(Exception):
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
+        super().__init__(one_line(message))
         self.code = code
         self.message = message
         self.data = data
@@ -125,9 +138,9 @@ def classify(error: Exception, what: str) -> Exception:
     url = _to_visit(error.code, error.data)
     if url is not None:
         details["url"] = url
-        message = f"{what}: {error.message}; it wants you to visit {url}, and to call again"
+        message = f"{what}: {error}; it wants you to visit {one_line(url)}, and to call again"
         return CallError(ErrorCode.EXECUTION_ERROR, message, details)
-    return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {error.message}", details)
+    return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {error}", details)
 
 
 def _to_visit(code: int, data: Any) -> str | None:

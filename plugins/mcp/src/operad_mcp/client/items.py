@@ -13,6 +13,7 @@ from operad_mcp.asking import askable
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPProgress, maybe_await
 from operad_mcp.content import ContentBlock, TextContent, as_text, in_turns, map_many_content_blocks
 from operad_mcp.envelopes import mcp_envelope
+from operad_mcp.foreign import clean_words
 from operad_mcp.wire.connection import Connection
 from operad_mcp.wire.session import Progress, Session
 
@@ -190,7 +191,7 @@ async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
             message = "the listing %s is larger than max_listing_bytes = %d; its first %d items are taken"
             logger.warning(message, method, config.max_listing_bytes, len(items))
             return items
-        items.extend(found if isinstance(found, list) else ())
+        items += await in_turns(clean_words, found if isinstance(found, list) else ())
         if not isinstance(following, str):
             return items
         if following in seen:

@@ -10,10 +10,10 @@ from typing import Any
 
 from operad import CallError, ErrorCode, Operation, OperationContext
 from operad_mcp.client.about import About
-from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages, nested
+from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages, nested, safe
 from operad_mcp.client.prompts import Prompts
 from operad_mcp.client.resources import Resources
-from operad_mcp.client.tools import Tools
+from operad_mcp.client.tools import Tools, own_name
 from operad_mcp.wire.connection import Connection
 from operad_mcp.wire.protocol import ServerLogger
 
@@ -136,7 +136,7 @@ class Offer:
         """An operation per item. A bad item is reported and left out; the others are not lost for it."""
         before, now = self._made.get(kind, {}), dict[str, tuple[Any, AnyOperation | None]]()
         made: dict[str, AnyOperation] = {}
-        for number, item in enumerate(items):
+        for number, item in enumerate(sorted(items, key=_is_renamed)):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)  # a server may have very many, and other calls go on meanwhile
             name = item.get("name") if isinstance(item, dict) else None
@@ -172,6 +172,12 @@ class Offer:
         """The operations that are not an item of a listing, the same objects each time."""
         known = [self._fixed.setdefault(operation.id, operation) for operation in operations]
         return [operation for operation in known if self._wanted(operation)]
+
+
+def _is_renamed(item: Any) -> bool:
+    """Whether an item has another name here. It yields to an item that has this name itself."""
+    name = item.get("name") if isinstance(item, dict) else None
+    return isinstance(name, str) and (safe(name) != name or own_name(item) != name)
 
 
 _DEFINITION = ("title", "description", "inputSchema", "outputSchema", "annotations")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from operad import OperationContext, OperationType, ResponseEnvelope, Schema, from_schema
+from operad.names import safe_names
 from operad_mcp.client.items import AnyOperation, Json, Maker, metadata_of, nested, safe, text_of, tool_envelope
 from operad_mcp.client.tasks import Tasks
 from operad_mcp.config import MCPArgument, MCPTool
@@ -168,11 +169,13 @@ def unwrapped(raw: Any) -> Any:
 
 
 def own_name(tool: Json) -> str:
-    """What a tool's operation is called where it comes from; its name, if that is no operad."""
-    meta = tool.get("_meta")
-    own = meta.get("operad/id") if isinstance(meta, dict) else None
+    """Return the id of the operation that a tool is of another operad; else the tool's name.
+
+    A server may send any id. It is used only if the name is what operad makes of it.
+    """
     name: str = tool["name"]
-    return own if isinstance(own, str) and own else name
+    own = nested(tool, "_meta", "operad/id")
+    return own if isinstance(own, str) and name in safe_names({own: own}) else name
 
 
 def object_schema(schema: Any) -> Json:

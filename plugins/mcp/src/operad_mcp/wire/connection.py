@@ -308,7 +308,7 @@ class Connection:
                 if self._current is live:  # else somebody else noticed it before
                     self._current = None
                 live.retire()
-                if retried:
+                if retried or (expired.ran and not safe):
                     raise self._unavailable(expired) from expired
             retried = True
 

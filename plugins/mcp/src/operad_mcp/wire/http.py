@@ -147,11 +147,14 @@ class StreamableLink(HTTPLink):
         messages = parse(body) if b'"jsonrpc"' in body else []
         status, text = response.status_code, body.decode("utf-8", "replace")
         if _SESSION in headers:
-            # An answer of the operation carries the request's id. Who refuses before that knows none.
-            own = any(isinstance(each, Answer) and each.id == request_id for each in messages)
+            # The answer of an operation has the request's id. A server that refuses before that has not read it,
+            # and sends an error of JSON-RPC with another id. Other text about a session may be an operation's.
+            answers = [each for each in messages if isinstance(each, Answer)]
+            own = any(each.id == request_id for each in answers)
             told = any(word in text.lower() for word in ("session", "not initialized"))
             if status == 404 or (status == 400 and told and not own):
-                raise SessionExpired(f"the server answered HTTP {status}: {text[:200]}")
+                ran = status == 400 and not answers
+                raise SessionExpired(f"the server answered HTTP {status}: {text[:200]}", ran=ran)
         answer = answer_of(request_id, messages)
         if answer is None or status in (401, 403):
             raise refusal(response, text)

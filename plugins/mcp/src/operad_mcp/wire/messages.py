@@ -16,6 +16,8 @@ EDGE = 512
 """Bytes of the beginning and the end of an unreadable message in which its id is looked for."""
 _decode = msgspec.json.Decoder().decode
 _SHOWN = 200
+_MOST = 1_000
+"""Messages of a batch that are read. This client sends none, and only revision 2025-03-26 has them."""
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
 _ANSWERS = rb'"(?:result|error)"'
@@ -59,7 +61,7 @@ def parse(text: bytes) -> list[Message]:
     if value is msgspec.UNSET:
         found = answered_id(text[:EDGE], text[-EDGE:])
         return [] if found is None else [failure(found, Unreadable(f"the answer cannot be read: {_shown(text)}"))]
-    items = value if isinstance(value, list) else [value]
+    items = value[:_MOST] if isinstance(value, list) else [value]
     return [message for message in map(message_of, items) if message is not None]
 
 

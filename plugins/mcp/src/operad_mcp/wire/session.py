@@ -18,6 +18,7 @@ import attrs
 
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault, ServerError, Unreadable
+from operad_mcp.foreign import clean_text
 from operad_mcp.wire.callbacks import Callbacks, Declined
 from operad_mcp.wire.link import KEPT, Link, imported
 from operad_mcp.wire.messages import Answer, Json, Message, Notice, Request, RequestId
@@ -266,14 +267,15 @@ class Session:
     def _adopt(self, version: str, found: Json, server: Any) -> None:
         capabilities = found.get("capabilities")
         self.protocol_version = version
-        self.server = server if isinstance(server, dict) else {}
+        told = server.items() if isinstance(server, dict) else ()
+        self.server = {name: clean_text(text) if isinstance(text, str) else text for name, text in told}
         self.capabilities = {
             name: value if isinstance(value, dict) else {}
             for name, value in (capabilities.items() if isinstance(capabilities, dict) else ())
             if name in _KNOWN and value is not None and value is not False
         }
         instructions = found.get("instructions")
-        self.instructions = instructions if isinstance(instructions, str) else None
+        self.instructions = clean_text(instructions) if isinstance(instructions, str) else None
 
     # --- what arrives ----------------------------------------------------------------------------
 

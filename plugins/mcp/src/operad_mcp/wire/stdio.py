@@ -21,6 +21,7 @@ from typing import IO, cast
 from operad import ConfigError
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault
+from operad_mcp.foreign import one_line
 from operad_mcp.wire.ending import MARK, end_process, new_mark
 from operad_mcp.wire.link import Link, Sink
 from operad_mcp.wire.messages import EDGE, Json, answered_id, encode, failure, is_json, parse, too_large
@@ -260,9 +261,11 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
     def last_words(self) -> str:
         """How the program ended, and the end of what it printed; for messages."""
         code = self.transport.get_returncode()
-        lines = self._stderr.decode("utf-8", "replace").strip().splitlines()[-3:] or self._printed
+        lines = [line for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        causes = [line for line in lines[:-3] if "error" in line.lower()][-1:]  # below it there may be a stack
+        lines = [*causes, *lines[-3:]] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
-        return "; ".join(part for part in (ended, " | ".join(lines)[-500:]) if part)
+        return "; ".join(part for part in (ended, one_line(" | ".join(lines)[-500:])) if part)
 
 
 class Lines:
