@@ -129,6 +129,21 @@ async def test_a_connection_is_left_before_the_server_that_says_when_ends_it() -
             assert len(server.connections) == connections
 
 
+async def test_a_proxy_that_does_not_speak_http_is_refused_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    server = Server()
+    async with serving(server) as url, client() as asking:
+        with pytest.raises(
+            httpx2.ProxyError, match="got socks5:// from the environment; set proxy, or add 127.0.0.1"
+        ):
+            await asking.post(url, content=b"x")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with serving(server) as url, client() as asking:
+        assert (await asking.post(url, content=b"x")).text == "ok"
+
+
 FORGED = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
 
 

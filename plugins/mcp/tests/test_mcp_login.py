@@ -29,7 +29,7 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, Re
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from operad import ConfigError, OperationRegistry, SourceError, load_plugins
+from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_auth import TokenStore
 
 
@@ -240,6 +240,32 @@ async def test_a_changed_client_is_another_client(home: Path) -> None:
         assert accounts.seen["register"] == 0
 
 
+async def test_only_the_configured_authorization_server_gets_a_user(home: Path) -> None:
+    async with guarded() as (url, accounts):
+        other = configured(home, url, issuer="https://as.example")
+        with pytest.raises(CallError, match="expected the authorization server https://as.example"):
+            await logged_in(other)
+        named = configured(home, url, issuer="https://as.example", client_id="mine", client_secret="hush")
+        with pytest.raises(CallError, match="expected the authorization server https://as.example"):
+            await logged_in(named)
+        assert accounts.seen["authorize"] == 0
+        own = configured(home, url, issuer=url.removesuffix("/mcp"))
+        await logged_in(own)
+        assert await call(own) == "you"
+
+
+async def test_a_login_whose_token_is_refused_is_asked_for_once(home: Path) -> None:
+    async def refuse(token: str) -> None:
+        return None
+
+    async with guarded() as (url, accounts):
+        accounts.load_access_token = refuse  # type: ignore[method-assign,assignment]  # the server takes back its word
+        with pytest.raises(CallError) as caught:
+            await logged_in(configured(home, url))
+        assert caught.value.details["statusCode"] == 401  # type: ignore[index,call-overload]  # it is a table
+        assert accounts.seen["authorize"] == 1
+
+
 class OwnStore:
     """The store of an application, which keeps what the SDK gives it."""
 
@@ -290,8 +316,6 @@ async def test_tokens_of_an_applications_own_store_are_renewed_too() -> None:
 
 
 async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None:
-    from operad import CallError
-
     def refuse(url: str) -> None:
         from urllib.parse import parse_qs, urlsplit
 

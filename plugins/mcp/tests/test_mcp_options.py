@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -114,12 +115,62 @@ async def test_a_pinned_tool_that_changes_is_reported_and_refuses_its_calls(
         await until(lambda: "changed since it was pinned: description" in caplog.text)
         error = await fails(registry.execute("h.echo", {"a": 1}))
         assert "load the source again to accept it" in error.message
-        assert registry.get_spec("h.echo") is spec
+        assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
         assert (await registry.execute("h.same", {"a": 1})).data == {"a": 1}
     async with hostile("fickle") as registry:
         await registry.execute("h.count")
         await until(lambda: "everything" in registry.get_spec("h.echo").description)  # type: ignore[union-attr]  # the spec is there
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+
+
+async def test_pins_in_a_file_hold_in_later_processes_until_they_are_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "tools.lock.json"
+    async with hostile(pin=str(path)) as registry:
+        first = registry.get_spec("h.echo")
+    assert first is not None
+    kept = json.loads(path.read_text())
+    kept["h"]["echo"]["description"] = "what was there before"
+    path.write_text(json.dumps(kept))
+    async with hostile(pin=str(path)) as registry:
+        spec = registry.get_spec("h.echo")
+        assert spec is not None
+        assert spec.description == "what was there before"
+        error = await fails(registry.execute("h.echo", {"a": 1}))
+        assert f"delete its entry in {path}" in error.message
+        assert (await registry.execute("h.pid")).data
+    assert json.loads(path.read_text()) == kept
+    del kept["h"]["echo"]
+    path.write_text(json.dumps(kept))
+    async with hostile(pin=str(path)) as registry:
+        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+        assert registry.get_spec("h.echo").description == first.description  # type: ignore[union-attr]  # it is there
+    path.write_text("no JSON")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        async with hostile(pin=str(path)):
+            pass
+
+
+async def test_a_pinned_tool_that_changed_is_not_what_a_later_start_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with hostile("fickle", pin=True, start="first use") as registry:
+        spec = registry.get_spec("h.echo")
+        assert spec is not None
+        await registry.execute("h.count")
+        async with asyncio.timeout(20):
+            while (await registry.execute("h.same", {"a": 1})) and not await refuses(registry):
+                await asyncio.sleep(0.05)
+    async with hostile("fickle", pin=True, start="first use") as registry:
+        assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
+
+
+async def refuses(registry: OperationRegistry) -> bool:
+    try:
+        await registry.execute("h.echo", {"a": 1})
+    except CallError:
+        return True
+    return False
 
 
 async def test_the_server_itself_can_be_asked() -> None:
@@ -176,7 +227,7 @@ async def test_a_server_that_was_seen_before_starts_with_its_first_call(
         spec = registry.get_spec("h.echo")
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
         assert {child.pid for child in psutil.Process().children()} != before
-        assert registry.get_spec("h.echo") is spec
+        assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
 
 
 async def test_what_has_changed_since_it_was_seen_is_followed_after_the_first_call(

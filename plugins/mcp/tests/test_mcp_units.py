@@ -335,6 +335,10 @@ async def test_client_credentials_are_for_the_issuer_that_is_named() -> None:
 
     with pytest.raises(ConfigError, match="issuer"):
         MCPAuth(type="client_credentials", client_id="i", client_secret="s")
+    with pytest.raises(ConfigError, match="client_secret needs issuer"):
+        MCPAuth(type="oauth", client_id="i", client_secret="s")
+    with pytest.raises(ConfigError, match="proxy: expected a URL with http:// or https://, got socks5"):
+        MCPClientConfig(url="http://127.0.0.1:1/mcp", proxy="socks5://127.0.0.1:1080")
     auth = MCPAuth(type="client_credentials", client_id="i", client_secret="s", issuer="https://as.invalid")
     made = http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
     assert type(made).__name__ == "ClientCredentialsOAuthProvider"

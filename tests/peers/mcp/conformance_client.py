@@ -109,6 +109,7 @@ async def auth(url: str, scenario: str, context: dict[str, Any]) -> MCPAuth | No
     return MCPAuth(
         type="oauth",
         **client,
+        issuer=await issuer_of(url) if client["client_secret"] else None,
         client_metadata_url="https://conformance-test.local/client-metadata.json",
         redirect_handler=browser.visit,
         callback_handler=browser.answer,

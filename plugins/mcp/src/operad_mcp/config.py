@@ -143,7 +143,7 @@ class MCPAuth:
     token_endpoint_auth_method: str | None = None
     """``none``, ``client_secret_basic`` or ``client_secret_post``; chosen by what the server supports."""
     issuer: str | None = None
-    """The authorization server that ``client_id`` belongs to; it is given to no other."""
+    """The URL of the authorization server. No other server gets ``client_id``, a registration or the user."""
     scope: str | None = None
     """What to ask for, separated by spaces; default: what the server says."""
     redirect_uri: str = "http://127.0.0.1:8763/callback"
@@ -170,6 +170,11 @@ class MCPAuth:
         if self.type == "bearer" and not self.token:
             raise ConfigError('auth: type "bearer" needs a token')
         secret = self.client_secret or self.private_key
+        if self.type == "oauth" and self.client_secret and not self.issuer:
+            raise ConfigError(
+                'auth: type "oauth" with client_secret needs issuer, the URL of the authorization server that the '
+                "secret belongs to; else any server that the MCP server names would get it"
+            )
         if self.type == "client_credentials" and not (self.client_id and secret and self.issuer):
             raise ConfigError(
                 'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key'
@@ -261,9 +266,10 @@ class MCPClientConfig:
     """Shell patterns of the names to leave out."""
     overrides: dict[str, MCPTool] = attrs.field(factory=dict)
     """What to make of tools, by the names that the server gives them."""
-    pin: bool = False
+    pin: bool | str = False
     """Keep to the definitions of the first listing: a tool whose definition changes afterwards is reported, and
-    its calls fail, until the source is loaded again."""
+    its calls fail, until the source is loaded again. The path of a file keeps them for later processes, too: its
+    entry of a tool has to be deleted to accept a change."""
     start: Literal["load", "first use"] = "load"
     """``first use``: offer what the server offered the last time, and connect with the first call. A server that
     was never seen is connected to at once."""
@@ -312,6 +318,9 @@ class MCPClientConfig:
             raise ConfigError(f"an MCP server needs exactly one of command, url and server; got {found}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigError("an MCP server's url has to start with http:// or https://")
+        if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
+            scheme = self.proxy.partition("://")[0] if "://" in self.proxy else "no scheme"
+            raise ConfigError(f"proxy: expected a URL with http:// or https://, got {scheme}")
         if self.url is None and (self.auth or self.headers):
             raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
         if self.tls_key is not None and self.tls_cert is None:

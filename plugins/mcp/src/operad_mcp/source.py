@@ -38,7 +38,7 @@ class MCPSourceConfig(MCPClientConfig):
 
 
 _PLACES = ("command", "url", "server", "args", "env", "cwd", "headers", "auth", "transport")
-_LOCAL_PATHS = ("stderr", "tls_ca", "tls_cert", "tls_key")
+_LOCAL_PATHS = ("stderr", "tls_ca", "tls_cert", "tls_key", "pin")
 
 
 async def load(config: Any, context: SourceContext) -> SourceSession:
@@ -64,7 +64,7 @@ def _values(config: Any, context: SourceContext) -> dict[str, Any]:
     """The options of a client; paths from the configuration's folder."""
     values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
     for name in _LOCAL_PATHS:
-        if values[name] is not None:
+        if isinstance(values[name], str):
             values[name] = str(context.path(values[name]))
     return values
 

@@ -57,7 +57,7 @@ def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
         return _client_credentials(config.url, auth)
     if isinstance(auth.store, TokenStore) or auth.store is None:
         return KeptAuth(config.url, auth, auth.redirect_handler, auth.callback_handler, name)
-    own = OwnTokens(auth.store, client_of(auth))
+    own = OwnTokens(auth.store, client_of(auth), auth.issuer)
     provider = _code_provider(config.url, auth, own, auth.redirect_handler, auth.callback_handler, name)
     own.context = provider.context
     return provider
@@ -164,7 +164,7 @@ class KeptAuth(httpx2.Auth):
     ) -> None:
         store = auth.store if auth.store is not None else TokenStore()
         key = TokenKey(f"mcp {url}", auth.client_id or "", auth.account)
-        self.kept = KeptTokens(store, key, client_of(auth))
+        self.kept = KeptTokens(store, key, client_of(auth), auth.issuer)
         self._provider = _code_provider(url, auth, self.kept, redirect, callback, name)
         self.kept.context = self._provider.context
         self._loaded = False

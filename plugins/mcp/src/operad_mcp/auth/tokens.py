@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
-from operad import ConfigError, OperadError
+from operad import CallError, ConfigError, ErrorCode, OperadError
 from operad_auth import TokenKey, TokenStore, default_fetch, discover
+from operad_mcp.foreign import one_line
 
 if TYPE_CHECKING:
     from mcp.client.auth import TokenStorage
@@ -31,15 +32,19 @@ class KeptTokens:
         store: where.
         key: whose.
         client: the client of the configuration, if it names one; it counts before what was kept.
+        issuer: the only authorization server that clients may be registered at; None: any.
     """
 
-    def __init__(self, store: TokenStore, key: TokenKey, client: OAuthClientInformationFull | None) -> None:
+    def __init__(
+        self, store: TokenStore, key: TokenKey, client: OAuthClientInformationFull | None, issuer: str | None
+    ) -> None:
         self.store = store
         self.key = key
         self.context: OAuthContext | None = None
         self.where = ""
         """Where the tokens are, in words, once some were kept."""
         self._client = client
+        self._issuer = issuer
         self._found: Json | None = None
 
     async def load(self) -> Json:
@@ -117,7 +122,8 @@ class KeptTokens:
             return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
+        """Keep it. Raises `CallError` if it is registered at another authorization server."""
+        _check_issuer(client_info, self._issuer)
         found = {**await self.load(), "client": client_info.model_dump(mode="json", exclude_none=True)}
         await self.store.set(self.key, found)
 
@@ -130,11 +136,13 @@ class OwnTokens:
     Args:
         store: the application's.
         client: the client of the configuration, if it names one.
+        issuer: the only authorization server that clients may be registered at; None: any.
     """
 
-    def __init__(self, store: TokenStorage, client: OAuthClientInformationFull | None) -> None:
+    def __init__(self, store: TokenStorage, client: OAuthClientInformationFull | None, issuer: str | None) -> None:
         self._store = store
         self._client = client
+        self._issuer = issuer
         self.context: OAuthContext | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -159,8 +167,17 @@ class OwnTokens:
         return self._client if self._client is not None else await self._store.get_client_info()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
+        """Keep it. Raises `CallError` if it is registered at another authorization server."""
+        _check_issuer(client_info, self._issuer)
         await self._store.set_client_info(client_info)
+
+
+def _check_issuer(client: OAuthClientInformationFull, issuer: str | None) -> None:
+    """Raise `CallError` before the user is sent to a server that is not the configured one."""
+    named = str(client.issuer or "a server without metadata")
+    if issuer is not None and named.rstrip("/") != issuer.rstrip("/"):
+        message = f"auth: expected the authorization server {issuer} (issuer), the MCP server names {named}"
+        raise CallError(ErrorCode.ACCESS_DENIED, one_line(message))
 
 
 async def _metadata(issuer: str) -> OAuthMetadata | None:

@@ -6,16 +6,18 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from operad import CallError, ErrorCode, Operation, OperationContext
+import msgspec
+
+from operad import CallError, ConfigError, ErrorCode, Operation, OperationContext
 from operad_mcp.client.about import About
 from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages, nested, safe
 from operad_mcp.client.prompts import Prompts
 from operad_mcp.client.resources import Resources
 from operad_mcp.client.tools import Tools, own_name
 from operad_mcp.wire.connection import Connection
-from operad_mcp.wire.protocol import ServerLogger
 
 _METHOD_NOT_FOUND = -32601
 _AT_ONCE = 100
@@ -40,7 +42,7 @@ class Offer:
         maker = Maker(connection, namespace, prefix)
         self._tools, self._prompts = Tools(maker), Prompts(maker)
         self._resources, self._about = Resources(maker), About(maker)
-        self._pins = Pins(self._logger) if self._config.pin else None
+        self._pins = Pins(connection, self._config.pin) if self._config.pin else None
         # What was made of which item of the newest listing, by kind and name.
         self._made: dict[str, dict[str, tuple[Any, AnyOperation | None]]] = {}
         self._fixed: dict[str, AnyOperation] = {}
@@ -89,13 +91,19 @@ class Offer:
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """What `restore` takes."""
-        return self._capabilities, self._listed
+        """What `restore` takes. Of a pinned tool it is the first definition."""
+        tools = self._listed.get("tools")
+        if self._pins is None or tools is None:
+            return self._capabilities, self._listed
+        pinned = [self._pins.pinned(tool)[0] if is_named(tool) else tool for tool in tools]
+        return self._capabilities, {**self._listed, "tools": pinned}
 
     async def _take(self, listed: dict[str, list[Any]]) -> None:
         self._listed = {**self._listed, **listed}
         if "tools" in listed:
             self.tools = await self._each("tool", listed["tools"], self._tool)
+            if self._pins is not None:
+                self._pins.keep()
         if "resourceTemplates" in listed:
             templates = listed["resourceTemplates"]
             fixed = self._resources.fixed(self._capabilities) if templates or listed.get("resources") else []
@@ -127,8 +135,11 @@ class Offer:
     # --- items -> operations -------------------------------------------------------------------------
 
     def _tool(self, tool: Json) -> AnyOperation | None:
-        made = self._tools.make(tool)
-        return made if made is None or self._pins is None else self._pins.held(tool, made)
+        if self._pins is None:
+            return self._tools.make(tool)
+        first, changed = self._pins.pinned(tool)
+        made = self._tools.make(first)
+        return made if made is None or not changed else self._pins.refused(made, changed)
 
     async def _each(
         self, kind: str, items: Iterable[Any], make: Callable[[Json], AnyOperation | None]
@@ -139,8 +150,8 @@ class Offer:
         for number, item in enumerate(sorted(items, key=_is_renamed)):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)  # a server may have very many, and other calls go on meanwhile
-            name = item.get("name") if isinstance(item, dict) else None
-            if not isinstance(name, str) or not name:
+            name = item["name"] if is_named(item) else None
+            if name is None:
                 self._logger.warning("a %s without a name is left out: %.200r", kind, item)
                 continue
             known = before.get(name)
@@ -176,35 +187,68 @@ class Offer:
 
 def _is_renamed(item: Any) -> bool:
     """Whether an item has another name here. It yields to an item that has this name itself."""
-    name = item.get("name") if isinstance(item, dict) else None
-    return isinstance(name, str) and (safe(name) != name or own_name(item) != name)
+    return is_named(item) and (safe(item["name"]) != item["name"] or own_name(item) != item["name"])
+
+
+def is_named(item: Any) -> bool:
+    """Whether an item of a listing has a name."""
+    return isinstance(item, dict) and isinstance(item.get("name"), str) and bool(item["name"])
 
 
 _DEFINITION = ("title", "description", "inputSchema", "outputSchema", "annotations")
 
 
 class Pins:
-    """The first definitions of a server's tools."""
+    """The first definitions of a server's tools.
 
-    def __init__(self, logger: ServerLogger) -> None:
-        self._logger = logger
-        self._first: dict[str, tuple[Json, AnyOperation]] = {}
+    Args:
+        connection: to the server.
+        place: the path of a file that keeps them by server and tool; True: they are kept in this process.
+    """
 
-    def held(self, tool: Json, made: AnyOperation) -> AnyOperation:
-        """The operation as it was first; one whose definition has changed refuses its calls until it is back."""
-        definition = {key: tool.get(key) for key in _DEFINITION}
-        first, operation = self._first.setdefault(tool["name"], (definition, made))
-        changed = [key for key in _DEFINITION if _text(first[key]) != _text(definition[key])]
-        if not changed:
-            return operation
-        what = f"the definition of {operation.id} changed since it was pinned: {', '.join(changed)}"
-        self._logger.warning("%s; its calls are refused until the source is loaded again", what)
+    def __init__(self, connection: Connection, place: bool | str) -> None:
+        self._server = connection.name
+        self._logger = connection.logger
+        self._path = Path(place) if isinstance(place, str) else None
+        self._first: dict[str, Json] = {}
+        self._kept: dict[str, Json] = self._read().get(self._server, {})
+
+    def pinned(self, tool: Json) -> tuple[Json, list[str]]:
+        """Return a tool with its first definition, and the fields that are different now."""
+        definition = {key: tool[key] for key in _DEFINITION if key in tool}
+        first = self._first.setdefault(tool["name"], self._kept.get(tool["name"], definition))
+        changed = [key for key in _DEFINITION if _text(first.get(key)) != _text(definition.get(key))]
+        return {**{key: tool[key] for key in tool if key not in _DEFINITION}, **first}, changed
+
+    def refused(self, made: AnyOperation, changed: list[str]) -> AnyOperation:
+        """Return an operation that refuses its calls: the server's definition has changed."""
+        what = f"the definition of {made.id} changed since it was pinned: {', '.join(changed)}"
+        how = "load the source again" if self._path is None else f"delete its entry in {self._path}"
+        self._logger.warning("%s; its calls are refused; to accept it, %s", what, how)
 
         async def refuse(input: Any, context: OperationContext) -> Any:
-            message = f"{what}; look at it, and load the source again to accept it"
+            message = f"{what}; look at it, and {how} to accept it"
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "changed": changed})
 
-        return Operation(operation.spec, refuse)
+        return Operation(made.spec, refuse)
+
+    def keep(self) -> None:
+        """Write new definitions into the file."""
+        if self._path is not None and self._first.keys() - self._kept.keys():
+            self._kept = {**self._kept, **self._first}
+            text = json.dumps({**self._read(), self._server: self._kept}, indent=2, sort_keys=True)
+            written = self._path.with_name(f"{self._path.name}.new")
+            written.write_text(f"{text}\n", encoding="utf-8")
+            written.replace(self._path)
+
+    def _read(self) -> dict[str, dict[str, Json]]:
+        """Return what the file has. Raises `ConfigError` if it cannot be read: no definition is known then."""
+        if self._path is None or not self._path.exists():
+            return {}
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, dict[str, dict[str, Any]]])
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(f"pin: {self._path} cannot be read: {error}") from None
 
 
 def _text(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from operad import CallError, ErrorCode
 from operad_auth.http import shown_url
 from operad_mcp.config import MCPClientConfig, MCPExtras
-from operad_mcp.errors import ConnectionLost, Fault, ServerError, classify
+from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, ServerError, Unusable, classify
 from operad_mcp.wire.callbacks import Declined
 from operad_mcp.wire.link import Link, Sink, imported
 from operad_mcp.wire.messages import Json
@@ -84,7 +84,9 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
             # server that breaks off its answer is there, too.
             if isinstance(refusal, ConnectionLost) and (refusal.whole or not refusal.sent):
                 raise
-            if config.mode == MODERN:
+            # After a login that failed, or whose token is refused, the handshake would ask the user again.
+            is_login = isinstance(refusal, HTTPRefusal) and refusal.status == 401 and config.auth is not None
+            if config.mode == MODERN or isinstance(refusal, Unusable) or is_login:
                 raise
     try:
         await session.initialize()

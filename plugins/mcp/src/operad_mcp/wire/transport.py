@@ -114,7 +114,14 @@ class Transport(httpx2.AsyncBaseTransport):
         origin = url.scheme, url.host
         if origin not in self._proxies:
             self._proxies[origin] = _from_environment(*origin)
-        return self._proxies[origin]
+        proxy = self._proxies[origin]
+        if proxy is not None and not proxy.startswith(("http://", "https://")):  # aiohttp would speak HTTP to it
+            scheme = proxy.partition("://")[0]
+            raise httpx2.ProxyError(
+                f"expected a proxy with http:// or https://, got {scheme}:// from the environment; "
+                f"set proxy, or add {url.host} to NO_PROXY"
+            )
+        return proxy
 
     async def aclose(self) -> None:
         """Close all connections."""
