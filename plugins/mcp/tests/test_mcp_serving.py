@@ -507,6 +507,48 @@ async def test_many_operations_are_searched_described_and_called_by_three_tools(
             await session.call_tool("m_add", {"a": 1, "b": 2})
 
 
+async def test_search_returns_short_lines_and_an_unknown_id_a_similar_one() -> None:
+    made = registry()
+    raw(made, "long", 1, description=f"Do {'a lot ' * 100}.\n\nIn detail.")
+    async with client(to_mcp(made, tools="search")) as session:
+        found = await session.call_tool("search", {"query": "long", "limit": 1})
+        (line,) = found.content[0].text.splitlines()
+        assert line.startswith("m.long (mutation): Do a lot")
+        assert len(line) < 150
+        assert found.structured_content["operations"][0]["description"] == line.partition(": ")[2]
+        for name, meant in (("add", "m.add"), ("m/add", "m.add"), ("m.pairs", "m.pair"), ("guarded", None)):
+            answer = await session.call_tool("describe", {"id": name})
+            hint = f'did you mean "{meant}"?' if meant else "use search"
+            assert hint in answer.content[0].text
+        assert "m.add" in (await session.call_tool("call", {"id": "add", "input": {}})).content[0].text
+
+
+async def test_an_input_that_a_model_writes_as_json_text_is_parsed_unless_text_is_what_is_taken() -> None:
+    made = registry()
+
+    async def echo(input: Any, context: OperationContext) -> Any:
+        return {"got": input}
+
+    made.register(OperationSpec(namespace="m", name="text", input_schema=from_schema({"type": "string"})), echo)
+    async with client(to_mcp(made, tools="search")) as session:
+        called = await session.call_tool("call", {"id": "m.add", "input": '{"a": 2, "b": 3}'})
+        assert called.structured_content == 5
+        text = await session.call_tool("call", {"id": "m.text", "input": '{"a": 2}'})
+        assert text.structured_content == {"got": '{"a": 2}'}
+        wrong = await session.call_tool("call", {"id": "m.add", "input": "{a: 2}"})
+        assert error_of(wrong)["code"] == "VALIDATION_ERROR"
+
+
+async def test_errors_have_no_headers_of_http() -> None:
+    made = registry()
+    details = {"statusCode": 404, "headers": {"server": "inner", "date": "today"}, "body": "none"}
+    raw(made, "gone", CallError("NOT_FOUND", "gone", details))
+    async with client(made) as session:
+        answer = await session.call_tool("m_gone", {})
+    assert error_of(answer)["details"] == {"statusCode": 404, "body": "none"}
+    assert "inner" not in answer.model_dump_json()
+
+
 async def test_search_shows_and_calls_nothing_that_the_caller_may_not_call() -> None:
     async with client(to_mcp(registry(), tools="search")) as session:
         found = await session.call_tool("search", {"query": "for writers"})

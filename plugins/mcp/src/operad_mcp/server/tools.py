@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import mcp_types as types
+import msgspec
 from mcp.shared.exceptions import MCPError
 
 from operad import (
@@ -23,14 +24,19 @@ from operad import (
 )
 from operad.plugin import may_list
 from operad.wire import to_json
+from operad.words import nearest
 from operad_mcp.server.door import PRIVATE, Door, is_handshake
 from operad_mcp.server.forms import INPUT, ToolForm, bare_form, told
 from operad_mcp.server.kinds import Json
-from operad_mcp.server.results import bounded, data_result, error_result, stream_result, tool_result
+from operad_mcp.server.results import bounded, data_result, error_result, stream_result, text_block, tool_result
 
 _CURSOR = "after:"
 _PAGE_BYTES = 96 * 1024
 """Bytes of a page of tools, about: one that has more ends, however few its tools."""
+_MEANT, _MEANT_OF = 8, 2_000
+"""By how many characters an id may be longer or shorter to be meant, and among how many ids it is looked for."""
+_SHORT = 120
+"""Characters of a description in search results."""
 _PREVIEW = 2_000
 """Characters of an item in the report of progress."""
 
@@ -172,11 +178,14 @@ class Tools:
         except CallError as error:
             return error_result(error)
         spec = self._door.registry.get_spec(arguments["id"])
+        input = arguments.get("input", {})
         if spec is None:  # a plugin may know it all the same
             spec = _unlisted(arguments["id"])
+        elif isinstance(input, str):
+            input = _parsed(input, await self._described(spec))
         if spec is None:
-            return error_result(_not_found(arguments["id"]))
-        return await self._answer(ctx, bare_form(spec), arguments.get("input", {}))
+            return error_result(self._not_found(ctx, arguments["id"]))
+        return await self._answer(ctx, bare_form(spec), input)
 
     def _found(self, ctx: Any, arguments: Json) -> Json:
         registry, identity = self._door.registry, self._door.caller(ctx)
@@ -188,8 +197,9 @@ class Tools:
             found = [spec for spec in best if spec.id in names and may_list(spec.access_control, identity)][:limit]
             if len(found) == limit or len(best) < depth:
                 break
-        data = {"operations": [_summary(spec) for spec in found]}
-        return data_result(data)
+        made = [{"id": each.id, "type": str(each.type), "description": _in_short(each)} for each in found]
+        text = "\n".join("{id} ({type}): {description}".format_map(each) for each in made)
+        return {"content": [text_block(text or "nothing was found")], "structuredContent": {"operations": made}}
 
     def _error(self, definition: ErrorDefinition) -> Json:
         if told(definition.schema, self._door.config.output_values):
@@ -199,24 +209,46 @@ class Tools:
     async def _description(self, ctx: Any, operation_id: str) -> Json:
         spec = self._door.registry.get_spec(operation_id)
         if spec is None or not may_list(spec.access_control, self._door.caller(ctx)):
-            return error_result(_not_found(operation_id))
+            return error_result(self._not_found(ctx, operation_id))
         spec = await self._described(spec)
-        data = {**_summary(spec), "inputSchema": spec.input_schema.published()}
+        data: Json = {"id": spec.id, "type": str(spec.type), "description": spec.description}
+        if spec.title:
+            data["title"] = spec.title
+        data["inputSchema"] = spec.input_schema.published()
         if told(spec.output_schema, self._door.config.output_values):
             data["outputSchema"] = spec.output_schema.published()
         if spec.error_schemas:
             data["errors"] = [self._error(definition) for definition in spec.error_schemas]
         return data_result(data)
 
+    def _not_found(self, ctx: Any, operation_id: str) -> CallError:
+        """Return the error for an unknown id, with a similar one that the caller may call."""
+        listing, identity = self._door.listing, self._door.caller(ctx)
+        known = [spec.id for spec in listing.tools.values() if may_list(spec.access_control, identity)]
+        # A model often leaves out the namespace.
+        meant = next((each for each in known if each.endswith(f".{operation_id}")), None)
+        if meant is None:
+            size = len(operation_id)
+            meant = nearest(operation_id, [each for each in known if abs(len(each) - size) <= _MEANT][:_MEANT_OF])
+        hint = f'did you mean "{meant}"?' if meant else "use search to find operations"
+        message = f'there is no operation "{operation_id}"; {hint}'
+        return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
 
-def _summary(spec: OperationSpec) -> Json:
-    made: Json = {"id": spec.id, "type": str(spec.type), "description": spec.description}
-    return {**made, "title": spec.title} if spec.title else made
+
+def _in_short(spec: OperationSpec) -> str:
+    """Return the first line of a description, for a list of search results."""
+    text = next((line.strip() for line in spec.description.splitlines() if line.strip()), spec.title or "")
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
 
 
-def _not_found(operation_id: str) -> CallError:
-    message = f'there is no operation "{operation_id}"; search finds those that there are'
-    return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
+def _parsed(text: str, spec: OperationSpec) -> Any:
+    """Return the input that a model wrote as JSON text, unless the operation takes the text itself."""
+    if spec.input_schema.is_valid(text):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text  # validation reports what is wrong with it
 
 
 def _unlisted(operation_id: str) -> OperationSpec | None:
@@ -237,12 +269,12 @@ def _tool(name: str, description: str, properties: Json, *, reads: bool) -> Json
     return {"name": name, "description": description, "inputSchema": schema, **hints}
 
 
-_ID = {"type": "string", "description": "The id of an operation, as search answers it."}
+_ID = {"type": "string", "description": "The id of an operation, as search returns it."}
 _QUERY = {"type": "string", "description": "A few words, such as: create pull request"}
 _LIMIT = {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}
-_INPUT = {"description": "What the operation takes, usually an object."}
-_SEARCH = "Find operations by what they do. Answers their ids; describe tells what one takes."
-_DESCRIBE = "Tell what an operation takes and answers, as JSON Schema."
+_INPUT = {"description": "The input of the operation, usually an object."}
+_SEARCH = "Find operations by what they do. Returns their ids. Use describe to get the input of one."
+_DESCRIBE = "Return the input and output of an operation as JSON Schemas."
 _CALL = "Call an operation. Describe it first, and give an input that matches its inputSchema."
 _SEARCH_TOOLS = {
     "search": _tool("search", _SEARCH, {"query": _QUERY, "limit": _LIMIT}, reads=True),
