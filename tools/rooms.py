@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "operad_cli": 4140,  # with the types of programs of code mode, 60 lines
     "operad_code": 1650,
     "operad_llm": 1150,
-    "operad_mcp": 9700,  # with the bound of results, CORS, and clean descriptions of remote servers
+    "operad_mcp": 9800,  # with the bound of results, CORS, and clean descriptions of remote servers
     "operad_nats": 1800,
     "operad_openapi": 8400,
     "operad_opentelemetry": 300,
