@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -336,3 +337,33 @@ async def test_a_server_that_gives_its_tool_another_id_does_not_get_past_what_is
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         await registry.load("mcp", namespace="s", server=server, exclude=["delete*"])
         assert [spec.id for spec in registry.specs()] == ["s.look"]
+
+
+async def test_a_served_registry_is_named_and_described_by_its_sources(tmp_path: Path) -> None:
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Pets\x1b[2J", "version": "1", "description": "A shop of pets.\n" + "x" * 5_000},
+        "servers": [{"url": "http://127.0.0.1:9"}],
+        "paths": {"/pets": {"get": {"operationId": "pets", "responses": {"200": {"description": "Pets."}}}}},
+    }
+
+    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[])
+
+    server: Server[Any] = Server("far", title="Far away", instructions="Ask politely.", on_list_tools=listed)
+    async with OperationRegistry(load_plugins(only=["mcp", "openapi"])) as registry:
+        await registry.load("openapi", namespace="shop", spec=document)
+        async with Client(to_mcp(registry).server()) as client:
+            assert (client.server_info.name, client.server_info.title) == ("shop", "Pets")
+            assert client.instructions is not None
+            assert client.instructions.startswith("Pets: A shop of pets.\nxxx")
+            assert len(client.instructions) < 2_100
+        await registry.load("mcp", namespace="far", server=server)
+        async with Client(to_mcp(registry).server()) as client:
+            assert (client.server_info.name, client.server_info.title) == ("operad", "Far away, Pets")
+            assert client.instructions is not None
+            assert client.instructions.startswith("Far away: Ask politely.\n\nPets: A shop")
+        chosen = to_mcp(registry, name="mine", title="Mine", instructions="Use it.")
+        async with Client(chosen.server()) as client:
+            assert (client.server_info.name, client.server_info.title) == ("mine", "Mine")
+            assert client.instructions == "Use it."

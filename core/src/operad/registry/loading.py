@@ -80,6 +80,10 @@ class SourceState:
     """How many operations it offers."""
     error: str | None = None
     """Why it is not loaded."""
+    title: str | None = None
+    """The title of its document or server."""
+    instructions: str | None = None
+    """The description of its use by the document or server."""
 
 
 def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
@@ -238,7 +242,14 @@ class LoadedSources:
     def states(self) -> list[SourceState]:
         """Return the states of all sources by name, including those that failed."""
         states = [
-            SourceState(name=each.name, type=each.type, status="loaded", operations=len(each.ids))
+            SourceState(
+                name=each.name,
+                type=each.type,
+                status="loaded",
+                operations=len(each.ids),
+                title=getattr(each.session, "title", None),  # a session need not be a SourceSession
+                instructions=getattr(each.session, "instructions", None),
+            )
             for each in self._loaded
         ]
         states += [

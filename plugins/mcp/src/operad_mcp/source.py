@@ -157,6 +157,11 @@ class MCPSession(SourceSession):
         for wrapper in wrappers:
             wrapper.on_change(lambda _: self.changed(self._all()))
 
+        if len(wrappers) == 1:
+            server = wrappers[0].client.server
+            self.title = server.get("title") or server.get("name")
+            self.instructions = wrappers[0].instructions
+
     def _all(self) -> Sequence[Operation[..., Any]]:
         return [operation for wrapper in self._wrappers for operation in wrapper.operations]
 

@@ -51,6 +51,12 @@ class OpenAPIOperations(list[AnyOperation]):
         """The requests that the API sends of itself: ``name, method, operationId, summary, pointer``."""
 
     @property
+    def info(self) -> Json:
+        """The object ``info`` of the document."""
+        found = self._source.document.root.get("info")
+        return found if isinstance(found, dict) else {}
+
+    @property
     def client(self) -> HTTPClient:
         """The client that sends their requests."""
         return self._source.client

@@ -242,6 +242,7 @@ def _oauth(found: Any, where: str) -> MCPAuth | None:
         type="oauth",
         client_id=found.get("clientId"),
         client_secret=found.get("clientSecret"),
+        issuer=found.get("issuer"),
         scope=" ".join(map(str, scopes)) if isinstance(scopes, list) else scopes,
         **redirect,
     )

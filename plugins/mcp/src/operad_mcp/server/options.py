@@ -18,14 +18,14 @@ _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 class MCPServeConfig:
     """How a registry is served as an MCP server: the options of `to_mcp`, and the table ``[serve.mcp]``."""
 
-    name: str = "operad"
-    """The server's name."""
+    name: str | None = None
+    """The server's name. None: the name of its only source, else ``operad``."""
     version: str = "1.0.0"
     """Its version."""
     title: str | None = None
-    """A name for people."""
+    """A name for people. None: the titles of its sources."""
     instructions: str | None = None
-    """What a model should know of the server."""
+    """What a model should know of the server. None: the descriptions of its sources."""
     tools: Literal["all", "search"] | None = attrs.field(
         default=None, validator=attrs.validators.in_((None, "all", "search"))
     )
@@ -127,6 +127,6 @@ class MCPServeConfig:
             "resource": self.resource_url,
             "authorization_servers": list(self.authorization_servers),
             "bearer_methods_supported": ["header"],
-            "resource_name": self.title or self.name,
+            "resource_name": self.title or self.name or "operad",
         }
         return {**document, "scopes_supported": list(self.scopes_supported)} if self.scopes_supported else document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from opentelemetry import trace
 from opentelemetry.propagate import get_global_textmap
 
+from operad_mcp.foreign import clean_text, one_line
 from operad_mcp.server.changes import MAX_WATCHED, Changes, Watching, connection_of
 from operad_mcp.server.door import Door, is_handshake
 from operad_mcp.server.kinds import Json
@@ -21,6 +22,10 @@ from operad_mcp.server.prompts import Prompts
 from operad_mcp.server.resources import Resources
 from operad_mcp.server.tools import Tools
 
+_TITLE = 200
+"""Characters of the titles of all sources."""
+_INSTRUCTIONS = 2_000
+"""Characters of one source's description."""
 _UNTRACED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
@@ -55,11 +60,15 @@ class Served:
     def server(self) -> Server[Any]:
         """A server of the SDK."""
         config = self.door.config
+        # A view of a registry has no sources.
+        states = self.door.registry.sources.states() if hasattr(self.door.registry, "sources") else ()
+        sources = [each for each in states if each.status == "loaded"]
+        titles = ", ".join(one_line(each.title) for each in sources if each.title)
         server: Server[Any] = _Server(
-            config.name,
+            config.name or (sources[0].name if len(sources) == 1 else "operad"),
             version=config.version,
-            title=config.title,
-            instructions=config.instructions or self._instructions(),
+            title=config.title or titles[:_TITLE] or None,
+            instructions=config.instructions or self._instructions(sources) or None,
             lifespan=self._lifespan,
             get_tool_input_schema=self.tools.input_schema,
             on_subscriptions_listen=self._listen,
@@ -68,7 +77,7 @@ class Served:
         for method, params, handler in self._handlers():
             server.add_request_handler(method, params, _complete(handler, info))
         security = RequestStateSecurity(keys=self._keys, bind_principal=self._principal)
-        boundary = RequestStateBoundary(security, default_audience=config.name)
+        boundary = RequestStateBoundary(security, default_audience=server.name)
         # The SDK puts its tracing there, and that alone.
         server.middleware[:] = [WhereTraced(each) for each in server.middleware]
         server.middleware += [self._remember, WhereAsked(boundary)]
@@ -89,10 +98,15 @@ class Served:
             ("logging/setLevel", types.SetLevelRequestParams, _set_level),
         ]
 
-    def _instructions(self) -> str | None:
-        if not self.door.searches:
-            return None
-        return "Find operations with search, learn what one takes with describe, and use it with call."
+    def _instructions(self, sources: Sequence[Any]) -> str:
+        """Return how to use the three tools of a large registry, and what its sources say of themselves."""
+        told = [
+            f"{one_line(each.title or each.name)}: {clean_text(each.instructions)[:_INSTRUCTIONS]}"
+            for each in sources
+            if each.instructions
+        ]
+        how = "Find operations with search, get the input of one with describe, and use it with call."
+        return "\n\n".join([how, *told] if self.door.searches else told)
 
     @asynccontextmanager
     async def _lifespan(self, server: Server[Any]) -> AsyncIterator[Json]:

@@ -347,6 +347,11 @@ class Connection:
         return self._current is not None and self._current.modern
 
     @property
+    def server(self) -> Json:
+        """What the server states of itself, once it is connected."""
+        return {} if self._current is None else self._current.server
+
+    @property
     def instructions(self) -> str | None:
         """What the server says about its use, once it is connected."""
         return None if self._current is None else self._current.instructions
