@@ -254,6 +254,7 @@ MESSAGES: list[tuple[Any, Any, str]] = [
     ({"type": ["integer", "null"]}, "x", "expected integer or null, got str at $"),
     ({"properties": {"a b": INTEGER}}, {"a b": None}, 'expected integer, got null at $["a b"]'),
     ({"items": {"properties": {"id": INTEGER}}}, [{}, {"id": "x"}], "expected integer, got str at $[1].id"),
+    ({"enum": []}, "b", "expected no value (the enum is empty), got 'b' at $"),
     ({"enum": ["a", 2]}, "b", "expected one of 'a', 2, got 'b' at $"),
     ({"enum": list(range(12))}, -1, "expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, got -1 at $"),
     ({"const": {"a": 1}}, 2, "expected {'a': 1}, got 2 at $"),

@@ -137,4 +137,6 @@ def type_name(value: Any) -> str:
 def any_of(values: Iterable[Any]) -> str:
     """Return the text of some alternatives: `one of 1, 2, 3`."""
     texts = [short(value) for value in values]
-    return texts[0] if len(texts) == 1 else "one of " + ", ".join(texts[:10]) + (", …" if len(texts) > 10 else "")
+    if len(texts) < 2:
+        return texts[0] if texts else "no value (the enum is empty)"
+    return "one of " + ", ".join(texts[:10]) + (", …" if len(texts) > 10 else "")
