@@ -9,7 +9,7 @@ import pytest
 from mcp import MCPError
 from mcp.server.lowlevel import Server
 
-from operad import CallError, OperationRegistry, OperationSpec, load_plugins
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad_mcp import to_mcp
 from operad_mcp.foreign import MAX_TEXT, clean_text, one_line
 
@@ -27,6 +27,10 @@ def server_of(*tools: types.Tool) -> Server[Any]:
         return types.ListToolsResult(tools=list(tools))
 
     async def called(ctx: Any, params: Any) -> types.CallToolResult:
+        if params.name == "logs":
+            await ctx.session.send_log_message("warning", "low\x1b[2J\nERROR forged")
+            asked = await ctx.session.elicit_form(f"Name\x1b[2J{HIDDEN}?", {"type": "object", "properties": {}})
+            return types.CallToolResult(content=[types.TextContent(type="text", text=asked.action)])
         if params.name == "fails":
             raise MCPError(-32000, "no\x1b[31m such\nERROR forged line", {"kept": "\x1b"})
         return types.CallToolResult(content=[types.TextContent(type="text", text=params.name)])
@@ -73,6 +77,34 @@ async def test_the_message_of_a_servers_error_is_one_line_and_its_details_are_as
     assert caught.value.message == 'MCP server "s": no such ERROR forged line'
     assert caught.value.details["message"] == "no\x1b[31m such\nERROR forged line"
     assert caught.value.details["data"] == {"kept": "\x1b"}
+
+
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
+async def test_questions_and_logs_of_a_server_have_no_escape_sequences(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[str] = []
+
+    class User:
+        capabilities: Any = {"elicitation": {}}
+
+        async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+        async def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+        async def elicit(self, message: str, schema: Any, url: str | None, key: str | None) -> Any:
+            asked.append(message)
+            return {"action": "decline"}
+
+        async def sample(self, request: Any, key: str | None) -> Any: ...
+
+        async def roots(self, key: str | None) -> Any: ...
+
+    await loaded(registry, tool("logs"), mode="legacy", elicitation="caller")
+    answer = await registry.execute("s.logs", {}, OperationContext(client=User()))
+    assert answer.meta.content[0].text == "decline"
+    assert asked == ["s.logs asks: Name?"]
+    assert "s: low ERROR forged" in caplog.text
 
 
 def test_text_that_people_read_stays_as_it_is() -> None:

@@ -21,15 +21,20 @@ _UNSEEN = re.compile(
 T = TypeVar("T")
 
 
+def visible(text: str) -> str:
+    """Return a text without escape sequences and invisible characters."""
+    return _UNSEEN.sub("", text)
+
+
 def clean_text(text: str) -> str:
-    """Return a text without escape sequences and invisible characters, of at most `MAX_TEXT` characters."""
-    cleaned = _UNSEEN.sub("", text[: 2 * MAX_TEXT])
+    """Return a text as `visible` does, of at most `MAX_TEXT` characters."""
+    cleaned = visible(text[: 2 * MAX_TEXT])
     return cleaned if len(cleaned) <= MAX_TEXT else cleaned[:MAX_TEXT] + "…"
 
 
 def one_line(text: str) -> str:
     """Return a message for errors and logs: one line, no escape sequences, at most 2,000 characters."""
-    cleaned = " ".join(_UNSEEN.sub("", text[: 2 * _MESSAGE]).split())
+    cleaned = " ".join(visible(text[: 2 * _MESSAGE]).split())
     return cleaned if len(cleaned) <= _MESSAGE else cleaned[:_MESSAGE] + "…"
 
 

@@ -33,9 +33,8 @@ from operad_serve.problems import Problem
 
 _RETRY_MS = 500
 """Milliseconds after which a client reconnects to a stream that ended early."""
-_METHODS = "GET, POST, DELETE"
 _CORS = {
-    "methods": _METHODS,
+    "methods": "GET, POST, DELETE",
     "headers": "Authorization, *",  # further headers carry arguments of tools; * does not include Authorization
     "expose": "Mcp-Session-Id, WWW-Authenticate",
 }
@@ -151,7 +150,7 @@ class MCPApplication:
         self._gate.check(exchange)
         self._gate.allow_origin(exchange, **_CORS)
         if is_preflight(exchange):  # browsers send it without credentials
-            raise Problem(204, "", headers=[(b"allow", _METHODS.encode())])
+            raise Problem(204, "", headers=[(b"allow", _CORS["methods"].encode())])
         if self._draining:
             raise Problem(503, "the server is stopping", headers=[(b"retry-after", b"1")])
         sessions = await self._sessions()

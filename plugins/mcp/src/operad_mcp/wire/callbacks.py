@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from operad import CallError, ErrorCode
 from operad_mcp.config import MCPClientConfig, maybe_await, takes_two
+from operad_mcp.foreign import clean_text, clean_words, one_line
 from operad_mcp.wire.calls import Calls
 from operad_mcp.wire.link import KEPT
 from operad_mcp.wire.protocol import BUSY, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, ServerLogger
@@ -92,7 +93,9 @@ class Callbacks:
         report = self._config.on_log
         if report is None:
             level = _LEVELS.get(str(params.get("level")), logging.INFO)
-            self._logger.log(level, "%s", params.get("data"), extra={"mcp_logger": params.get("logger")})
+            self._logger.log(
+                level, "%s", one_line(str(params.get("data"))), extra={"mcp_logger": params.get("logger")}
+            )
             return
         try:
             answer = report(dict(params))
@@ -109,7 +112,7 @@ class Callbacks:
             data, level, named = params.get("data"), str(params.get("level")), params.get("logger")
             text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
             more = {"logger": named} if isinstance(named, str) else {}
-            report("log", text, level=level if level in _LEVELS else "info", **more)
+            report("log", clean_text(text), level=level if level in _LEVELS else "info", **more)
 
     def _await(self, answer: Awaitable[Any]) -> None:
         if len(self._reporting) >= KEPT:
@@ -194,10 +197,11 @@ def _with_defaults(content: Any, schema: Any) -> Json:
 
 async def elicited(params: Json, call: MCPCall) -> Json:
     """The answer of the caller's user to ``elicitation/create``. Raises `CallError`: nobody can be asked."""
-    client, message = _client(call), str(params.get("message") or "")
+    client, message = _client(call), clean_text(str(params.get("message") or ""))
     if params.get("mode") == "url":
-        return dict(await client.elicit(_named(message, call), None, str(params.get("url")), None))
-    return dict(await client.elicit(_named(message, call), params.get("requestedSchema") or {}, None, None))
+        return dict(await client.elicit(_named(message, call), None, one_line(str(params.get("url"))), None))
+    form = clean_words(params.get("requestedSchema") or {})
+    return dict(await client.elicit(_named(message, call), form, None, None))
 
 
 async def sampled(params: Json, call: MCPCall) -> Json:

@@ -85,8 +85,9 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
             if isinstance(refusal, ConnectionLost) and (refusal.whole or not refusal.sent):
                 raise
             # After a login that failed, or whose token is refused, the handshake would ask the user again.
-            is_login = isinstance(refusal, HTTPRefusal) and refusal.status == 401 and config.auth is not None
-            if config.mode == MODERN or isinstance(refusal, Unusable) or is_login:
+            was_login = config.auth is not None and config.auth.type != "bearer"
+            is_refused = isinstance(refusal, HTTPRefusal) and refusal.status == 401
+            if config.mode == MODERN or isinstance(refusal, Unusable) or (was_login and is_refused):
                 raise
     try:
         await session.initialize()

@@ -18,7 +18,7 @@ import attrs
 
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault, ServerError, Unreadable
-from operad_mcp.foreign import clean_text
+from operad_mcp.foreign import clean_text, one_line
 from operad_mcp.wire.callbacks import Callbacks, Declined
 from operad_mcp.wire.link import KEPT, Link, imported
 from operad_mcp.wire.messages import Answer, Json, Message, Notice, Request, RequestId
@@ -341,7 +341,7 @@ class Session:
         if len(pending.reports) >= KEPT:
             return  # more than anyone can follow
         message = params.get("message")
-        text = message if isinstance(message, str) else None
+        text = one_line(message) if isinstance(message, str) else None
         pending.reports.append((progress, _number(params.get("total")), text))
         if pending.reporting is None or pending.reporting.done():
             pending.reporting = asyncio.get_running_loop().create_task(self._report(pending, pending.progress))

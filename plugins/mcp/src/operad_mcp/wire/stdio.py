@@ -21,7 +21,7 @@ from typing import IO, cast
 from operad import ConfigError
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.errors import ConnectionLost, Fault
-from operad_mcp.foreign import one_line
+from operad_mcp.foreign import one_line, visible
 from operad_mcp.wire.ending import MARK, end_process, new_mark
 from operad_mcp.wire.link import Link, Sink
 from operad_mcp.wire.messages import EDGE, Json, answered_id, encode, failure, is_json, parse, too_large
@@ -141,7 +141,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
             if self._stderr_file is not None and not self._stderr_file.closed:
                 with contextlib.suppress(OSError):  # a full disk is no reason to end the server
                     self._stderr_file.write(data)
-            self._logger.debug("stderr: %s", data.decode("utf-8", "replace").rstrip())
+            self._logger.debug("stderr: %s", visible(data.decode("utf-8", "replace").rstrip()))
             return
         self._lines.feed(data)
         if self.sink.crowded and (self._resuming is None or self._resuming.done()):
