@@ -79,11 +79,6 @@ class SourceSession:
     Subclass it to close connections in `aclose`, and call `changed` when the operations are others than before.
     """
 
-    title: str | None = None
-    """The title of the document or server that the operations come from."""
-    instructions: str | None = None
-    """Its description of how to use it."""
-
     def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
         self._operations = tuple(operations)
         self._callbacks: list[OnChange] = []

@@ -80,10 +80,8 @@ class SourceState:
     """How many operations it offers."""
     error: str | None = None
     """Why it is not loaded."""
-    title: str | None = None
-    """The title of its document or server."""
-    instructions: str | None = None
-    """The description of its use by the document or server."""
+    session: Any = attrs.field(default=None, repr=False, eq=False)
+    """Its session, if it is loaded; the sessions of some sources have a ``title`` and ``instructions``."""
 
 
 def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
@@ -243,12 +241,7 @@ class LoadedSources:
         """Return the states of all sources by name, including those that failed."""
         states = [
             SourceState(
-                name=each.name,
-                type=each.type,
-                status="loaded",
-                operations=len(each.ids),
-                title=getattr(each.session, "title", None),  # a session need not be a SourceSession
-                instructions=getattr(each.session, "instructions", None),
+                name=each.name, type=each.type, status="loaded", operations=len(each.ids), session=each.session
             )
             for each in self._loaded
         ]

@@ -39,9 +39,7 @@ class OpenAPISession(SourceSession):
     def __init__(self, operations: Any) -> None:
         super().__init__(operations)
         self._loaded = operations
-        title, description = operations.info.get("title"), operations.info.get("description")
-        self.title = title if isinstance(title, str) else None
-        self.instructions = description if isinstance(description, str) else None
+        self.title, self.instructions = operations.info.get("title"), operations.info.get("description")
 
     async def aclose(self) -> None:
         """Close the HTTP session; idempotent."""

@@ -62,8 +62,8 @@ class Served:
         config = self.door.config
         # A view of a registry has no sources.
         states = self.door.registry.sources.states() if hasattr(self.door.registry, "sources") else ()
-        sources = [each for each in states if each.status == "loaded"]
-        titles = ", ".join(one_line(each.title) for each in sources if each.title)
+        sources = [each for each in states if each.session is not None]
+        titles = ", ".join(one_line(title) for each in sources if (title := _told(each, "title")))
         server: Server[Any] = _Server(
             config.name or (sources[0].name if len(sources) == 1 else "operad"),
             version=config.version,
@@ -101,9 +101,9 @@ class Served:
     def _instructions(self, sources: Sequence[Any]) -> str:
         """Return how to use the three tools of a large registry, and what its sources say of themselves."""
         told = [
-            f"{one_line(each.title or each.name)}: {clean_text(each.instructions)[:_INSTRUCTIONS]}"
+            f"{one_line(_told(each, 'title') or each.name)}: {clean_text(text)[:_INSTRUCTIONS]}"
             for each in sources
-            if each.instructions
+            if (text := _told(each, "instructions"))
         ]
         how = "Find operations with search, get the input of one with describe, and use it with call."
         return "\n\n".join([how, *told] if self.door.searches else told)
@@ -145,6 +145,12 @@ class Served:
     def _forget(self, ctx: Any, uri: str) -> None:
         if self.changes.unwatch(ctx, uri):
             self.watching.leave(uri)
+
+
+def _told(state: Any, what: str) -> str:
+    """Return the ``title`` or the ``instructions`` of a source; empty if it has none."""
+    found = getattr(state.session, what, None)
+    return found if isinstance(found, str) else ""
 
 
 def _complete(handler: Any, info: Json) -> Any:
