@@ -52,14 +52,7 @@ class SessionExpired(Fault):
 
 
 class HTTPRefusal(Fault):
-    """The server answered with an HTTP status that is no answer.
-
-    Args:
-        status: the status code.
-        reason: its phrase.
-        headers: those that are worth keeping.
-        body: its beginning, as text.
-    """
+    """The server answered with an HTTP status that is no answer."""
 
     def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
         super().__init__(f"the server answered HTTP {status} {reason}".rstrip())
@@ -90,13 +83,7 @@ class Unusable(Fault):
 
 
 class ServerError(Exception):
-    """The error with which the server answered.
-
-    Args:
-        code: its number.
-        message: its text.
-        data: what else it brought.
-    """
+    """The error with which the server answered."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(one_line(message))
@@ -119,12 +106,7 @@ def unusable(error: Exception) -> Unusable:
 
 
 def classify(error: Exception, what: str) -> Exception:
-    """Return what an error of a request stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`.
-
-    Args:
-        error: as it was raised.
-        what: what to call the server in messages.
-    """
+    """Return what an error of a request stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`."""
     if isinstance(error, (CallError, ConnectionLost, SessionExpired)):
         return error
     if isinstance(error, Fault):

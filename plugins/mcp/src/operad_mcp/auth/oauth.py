@@ -38,12 +38,7 @@ Answer = Callable[[], Awaitable[Sequence[str | None]]]
 
 
 def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
-    """The httpx2 authentication of a configuration; ``None`` where a header will do.
-
-    Args:
-        config: of the server.
-        name: of the source, for whom it may have to ask for a login.
-    """
+    """The httpx2 authentication of a configuration; ``None`` where a header will do."""
     auth = config.auth
     if auth is None or auth.type == "bearer":
         return None
@@ -199,10 +194,6 @@ class AssertionAuth(httpx2.Auth):
     """Gets a token for an assertion (RFC 7523), and a new one when it expires; a refusal is raised.
 
     The SDK has this for clients with a secret only.
-
-    Args:
-        url: of the server.
-        auth: ``issuer``, ``client_id`` and ``assertion``.
     """
 
     def __init__(self, url: str, auth: MCPAuth) -> None:

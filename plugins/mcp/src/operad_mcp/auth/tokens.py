@@ -132,11 +132,6 @@ class OwnTokens:
     """The tokens of a store of the application, with the four methods of ``mcp.client.auth.TokenStorage``.
 
     It says neither when tokens expire nor where they come from: those that can be renewed are, at first.
-
-    Args:
-        store: the application's.
-        client: the client of the configuration, if it names one.
-        issuer: the only authorization server that clients may be registered at; None: any.
     """
 
     def __init__(self, store: TokenStorage, client: OAuthClientInformationFull | None, issuer: str | None) -> None:

@@ -25,13 +25,7 @@ _BAD = re.compile(r"[^!-~]")
 
 
 class Maker:
-    """Makes the operations of one server.
-
-    Args:
-        connection: to the server.
-        namespace: of the operations.
-        prefix: of their names.
-    """
+    """Makes the operations of one server."""
 
     def __init__(self, connection: Connection, namespace: str, prefix: str = "") -> None:
         self.connection = connection
@@ -90,15 +84,7 @@ class Maker:
     async def ask(
         self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
     ) -> tuple[Any, Session]:
-        """Send the request of a call, in its time, and with whatever belongs to it.
-
-        Args:
-            method: as the protocol names it.
-            params: its parameters.
-            context: of the call.
-            name: of the operation, for those who are told of it.
-            safe: whether it may be sent again.
-        """
+        """Send the request of a call, in its time, and with whatever belongs to it."""
         call = self.call(context, name)
         return await self.connection.request(
             method,
@@ -167,11 +153,6 @@ async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
     """All items of a paged listing, within ``max_pages`` and ``max_listing_bytes``.
 
     A cursor that comes again ends the listing, and so do the two limits: what came before them is taken.
-
-    Args:
-        connection: to the server.
-        method: as the protocol names it.
-        key: where a page has its items.
 
     Raises:
         CallError: a page cannot be had.

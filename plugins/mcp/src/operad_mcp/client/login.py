@@ -22,12 +22,7 @@ _PATIENCE = 60.0
 
 
 class MCPLogin:
-    """How to log in at a server, and out of it.
-
-    Args:
-        name: of the source.
-        config: of the server; its ``auth`` is of type ``oauth``.
-    """
+    """How to log in at a server, and out of it."""
 
     def __init__(self, name: str, config: MCPClientConfig) -> None:
         assert config.auth is not None

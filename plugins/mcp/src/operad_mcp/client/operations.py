@@ -26,13 +26,7 @@ LISTS = ("tools", "resourceTemplates", "resources", "prompts")
 
 
 class Offer:
-    """The operations of a server, listed again when they change; what did not change stays the same object.
-
-    Args:
-        connection: to the server.
-        namespace: of the operations.
-        prefix: of their names.
-    """
+    """The operations of a server, listed again when they change; what did not change stays the same object."""
 
     def __init__(self, connection: Connection, namespace: str, prefix: str = "") -> None:
         self._connection = connection

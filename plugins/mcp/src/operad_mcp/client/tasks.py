@@ -36,11 +36,7 @@ _DONE = ("completed", "failed", "cancelled")
 
 
 class Tasks:
-    """The calls of one server's tools, as far as they become tasks.
-
-    Args:
-        maker: of the server's operations.
-    """
+    """The calls of one server's tools, as far as they become tasks."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker

@@ -25,11 +25,7 @@ class Tools:
         self._tasks = Tasks(maker)
 
     def make(self, tool: Json) -> AnyOperation | None:
-        """The operation of a tool, or ``None`` if it is hidden.
-
-        Raises:
-            ValueError: it cannot be offered.
-        """
+        """The operation of a tool, or ``None`` if it is hidden. Raises `ValueError`: it cannot be offered."""
         name = tool["name"]
         override = self._config.overrides.get(name, _AS_IT_IS)
         if override.hide:
@@ -93,12 +89,7 @@ class Tools:
 
 
 class Arguments:
-    """The arguments of a tool, and what callers see of them.
-
-    Args:
-        schema: the tool's input schema.
-        overrides: what to make of which argument.
-    """
+    """The arguments of a tool, and what callers see of them."""
 
     def __init__(self, schema: Json, overrides: Mapping[str, MCPArgument]) -> None:
         self._names = {name: argument.name for name, argument in overrides.items() if argument.name is not None}

@@ -172,9 +172,6 @@ class StatelessClient(Client):
 
     The handler then runs again, from its start; questions that are answered already return at once. The answers
     so far travel as the request's state, which the SDK seals.
-
-    Args:
-        ctx: the SDK's context of the request.
     """
 
     def __init__(self, ctx: Any) -> None:

@@ -139,13 +139,7 @@ def connection_of(ctx: Any) -> Any:
 
 
 class Watching:
-    """One subscription for each resource that anybody watches, however many do.
-
-    Args:
-        door: what is served.
-        resources: which know the server of a resource.
-        updated: told of each change.
-    """
+    """One subscription for each resource that anybody watches, however many do."""
 
     def __init__(self, door: Door, resources: Resources, updated: Callable[[str], Awaitable[None]]) -> None:
         self._door = door

@@ -39,12 +39,7 @@ def is_handshake(ctx: Any) -> bool:
 
 
 class Door:
-    """A registry, as its MCP clients see it.
-
-    Args:
-        registry: what is served.
-        config: how.
-    """
+    """A registry, as its MCP clients see it."""
 
     def __init__(self, registry: OperationRegistry, config: MCPServeConfig) -> None:
         self.registry = registry

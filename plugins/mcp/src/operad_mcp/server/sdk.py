@@ -40,12 +40,7 @@ class _Server(Server[Any]):
 
 
 class Served:
-    """The handlers of a served registry. One of it feeds any number of servers of the SDK.
-
-    Args:
-        door: what is served.
-        complete: see `Prompts`.
-    """
+    """The handlers of a served registry. One of it feeds any number of servers of the SDK."""
 
     def __init__(self, door: Door, complete: Any = None) -> None:
         self.door = door

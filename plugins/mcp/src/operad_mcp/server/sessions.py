@@ -44,10 +44,6 @@ class Sessions:
 
     A session that is used is never ended; if all are, a new one is refused (503). Whose session has ended gets 404
     for his next request, and opens a new one (2025-11-25, transports, session management).
-
-    Args:
-        manager: it; it has to take ``most`` sessions itself.
-        most: how many there may be.
     """
 
     def __init__(self, manager: StreamableHTTPSessionManager, most: int) -> None:

@@ -19,11 +19,7 @@ _PROTOCOLS_OWN = ("accept", "content-type", "content-length", "host", "connectio
 
 
 class Clock:
-    """The time that a request may take; begun anew by progress, and held while somebody is asked.
-
-    Args:
-        seconds: ``None``: for ever.
-    """
+    """The time that a request may take; begun anew by progress, and held while somebody is asked."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -50,11 +46,7 @@ class Clock:
 
 
 class Calls:
-    """The calls under way at one server.
-
-    Args:
-        server: its name.
-    """
+    """The calls under way at one server."""
 
     def __init__(self, server: str) -> None:
         self._server = server

@@ -35,18 +35,7 @@ logging.getLogger("httpx2").addFilter(_without_queries)
 async def open_link(
     stack: AsyncExitStack, config: MCPClientConfig, sink: Sink, logger: ServerLogger, auth: httpx2.Auth | None
 ) -> Link:
-    """Open the transport of a server.
-
-    Args:
-        stack: closes it.
-        config: how to reach the server.
-        sink: takes what arrives.
-        logger: for diagnostics.
-        auth: of HTTP requests.
-
-    Raises:
-        Exception: whatever the transport raises.
-    """
+    """Open the transport of a server; ``stack`` closes it. Raises what the transport raises."""
     opening: AbstractAsyncContextManager[Any]
     if config.command is not None:
         opening = stdio_link(config, logger, sink)
@@ -63,11 +52,6 @@ async def open_link(
 
 async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) -> bool:
     """Find the protocol: ask (2026-07-28), and shake hands with a server that does not know the question.
-
-    Args:
-        session: with its link.
-        config: with the ``mode`` that is wanted.
-        legacy: whether the server is known to speak no stateless protocol.
 
     Returns: whether the next connection need not ask.
 
@@ -119,14 +103,6 @@ async def exchange(
     extras: MCPExtras | None = None,
 ) -> Any:
     """Send a request, answer what the server asks for on the way, and return its answer.
-
-    Args:
-        session: the connection.
-        what: what to call the server in messages.
-        method: as the protocol names it.
-        params: its parameters.
-        progress: awaited with each progress notification.
-        extras: further headers, and fields of ``_meta``.
 
     Raises:
         ConnectionLost, SessionExpired, CallError: see `classify`.

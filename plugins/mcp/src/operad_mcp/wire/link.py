@@ -32,11 +32,7 @@ class Sink(Protocol):
 
 
 class Link:
-    """A transport.
-
-    Args:
-        sink: takes what arrives.
-    """
+    """A transport."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -48,12 +44,7 @@ class Link:
         return ""
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Send a message.
-
-        Args:
-            message: a request, a notification, or an answer.
-            headers: for transports that have them; the names are in lower case.
-        """
+        """Send a message. The names of headers are in lower case; not every transport has headers."""
         raise NotImplementedError
 
     def end(self, fault: Fault | None = None) -> None:

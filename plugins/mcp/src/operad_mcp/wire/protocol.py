@@ -48,12 +48,7 @@ def header_value(text: str) -> str:
 
 
 class ServerLogger(logging.LoggerAdapter[logging.Logger]):
-    """The distribution's logger, for one server: its messages begin with the server's name.
-
-    Args:
-        name: of the server.
-        logger: another than ``operad.mcp``.
-    """
+    """The distribution's logger, for one server: its messages begin with the server's name."""
 
     def __init__(self, name: str, logger: logging.Logger | None = None) -> None:
         super().__init__(logger or logging.getLogger("operad.mcp"), {})

@@ -62,14 +62,7 @@ class _Pending:
 
 
 class Session:
-    """A connection that is up, or comes up: `discover` or `initialize` come first.
-
-    Args:
-        config: of the server.
-        callbacks: answer the server's requests.
-        notified: takes the method and the parameters of a notification.
-        logger: for diagnostics.
-    """
+    """A connection that is up, or comes up: `discover` or `initialize` come first."""
 
     def __init__(
         self,

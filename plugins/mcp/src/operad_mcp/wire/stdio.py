@@ -42,11 +42,7 @@ _PRETTY = (b"{", b"[")
 
 @asynccontextmanager
 async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) -> AsyncIterator[ServerProcess]:
-    """Start the program.
-
-    Raises:
-        OSError: the program cannot be started.
-    """
+    """Start the program. Raises `OSError`: the program cannot be started."""
     assert config.command is not None
     mark = new_mark()
     loop = asyncio.get_running_loop()
@@ -320,12 +316,7 @@ class Lines:
 
 
 def not_started(config: MCPClientConfig, error: OSError) -> str:
-    """Why a program was not started, and what to do about it.
-
-    Args:
-        config: names the program.
-        error: what the system said.
-    """
+    """Why a program was not started, and what to do about it."""
     command = config.command or ""
     reason = error.strerror or str(error)
     if config.cwd is not None and not Path(config.cwd).is_dir():
