@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,7 @@ _PRINTED_KEPT = 3
 _END_GRACE = 0.2
 """Seconds between the end of the output and that of the program, or the other way round."""
 _PRETTY = (b"{", b"[")
+_CAUSE = re.compile(r"(?:error|exception): ", re.IGNORECASE)
 
 
 @asynccontextmanager
@@ -258,7 +260,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         """How the program ended, and the end of what it printed; for messages."""
         code = self.transport.get_returncode()
         lines = [line for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        causes = [line for line in lines[:-3] if "error" in line.lower()][-1:]  # below it there may be a stack
+        causes = [line for line in lines[:-3] if _CAUSE.search(line)][-1:]  # below it there may be a stack
         lines = [*causes, *lines[-3:]] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
         return "; ".join(part for part in (ended, one_line(" | ".join(lines)[-500:])) if part)
