@@ -63,7 +63,7 @@ def error_result(error: CallError) -> Json:
     text, details = (error.message or error.code)[:_ERROR_TEXT], error.details
     if isinstance(details, Mapping):
         details = {key: details[key] for key in details if key != "headers"}  # of HTTP: of no use to a model
-    wire = {**error.to_wire(), "details": details}
+    wire = {"code": error.code, "message": text, **({} if details is None else {"details": details})}
     if isinstance(details, Mapping):
         details = {key: value for key, value in details.items() if value != error.message}
     if details:
