@@ -177,7 +177,7 @@ def test_the_cache_is_read_and_written_by_its_user_alone_and_bounded(shop: Path)
     files = list((shop.parent / "cache" / "operad").glob("completion-*"))
     assert len(files) <= 256
     assert {file.stat().st_mode & 0o077 for file in files} == {0}
-    assert cache.recall("299.toml") == {"shop.price": ["book", "count"]}
+    assert cache.recall("299.toml") == {"shop.price": {"book": [], "count": []}}
 
 
 def test_a_wrong_argument_is_an_error_of_usage(shop: Path) -> None:

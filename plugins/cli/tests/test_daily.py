@@ -429,6 +429,34 @@ def test_ids_and_fields_complete_from_what_was_seen_and_nothing_is_started(
     assert "call" in completed(monkeypatch, capsys, "operad ca")
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("operad call text.sort kind=", ["kind=up", "kind=down"]),  # zsh, fish
+        ("operad call text.sort kind=d", ["kind=down"]),
+        ("operad call text.sort kind =", ["up", "down"]),  # bash makes three words of it
+        ("operad call text.sort kind = u", ["up"]),
+        ("operad call text.sort stable=", ["stable=true", "stable=false"]),
+        ("operad call text.sort text=", []),
+    ],
+)
+def test_values_of_enums_and_booleans_complete(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    expected: list[str],
+) -> None:
+    with Path("ops/served.py").open("a") as file:
+        file.write(
+            "from typing import Literal\n@operation(namespace='text', type='query')\n"
+            "async def sort(text: str, kind: Literal['up', 'down'] = 'up', stable: bool = True) -> str:\n"
+            "    return text\n"
+        )
+    run("list")
+    assert sorted(completed(monkeypatch, capsys, words)) == sorted(expected)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(run: Run, shell: str) -> None:
     code, out, _ = run("completion", shell)

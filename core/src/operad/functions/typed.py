@@ -16,6 +16,7 @@ from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode, RegistrationError
 from operad.functions.annotations import handed_in, is_field, is_handed_in
 from operad.functions.conversions import Conversions, Structure
+from operad.functions.docstrings import docstring_of, split_docstring
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
 from operad.functions.signatures import Method, TypedSignature
@@ -52,16 +53,20 @@ def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Ope
     if given.get("type") is None:
         given["type"] = OperationType.SUBSCRIPTION if yields else OperationType.MUTATION
     if given.get("description") is None:  # a bound method must not look it up again: that would ask its class
-        given["description"] = _words(function)
+        given["description"] = docstring_of(function)
     streams = yields or given["type"] == OperationType.SUBSCRIPTION
     input_schema, output_schema = given.get("input_schema"), given.get("output_schema")
     result = _Result.of(hints.get("return", _NO_HINT), streams, where, conversions, infer=output_schema is None)
     parameters = _open_parameters(function)
     raw, infer = _is_raw(list(parameters), hints), input_schema is None
     arguments = None if raw else _Arguments.of(parameters, hints, where, conversions, infer=infer)
-    inferred = UNKNOWN if arguments is None or not infer else arguments.schema()
-    _check_schemas(where, input_schema=input_schema, output_schema=output_schema)
+    inferred = UNKNOWN
     fields = {key: value for key, value in given.items() if key not in ("blocking", "conversions")}
+    if arguments is not None and infer:
+        names = [each.name for each in arguments.parameters]
+        fields["description"], described = split_docstring(given["description"], names)
+        inferred = arguments.schema(described)
+    _check_schemas(where, input_schema=input_schema, output_schema=output_schema)
     fields["input_schema"] = inferred if infer else input_schema
     fields["output_schema"] = result.schema if output_schema is None else output_schema
     spec = OperationSpec(**fields)
@@ -132,15 +137,6 @@ def _class_of(descriptor: Any) -> str | None:
     return None if isinstance(inspect.getattr_static(known, name, None), staticmethod) else owner
 
 
-def _words(function: Any) -> str:
-    """The docstring of a function, or of what a partial calls; Python's own of objects are left out."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if not inspect.isroutine(function):
-        function = type(function).__call__ if not vars(type(function)).get("__doc__") else type(function)
-    return inspect.getdoc(function) or ""
-
-
 def _streams(function: Any, hints: Mapping[str, Any]) -> bool:
     """Whether it yields, or says that it answers an iterator."""
     if is_kind(function, inspect.isasyncgenfunction) or is_kind(function, inspect.isgeneratorfunction):
@@ -186,6 +182,10 @@ class _Parameter(NamedTuple):
     structure: Structure | None
     exact: type[Any] | None = None
     """The class of JSON values that are left as they are: ``5.0`` becomes an integer, and ``5`` is one."""
+
+
+def _described(schema: dict[str, Any], words: str | None) -> dict[str, Any]:
+    return schema if words is None or "description" in schema else {**schema, "description": words}
 
 
 class _Arguments:
@@ -235,11 +235,13 @@ class _Arguments:
                 made.parameters.append(found)
         return made
 
-    def schema(self) -> Schema:
-        """The JSON Schema of the input object."""
+    def schema(self, described: Mapping[str, str]) -> Schema:
+        """The JSON Schema of the input object, with the descriptions of the docstring where hints have none."""
         made = {
             "type": "object",
-            "properties": {parameter.name: parameter.schema for parameter in self.parameters},
+            "properties": {
+                each.name: _described(each.schema, described.get(each.name)) for each in self.parameters
+            },
             "required": [parameter.name for parameter in self.parameters if parameter.required],
             "additionalProperties": False if self.rest is None else self.rest.schema or True,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -44,6 +45,9 @@ def result_options(command: Command) -> Command:
 @click.command()
 @input_options
 @result_options
+@click.option("-o", "--output", metavar="FILE", help="Write the data to a file; bytes as they are.")
+@click.option("--all", "all_pages", is_flag=True, help="Get all pages and print each item as a line of JSON.")
+@click.option("--pages", metavar="COUNT", type=Count(min=1), help="As --all, but at most this many pages.")
 @click.option("--explain", is_flag=True, help="Show what was changed in the result to match the output schema.")
 @config_option
 @output_options
@@ -54,35 +58,61 @@ def call(
     timeout: float | None,
     bare: bool,
     select: str | None,
+    output: str | None,
+    all_pages: bool,
+    pages: int | None,
     explain: bool,
     config: Path | None,
     as_json: bool,
 ) -> int:
     """Call an operation and print its envelope.
 
-    KEY=VALUE is converted to the type in the input schema, KEY:=JSON is JSON, KEY@FILE is the content of a file,
-    KEY:=@FILE is the JSON in a file, --json '{…}' is the whole input. A terminal prompts for missing fields.
+    KEY=VALUE is converted to the type in the input schema, KEY:=JSON is JSON, KEY@FILE is a file (text, bytes or
+    an upload, as the schema says), KEY:=@FILE is the JSON in a file, --json '{…}' is the whole input. A terminal
+    prompts for missing fields. With --data, a pipe gets bytes as they are. With --all --json, a line is a page.
 
     \b
     operad call shop.getBook bookId=3
     operad call shop.listBooks --select 'items[].title'
     operad call shop.putCover bookId=3 body@cover.png --data
+    operad call shop.getCover bookId=3 --output cover.png
+    operad call github.issues/list-for-repo owner=me repo=shop --all --select title
     """
     from operad_cli.output.progress import shown
-    from operad_cli.output.results import print_changes, print_result
+    from operad_cli.output.results import print_changes, print_items, print_result, save_data
+    from operad_cli.output.text import print_json, print_text
     from operad_cli.running.inputs import read_input
     from operad_cli.running.opening import open_registry
     from operad_cli.running.terminal import own_context
 
+    if output is not None and (all_pages or pages is not None):
+        raise click.UsageError("--output writes one result; with --all or --pages redirect standard output")
+
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:
             value = await read_input(registry, operation_id, fields, text)
+            if all_pages or pages is not None:
+                how = registry.pages(operation_id)
+                if how is None:
+                    print_text(f'warning: "{operation_id}" has no known pages; this is one page', sys.stderr)
+                async for page in registry.paginate(
+                    operation_id, value, own_context(), max_pages=pages or sys.maxsize, timeout=timeout
+                ):
+                    if as_json:
+                        print_json(page.to_wire(), compact=True)
+                        continue
+                    items = page.to_wire()["data"] if how is None else how.items(page)
+                    print_items(items if isinstance(items, list) else [items], select)
+                return 0
             with shown(registry):
                 envelope = await registry.execute(operation_id, value, own_context(), timeout=timeout)
-            print_result(envelope, as_json=as_json, bare=bare, select=select, compact=False)
+            spec = registry.get_spec(operation_id)
+            assert spec is not None
+            if output is not None:
+                save_data(envelope, spec, output, select)
+            else:
+                print_result(envelope, as_json=as_json, bare=bare, select=select, compact=False, spec=spec)
             if explain:
-                spec = registry.get_spec(operation_id)
-                assert spec is not None
                 print_changes(spec.output_schema.cast_report(envelope.received)[1])
             return 1 if registry.plugins.envelope_kinds.is_error(envelope) else 0
 

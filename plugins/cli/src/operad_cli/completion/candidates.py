@@ -14,17 +14,28 @@ def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> 
 
 
 def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the fields of the operation's input that are not given yet, as ``key=``."""
-    given = {field.partition("=")[0].partition("@")[0].rstrip(":") for field in context.params.get("fields") or ()}
+    """Return the fields of the operation's input that are not given yet, as ``key=``; after that, known values."""
+    words = list(context.params.get("fields") or ())
+    fields = _known(context).get(context.params.get("operation_id") or "", {})
+    # bash makes three words of key=value, and click leaves out the second one if it is the last.
+    before = [word for word in words if word != "="][-1:]
+    if before and before[0] in fields:
+        return [value for value in fields[before[0]] if value.startswith(incomplete) and _is_harmless(value)]
+    key, separator, begin = incomplete.partition("=")
+    if separator:
+        return [
+            f"{key}={value}" for value in fields.get(key, []) if value.startswith(begin) and _is_harmless(value)
+        ]
+    given = {field.partition("=")[0].partition("@")[0].rstrip(":") for field in words}
     return [
         f"{field}="
-        for field in _known(context).get(context.params.get("operation_id") or "", [])
+        for field in fields
         if field not in given and f"{field}=".startswith(incomplete) and _is_harmless(field)
     ]
 
 
-def _known(context: click.Context) -> dict[str, list[str]]:
-    """Return the fields by id, as remembered for the command's configuration. Starts nothing."""
+def _known(context: click.Context) -> dict[str, dict[str, list[str]]]:
+    """Return the fields and their values by id, as remembered for the command's configuration. Starts nothing."""
     path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
     return {} if path is None else cache.recall(str(path))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from base64 import b64decode
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from operad import OperationSpec, ResponseEnvelope
@@ -19,6 +21,7 @@ from operad_cli.output.text import (
     styled,
     to_json,
     write,
+    write_bytes,
 )
 
 TYPE_STYLES = {"query": "green", "mutation": "yellow", "subscription": "magenta"}
@@ -26,15 +29,56 @@ _WORD = r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*'
 
 
 def print_result(
-    envelope: ResponseEnvelope[Any], *, as_json: bool, bare: bool, select: str | None, compact: bool
+    envelope: ResponseEnvelope[Any],
+    *,
+    as_json: bool,
+    bare: bool,
+    select: str | None,
+    compact: bool,
+    spec: OperationSpec | None = None,
 ) -> None:
-    """Print an envelope, its data alone, or a part of the data."""
-    if select is not None:
+    """Print an envelope, its data alone, or a part of the data. With a ``spec``, a pipe gets bytes as they are."""
+    raw = raw_data(envelope, spec) if spec is not None and bare and select is None and not as_json else None
+    if raw is not None and not sys.stdout.isatty():  # bytes would garble a terminal
+        write_bytes(raw, sys.stdout)
+    elif select is not None:
         _print_data(_selected(select, envelope.to_wire()["data"]), as_json=as_json, compact=compact)
     elif bare:
         _print_data(envelope.to_wire()["data"], as_json=as_json, compact=compact)
     else:
         print_envelope(envelope, as_json=as_json, compact=compact)
+
+
+def raw_data(envelope: ResponseEnvelope[Any], spec: OperationSpec) -> bytes | None:
+    """Return the data of a result that is bytes; None if it is something else.
+
+    Functions that return bytes have them as base64 in JSON, which their output schema states.
+    """
+    data = envelope.data
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    schema = {} if spec.output_schema.is_unknown else spec.output_schema.bundled()
+    if isinstance(data, str) and isinstance(schema, dict) and schema.get("contentEncoding") == "base64":
+        try:
+            return b64decode(data, validate=True)
+        except ValueError:
+            return None
+    return None
+
+
+def save_data(envelope: ResponseEnvelope[Any], spec: OperationSpec, path: str, select: str | None) -> None:
+    """Write the data of a result to a file: bytes and text as they are, everything else as JSON."""
+    content = raw_data(envelope, spec) if select is None else None
+    if content is None:
+        data = envelope.to_wire()["data"]
+        data = data if select is None else _selected(select, data)
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, indent=2) + "\n"
+        content = text.encode("utf-8", "surrogatepass")
+    if path == "-":
+        write_bytes(content, sys.stdout)
+        return
+    Path(path).expanduser().write_bytes(content)
+    print_text(f"wrote {len(content)} bytes to {path}", sys.stderr)
 
 
 def _print_data(data: Any, *, as_json: bool, compact: bool) -> None:
@@ -43,6 +87,12 @@ def _print_data(data: Any, *, as_json: bool, compact: bool) -> None:
         write(data if data.endswith("\n") else data + "\n", sys.stdout)
     else:
         print_json(data, compact=compact)
+
+
+def print_items(items: Sequence[Any], select: str | None) -> None:
+    """Print each item of a page as one line of JSON."""
+    for item in items:
+        print_json(item if select is None else _selected(select, item), compact=True)
 
 
 def _selected(expression: str, data: Any) -> Any:

@@ -73,14 +73,21 @@ def to_json(value: Any, indent: int | None) -> str:
 def write(text: str, file: TextIO) -> None:
     """Write all of the text. Characters that the encoding lacks are escaped."""
     encoding = getattr(file, "encoding", None) or "utf-8"
-    data = text.encode(encoding, "backslashreplace")
+    write_bytes(text.encode(encoding, "backslashreplace"), file)
+
+
+def write_bytes(data: bytes, file: TextIO) -> None:
+    """Write all of the bytes to the file below a text file."""
     file.flush()
     try:
         descriptor = file.fileno() if os.name == "posix" else None
     except (AttributeError, OSError, ValueError):  # a file in memory
         descriptor = None
     if descriptor is None:
-        file.write(data.decode(encoding))
+        if hasattr(file, "buffer"):
+            file.buffer.write(data)
+        else:
+            file.write(data.decode(getattr(file, "encoding", None) or "utf-8"))
         file.flush()
         return
     # file.write() loses data with PYTHONUNBUFFERED if a pipe takes a part of it, and fails on a pipe or terminal

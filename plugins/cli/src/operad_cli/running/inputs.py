@@ -10,13 +10,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
 from operad import OperationRegistry, Schema, from_schema
 from operad_cli.output.text import printable
+from operad_cli.running.files import content_of, value_of
 from operad_cli.running.opening import not_found
 
 _CHOICES = 12
@@ -54,7 +54,7 @@ async def read_input(
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
     """Return the input object from arguments. A key given twice makes a list.
 
-    ``key=value`` is converted by the schema, ``key:=json`` is JSON, ``key@file`` is the content of a file, and
+    ``key=value`` is converted by the schema, ``key:=json`` is JSON, ``key@file`` is a file, see `value_of`, and
     ``key:=@file`` is the JSON in a file. The file ``-`` is standard input.
 
     Raises:
@@ -96,22 +96,9 @@ def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[s
         return key, _converted(text, properties.get(key), schema)
     if sign == ":=":
         return key, _json(key, text)
-    content = _content(text)
     if sign == ":=@":
-        return key, _json(key, content.decode("utf-8", "replace"))
-    try:
-        return key, content.decode("utf-8")
-    except UnicodeDecodeError:
-        return key, content
-
-
-def _content(name: str) -> bytes:
-    if name == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(name).expanduser().read_bytes()
-    except OSError as error:
-        raise click.UsageError(f"cannot read {name}: {error.strerror}") from error
+        return key, _json(key, content_of(text).decode("utf-8", "replace"))
+    return key, value_of(key, text, properties.get(key), schema)
 
 
 def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
