@@ -75,24 +75,24 @@ DISTRIBUTIONS: dict[str, tuple[str, str]] = {
 """What each distribution is, and the distributions that it imports."""
 
 BUDGETS: dict[str, int] = {
-    "operad/ground": 3320,  # with the registry of a source, 2 lines
+    "operad/ground": 3356,  # with the registry of a source, 2 lines, and what it gets to act for its callers, 35
     # With interceptors that change operations when they are registered, 46 lines; nested plain functions that run
     # in the thread that waits for them, 93.
-    "operad/registry": 2745,  # with sessions in states, 4 lines
+    "operad/registry": 2765,  # with sessions in states, 4 lines; providers of credentials, 20
     "operad/plugins": 765,
     "operad/functions": 1945,  # with what notebooks show, what is written in classes, and sections of docstrings
-    "operad/config": 1102,  # with arrays of tables, 20 lines
+    "operad/config": 1107,  # with arrays of tables, 25 lines
     "operad/sync": 634,
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
-    "operad_auth": 3090,
+    "operad_auth": 3325,  # and credentials of callers, 240
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     "operad_calls": 5180,
     "operad_cli": 4560,  # files, pages, completed values, 250 lines; entries of MCP hosts and init, 200
     "operad_code": 1650,
     "operad_llm": 1150,
-    "operad_mcp": 9650,  # with the bound of results, CORS, and clean descriptions of remote servers
+    "operad_mcp": 9660,  # with the bound of results, CORS, and clean descriptions of remote servers
     "operad_nats": 1800,
-    "operad_openapi": 8400,
+    "operad_openapi": 8420,  # with credentials of callers, 40 lines
     "operad_opentelemetry": 300,
     "operad_redis": 1450,
     # With the keys of `[[rules]]`, 1,330 lines.

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = ("auth", "interceptors", "typed-calls", "views", "sync", "idempotency", "rules", "testing", "notebooks")
+GUIDES = (
+    "auth",
+    "interceptors",
+    "typed-calls",
+    "views",
+    "sync",
+    "idempotency",
+    "rules",
+    "gateway",
+    "testing",
+    "notebooks",
+)
 BLOCKS = [
     pytest.param(page, block, id=f"{page}-{number}")
     for page in GUIDES

@@ -70,6 +70,8 @@ class OperationContext:
         client: receives progress and log messages; set by the server that took the call, passed on to nested
             calls. The package of a protocol may find more in it: `operad_mcp.client_of`.
         idempotency_key: the same for a request and its repetitions; nested calls have their own.
+        credentials: what the caller authenticated with, `operad.auth.Credentials`; set by the server that took the
+            call, for `operad_credentials` alone. Passed on to nested calls, never to another process.
     """
 
     request_id: str | None = None
@@ -86,6 +88,7 @@ class OperationContext:
     watch: Watch | None = attrs.field(default=None, repr=False)
     """What receives reports of the call for observers; set by the registry."""
     trusted: bool = attrs.field(default=False, kw_only=True)
+    credentials: Any = attrs.field(default=None, kw_only=True, repr=False)
 
     @property
     def env(self) -> OperationEnv:
@@ -136,7 +139,7 @@ class OperationContext:
         """Return the context of a call made from this one."""
         return OperationContext(
             None, self.request_id, self.identity, self.deadline, trusted=trusted, metadata=self.metadata,
-            client=self.client, registry=self.registry,
+            client=self.client, registry=self.registry, credentials=self.credentials,
         )  # fmt: skip
 
     # --- the client ------------------------------------------------------------------------------

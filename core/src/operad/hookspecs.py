@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from operad.registry.interceptors import Interceptor
     from operad.registry.registry import OperationRegistry
     from operad.registry.search import SearchIndex
-    from operad.sources import Server, Source, Table
+    from operad.sources import CredentialProvider, Server, Source, Table
     from operad.transports import Transport, TransportFactory
 
 PROJECT = "operad"
@@ -54,6 +54,14 @@ def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  
 
     ``registry.configured(…)`` returns the plugin's own table. If the hook fails, no registry is made: a call that
     the plugin would have rejected must not run.
+    """
+
+
+@hookspec
+def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvider]:  # type: ignore[empty-body]  # hookspecs have no body
+    """Return providers of credentials, with which sources act for the caller of each call.
+
+    Called when a source first needs one. Two plugins claiming one name conflict.
     """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -17,6 +17,7 @@ from operad.records import record
 from operad.words import in_words
 
 if TYPE_CHECKING:
+    from operad.context import OperationContext
     from operad.transports import Transport
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
@@ -47,6 +48,27 @@ class PluginsLike(Protocol):
         """The transport for a URL; see `Plugins.transport`."""
 
 
+@record
+class CredentialProvider:
+    """Gives a source the credential of the caller of each call.
+
+    Args:
+        name: what ``provider`` in the table of the source's credential calls it.
+        get: ``await get(context, origin)`` returns a credential as the source's own table has it, such as
+            ``{"type": "bearer", "token": "…"}``, for requests to ``origin`` (``https://api.example.com``). Raises
+            `CallError` if the caller has none.
+        check: ``check(origin)`` raises `ConfigError` if no credential may go there; called at load.
+    """
+
+    name: str
+    get: Callable[[OperationContext, str], Awaitable[Mapping[str, Any]]]
+    check: Callable[[str], object] = attrs.field(default=lambda _: None)
+
+
+def _no_provider(name: str) -> CredentialProvider:
+    raise ConfigError(f'there is no provider of credentials "{name}"')
+
+
 @record(kw_only=True)
 class SourceContext:
     """What a source gets besides its own configuration."""
@@ -65,6 +87,8 @@ class SourceContext:
     """The `OperationRegistry` that loads the source."""
     operation: str | None = None
     """The id of the operation that alone will be called, if that is known: a source may offer it and no other."""
+    provider: Callable[[str], CredentialProvider] = attrs.field(default=_no_provider, repr=False)
+    """Returns the provider of the callers' credentials with this name. Raises `ConfigError` if there is none."""
     logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))
     """Where diagnostics go: ``operad.<name of the source plugin>``."""
 

@@ -18,13 +18,24 @@ from operad_schema import Limits
 
 T = TypeVar("T")
 
-TABLES = ("sources", "transport", "plugins", "registry", "calls", "serve", "hub", "idempotency", "rules")
+TABLES = (
+    "sources",
+    "transport",
+    "plugins",
+    "registry",
+    "calls",
+    "serve",
+    "hub",
+    "idempotency",
+    "rules",
+    "credentials",
+)
 """The tables of a configuration, besides ``include`` and ``profiles``."""
 Normalize = Literal["cast", "complete", "keep", "off"]
 """How results are made to fit their output schema."""
-ARRAYS = frozenset({"rules"})
+ARRAYS = frozenset({"rules", "credentials"})
 """Tables that a configuration may have several of: ``[[rules]]``. Those of included files come first."""
-PLUGIN_TABLES = frozenset({"idempotency", "rules"})
+PLUGIN_TABLES = frozenset({"idempotency", "rules", "credentials"})
 """Tables that change how calls run and that a plugin reads: without such a plugin they are an error."""
 
 

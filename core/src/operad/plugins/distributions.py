@@ -19,7 +19,7 @@ OF = {
         "rediss": "operad-redis",
     },
     "servers": {"openapi": "operad-serve", "mcp": "operad-mcp"},
-    "tables": {"idempotency": "operad-rules", "rules": "operad-rules"},
+    "tables": {"idempotency": "operad-rules", "rules": "operad-rules", "credentials": "operad-auth"},
     "hooks": {"operad_call_map": "operad-calls", "operad_call_server": "operad-calls"},
 }
 """Distributions by kind and name."""

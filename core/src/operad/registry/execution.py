@@ -132,6 +132,7 @@ class Execution:
             metadata=metadata,
             client=context.client,
             idempotency_key=key,
+            credentials=context.credentials,
             registry=self._target,
         )
 

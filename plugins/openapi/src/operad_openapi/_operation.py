@@ -10,13 +10,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from operad import CallError, ErrorCode, ErrorDefinition, OperationContext, ResponseEnvelope, Schema
+from operad import CallError, ConfigError, ErrorCode, ErrorDefinition, OperationContext, ResponseEnvelope, Schema
 from operad.plugin import trace_context
 from operad_auth.http import SSEParser, without_user
 from operad_openapi._document.contents import responses_of
 from operad_openapi._document.document import PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM, essence
+from operad_openapi._document.origins import origin_of
 from operad_openapi._document.outputs import is_text_item, item_schema, output_schema
 from operad_openapi._http.items import envelopes_of, is_stream, items_of
 from operad_openapi._http.reading import chunks_of, read_body, read_head
@@ -359,8 +360,9 @@ class DocumentOperation:
         config = self.source.config
         self._is_home = plan.is_home
         if plan.is_home:
-            self._is_personal = config.request_headers is not None or config.credentials_for is not None
-            if config.credentials_for is None:
+            is_callers = config.credentials_for is not None or config.caller is not None
+            self._is_personal = config.request_headers is not None or is_callers
+            if not is_callers:
                 self._authorize = self._authorizer(config.auth)
         self._is_settled = True
 
@@ -370,7 +372,11 @@ class DocumentOperation:
         try:
             if config.request_headers is not None:
                 request.headers.update(await _maybe_await(config.request_headers(context)))
-            if config.credentials_for is not None:
+            if config.caller is not None:
+                origin = origin_of(self.plan.server)
+                table = await config.caller.get(context or OperationContext(), origin)
+                request.authorize = self._authorizer(_caller_auth(table))
+            elif config.credentials_for is not None:
                 own = await _maybe_await(config.credentials_for(context))
                 request.authorize = self._authorizer(own or config.auth)
         except (SerializationError, NotUsableError) as error:
@@ -403,6 +409,18 @@ def _resumed_at(context: OperationContext | None) -> str:
         return ""
     event_id = context.metadata.get("lastEventId")
     return event_id if isinstance(event_id, str) and event_id.isascii() and event_id.isprintable() else ""
+
+
+def _caller_auth(table: Mapping[str, Any]) -> HTTPAuth:
+    """Return the credential that a provider gave. Raises `CallError`; the message quotes no value."""
+    try:
+        auth = HTTPAuth(**table)
+    except (ConfigError, TypeError, ValueError):
+        auth = None
+    if auth is None or auth.type == "caller":
+        message = "the credential of the caller cannot be used: it is not a table as `auth` of this source"
+        raise CallError(ErrorCode.EXECUTION_ERROR, message)
+    return auth
 
 
 async def _maybe_await(value: Any) -> Any:

@@ -11,12 +11,13 @@ import attrs
 
 from operad import ConfigError
 from operad.plugin import record
+from operad.sources import CredentialProvider
 from operad_auth.http import RetryPolicy
 
-AuthType = Literal["bearer", "apiKey", "basic", "digest", "oauth2"]
+AuthType = Literal["bearer", "apiKey", "basic", "digest", "oauth2", "caller"]
 Extra = Literal["query", "body", "headers"]
 Kind = Literal["query", "mutation", "subscription"]
-_AUTH_TYPES = ("bearer", "apiKey", "basic", "digest", "oauth2")
+_AUTH_TYPES = ("bearer", "apiKey", "basic", "digest", "oauth2", "caller")
 _KINDS = ("query", "mutation", "subscription")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -37,7 +38,8 @@ class HTTPAuth:
     ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
     ``token`` or ``username`` and ``password``; ``digest`` answers the server's challenge with ``username`` and
     ``password`` (RFC 7616); ``apiKey`` sends ``token`` where the document's security scheme says, or in
-    ``header_name``; ``oauth2`` gets tokens from an authorization server (see `operad.auth.OAuthOptions`).
+    ``header_name``; ``oauth2`` gets tokens from an authorization server (see `operad.auth.OAuthOptions`);
+    ``caller`` uses for each call the credential of its caller, from the ``provider`` of this name.
 
     Raises:
         ConfigError: what the type needs is missing or empty, or cannot stand in a header.
@@ -45,6 +47,8 @@ class HTTPAuth:
 
     type: AuthType = attrs.field(validator=attrs.validators.in_(_AUTH_TYPES))
     """Which kind of credential."""
+    provider: str | None = None
+    """The name in ``[[credentials]]`` (``caller``)."""
     token: str | None = attrs.field(default=None, repr=False, converter=_secret)
     """The token itself (``bearer``, ``apiKey``, ``basic``)."""
     header_name: str | None = None
@@ -98,9 +102,11 @@ class HTTPAuth:
             "basic": self.token or self.username,
             "digest": self.username,
             "oauth2": self.client_id,
+            "caller": self.provider,
         }[self.type]
         if not needed:
-            name = {"basic": "username", "digest": "username", "oauth2": "client_id"}.get(self.type, "token")
+            names = {"basic": "username", "digest": "username", "oauth2": "client_id", "caller": "provider"}
+            name = names.get(self.type, "token")
             state = "is missing" if getattr(self, name) is None else "is empty"
             raise ConfigError(f'auth: {name} {state}, which type = "{self.type}" needs')
         for name in ("token", "header_name", "prefix", "client_id", "client_secret"):
@@ -358,9 +364,17 @@ class HTTPServiceConfig(HTTPOptions):
     namespace: str
     trusted: bool = False
     """Whether the document is trusted: it may then name private hosts, and files outside its own folder."""
+    caller: CredentialProvider | None = attrs.field(default=None, repr=False)
+    """Gives the credential of the caller of each call, instead of ``auth``."""
 
     def __attrs_post_init__(self) -> None:
-        if self.keep_cookies and (self.credentials_for is not None or self.session is not None):
+        for auth in (self.auth, *self.credentials.values()):
+            if auth is not None and auth.type == "caller":
+                raise ConfigError(
+                    'auth: type = "caller" works for `auth` of a source of a registry; use credentials_for here'
+                )
+        is_personal = self.credentials_for is not None or self.caller is not None
+        if self.keep_cookies and (is_personal or self.session is not None):
             raise ConfigError(
                 "keep_cookies: with credentials_for one caller would get the cookies of another, and a session of "
                 "your own has a jar of its own"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from operad import SourceError
+from operad import ConfigError, SourceError
 from operad.plugin import SourceContext, SourceSession, record
 from operad_auth.http import RetryPolicy
 from operad_openapi.config import HTTPOptions, HTTPServiceConfig, shown_place
@@ -84,7 +84,14 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
     ]
     shared["external"] = [folder if is_url(folder) else str(context.path(folder)) for folder in config.external]
     namespace = context.namespace or _namespace_of(spec)
-    return spec, HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted)
+    caller, auth = None, config.auth
+    if auth is not None and auth.type == "caller" and auth.provider is not None:
+        if config.credentials_for is not None:
+            raise ConfigError('auth: type = "caller" and credentials_for cannot be used together')
+        caller, shared["auth"] = context.provider(auth.provider), None
+        if config.base_url is not None:
+            caller.check(config.base_url)
+    return spec, HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted, caller=caller)
 
 
 def _namespace_of(spec: Any) -> str:

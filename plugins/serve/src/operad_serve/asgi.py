@@ -61,6 +61,8 @@ class Admission:
     """Whether the request has credentials that are not valid."""
     has_authenticator: bool = False
     """Whether an authenticator looked at the request. If so, an anonymous request is refused by default."""
+    credentials: Credentials | None = None
+    """What the caller authenticated with; None without an authenticator."""
 
 
 ANONYMOUS = Admission()
@@ -91,6 +93,7 @@ class Exchange:
         "_extra",
         "_send",
         "_write_timeout",
+        "credentials",
         "headers",
         "identity",
         "method",
@@ -111,6 +114,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.identity: Identity | None = None
+        self.credentials: Credentials | None = None
         record = scope.get(RECORD)
         self.request_id: str = record.id if isinstance(record, RequestRecord) else ""
         self.started = False
@@ -307,7 +311,8 @@ class Gate:
             logger.warning("a caller cannot be authenticated: %s", error)
             detail = "the caller cannot be authenticated now; try again"
             raise Problem(503, detail, code=error.code, headers=[(b"retry-after", b"5")]) from error
-        return Admission(identity, identity is None and credentials.token is not None, has_authenticator=True)
+        is_refused = identity is None and credentials.token is not None
+        return Admission(identity, is_refused, has_authenticator=True, credentials=credentials)
 
     def requires_credentials(self, admission: Admission) -> bool:
         """Return True if a request without credentials must be refused."""
@@ -324,7 +329,7 @@ class Gate:
             raise denied("the credentials are not valid", invalid=True)
         if self.requires_credentials(admission):
             raise denied("this server requires credentials; send Authorization: Bearer <token>")
-        exchange.identity = admission.identity
+        exchange.identity, exchange.credentials = admission.identity, admission.credentials
 
 
 def is_preflight(exchange: Exchange) -> bool:

@@ -31,6 +31,8 @@ PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Of every listing and reading: what one caller may see is not another one's (a shared cache would show it)."""
 CALLER = "operad.caller"
 """The key of the ASGI scope that holds who calls."""
+CREDENTIALS = "operad.credentials"
+"""The key of the ASGI scope that holds what the caller authenticated with."""
 
 
 def is_handshake(ctx: Any) -> bool:
@@ -159,7 +161,10 @@ class Door:
         timeout = self.config.timeout
         deadline = None if timeout is None else (time.time() + timeout) * 1000
         client = self._client(ctx, level)
-        context = OperationContext(None, None, self.caller(ctx), deadline, metadata=_trace(ctx), client=client)
+        shown = None if ctx.request is None else ctx.request.scope.get(CREDENTIALS)
+        context = OperationContext(
+            None, None, self.caller(ctx), deadline, metadata=_trace(ctx), client=client, credentials=shown
+        )
         try:
             if isinstance(client, StatelessClient):
                 return await _until_asked(client, call(context))

@@ -14,7 +14,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from operad import AccessControl, CallError, Identity, check_access
 from operad.wire import to_json
 from operad_auth import Authenticator
-from operad_mcp.server.door import CALLER
+from operad_mcp.server.door import CALLER, CREDENTIALS
 from operad_mcp.server.sdk import Served
 from operad_mcp.server.sessions import ResumableManager, Sessions
 from operad_serve.asgi import (
@@ -183,6 +183,7 @@ class MCPApplication:
         if is_missing or self._gate.requires_credentials(admission):
             raise self._challenge(401, "this server requires a token")
         exchange.identity = exchange.scope[CALLER] = identity = admission.identity
+        exchange.scope[CREDENTIALS] = admission.credentials
         if identity is not None:
             # The SDK compares this with the caller who opened the session: a session belongs to one caller.
             token = AccessToken(token="", client_id=identity.id, scopes=[], subject=identity.id)  # none is kept

@@ -99,6 +99,7 @@ class Calls:
             metadata=self._metadata(exchange, spec),
             # The draft of this header quotes the key. Most clients do not.
             idempotency_key=None if key is None else key.strip().strip('"') or None,
+            credentials=exchange.credentials,
         )
         task = asyncio.current_task()
         assert task is not None

@@ -1,0 +1,200 @@
+"""Credentials with which a source acts for the caller of each call: ``[[credentials]]``."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import attrs
+
+from operad.context import OperationContext
+from operad.errors import CallError, ConfigError, ErrorCode
+from operad_auth.credentials import Credentials
+from operad_auth.fetching import Fetch, default_fetch
+from operad_auth.grants import OAuthError, OAuthToken
+from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions
+
+_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, no secret
+_MAX_TOKENS = 10_000
+"""Exchanged tokens that are kept; the oldest are dropped first."""
+
+AuthTable = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class CallerCredentials:
+    """One table of ``[[credentials]]``: how a source gets the credential of the caller of a call.
+
+    A source uses it with ``auth = {type = "caller", provider = "NAME"}``.
+    """
+
+    name: str
+    """What ``provider`` in the table of a source calls it."""
+    type: Literal["table", "forward", "exchange"]
+    """``table``: a credential for each identity; ``forward``: the caller's own bearer token; ``exchange``: a token
+    that an authorization server gives for the caller's own one (RFC 8693)."""
+    entries: Mapping[str, str | dict[str, Any]] = attrs.field(factory=dict, repr=False)
+    """For ``table``: the credential of each identity id: a bearer token, or a table as ``auth`` of a source."""
+    origins: list[str] = attrs.field(factory=list)
+    """For ``forward``: where the caller's token may be sent, such as ``https://api.example.com``."""
+    issuer: str | None = None
+    """For ``exchange``: the authorization server, whose metadata name its token endpoint (RFC 8414)."""
+    token_url: str | None = None
+    """Its token endpoint, if it has no metadata."""
+    client_id: str | None = None
+    """The client as which this process is registered there."""
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    """Its secret."""
+    private_key: str | None = attrs.field(default=None, repr=False)
+    """Its key instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
+    client_auth: ClientAuth = "auto"
+    """How the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``."""
+    audience: str | None = None
+    """The service that the new token is for."""
+    resource: list[str] = attrs.field(factory=list)
+    """The same by RFC 8707."""
+    scopes: list[str] = attrs.field(factory=list)
+    """The scopes that the new token should have."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.type == "table" and not self.entries:
+            raise ConfigError(
+                'credentials: type = "table" needs entries, such as entries = {ann = "${ANN_TOKEN}"}'
+            )
+        if self.type == "forward" and not self.origins:
+            raise ConfigError('credentials: type = "forward" needs origins: where the caller\'s token may be sent')
+        if self.type == "exchange" and self.client_id is None:
+            raise ConfigError('credentials: type = "exchange" needs a client_id')
+        for origin in self.origins:
+            _origin(origin)
+
+
+def _origin(url: str) -> str:
+    """Return the origin of a URL: scheme, host and port in lower case. Raises `ConfigError`."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ConfigError(f'credentials: expected an origin such as "https://api.example.com", got "{url}"')
+    standard = {"https": 443, "http": 80}[parts.scheme]
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + ("" if port in (None, standard) else f":{port}")
+
+
+class Entries:
+    """A credential for each identity, from the configuration."""
+
+    def __init__(self, options: CallerCredentials) -> None:
+        self._name = options.name
+        self._entries = {
+            id: {"type": "bearer", "token": entry} if isinstance(entry, str) else entry
+            for id, entry in options.entries.items()
+        }
+
+    def check(self, origin: str) -> None:
+        """Allow every origin."""
+
+    async def get(self, context: OperationContext, origin: str) -> AuthTable:
+        """Return the credential of the caller. Raises ``ACCESS_DENIED`` if it has none."""
+        identity = context.identity
+        found = None if identity is None else self._entries.get(identity.id)
+        if found is None:
+            raise _denied(context, f'has no entry in the credentials "{self._name}"')
+        return found
+
+
+class Forward:
+    """The caller's own bearer token, for some origins only."""
+
+    def __init__(self, options: CallerCredentials) -> None:
+        self._name, self._origins = options.name, {_origin(origin) for origin in options.origins}
+
+    def check(self, origin: str) -> None:
+        """Raise `ConfigError` for an origin that the table does not name."""
+        if _origin(origin) not in self._origins:
+            raise ConfigError(f'credentials "{self._name}" may not be sent to {origin}; add it to origins')
+
+    async def get(self, context: OperationContext, origin: str) -> AuthTable:
+        """Return the token. Raises ``ACCESS_DENIED`` if the caller has none, or for another origin."""
+        if _origin(origin) not in self._origins:
+            raise _denied(context, f"has a token that may not be sent to {origin}")
+        return {"type": "bearer", "token": _bearer(context)}
+
+
+class Exchange:
+    """A token that an authorization server gives for the caller's own token (RFC 8693).
+
+    The new token is kept until it expires, for this token of the caller alone.
+    """
+
+    def __init__(self, options: CallerCredentials, fetch: Fetch = default_fetch) -> None:
+        assert options.client_id is not None
+        oauth = OAuthOptions(
+            client_id=options.client_id,
+            client_secret=options.client_secret,
+            private_key=options.private_key,
+            client_auth=options.client_auth,
+            issuer=options.issuer,
+            token_url=options.token_url,
+            scopes=options.scopes,
+            audience=options.audience,
+            resource=options.resource,
+        )
+        self._server = AuthorizationServer(oauth, fetch)
+        self._kept: dict[str, OAuthToken] = {}
+        self._asking: dict[str, asyncio.Task[OAuthToken]] = {}
+
+    def check(self, origin: str) -> None:
+        """Allow every origin: the new token is meant for the service."""
+
+    async def get(self, context: OperationContext, origin: str) -> AuthTable:
+        """Return the new token.
+
+        Raises:
+            CallError: ``ACCESS_DENIED``, the caller has no token or the server refuses it; ``UNAVAILABLE``, the
+                server gives no response.
+        """
+        token = _bearer(context)
+        key = hashlib.sha256(token.encode()).hexdigest()
+        found = self._kept.get(key)
+        if found is None or not found.usable(time.time()):
+            if key not in self._asking:
+                self._asking[key] = asyncio.create_task(self._exchanged(token, key))
+            try:
+                # Several calls wait for one request; the first one to leave must not end it for the others.
+                found = await asyncio.shield(self._asking[key])
+            except OAuthError as error:
+                raise _denied(context, f"has a token that cannot be exchanged: {error.message}") from None
+        return {"type": "bearer", "token": found.access_token}
+
+    async def _exchanged(self, token: str, key: str) -> OAuthToken:
+        fields = {**self._server.fields(), "grant_type": _EXCHANGE, "subject_token": token}
+        try:
+            answer = await self._server.token({**fields, "subject_token_type": _ACCESS_TOKEN}, retry=True)
+        finally:
+            del self._asking[key]
+        while len(self._kept) >= _MAX_TOKENS:
+            del self._kept[next(iter(self._kept))]
+        self._kept[key] = made = OAuthToken.from_answer(answer)
+        return made
+
+
+def _bearer(context: OperationContext) -> str:
+    """Return the bearer token of the caller. Raises ``ACCESS_DENIED`` if it came without one."""
+    shown = context.credentials
+    token = shown.bearer if isinstance(shown, Credentials) else None
+    if token is None or context.identity is None:
+        raise _denied(context, "did not authenticate with a bearer token here, so there is none to use")
+    return token
+
+
+def _denied(context: OperationContext, what: str) -> CallError:
+    who = "an anonymous caller" if context.identity is None else f'the caller "{context.identity.id}"'
+    return CallError(ErrorCode.ACCESS_DENIED, f"{who} {what}")

@@ -1,0 +1,43 @@
+"""The entry point: the tables ``[[credentials]]`` of a configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from operad.plugin import Table, hookimpl
+from operad.sources import CredentialProvider
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry
+
+
+def _options() -> type[Any]:
+    from operad_auth.callers import CallerCredentials
+
+    return CallerCredentials
+
+
+@hookimpl
+def operad_tables() -> list[Table]:
+    """Return the tables ``[[credentials]]``."""
+    return [Table("credentials", _options, "How sources act for the caller of each call.")]
+
+
+@hookimpl
+def operad_credentials(registry: OperationRegistry) -> list[CredentialProvider]:
+    """Return the providers that the tables ``[[credentials]]`` describe. Raises `ConfigError`."""
+    if registry.configuration is None or "credentials" not in registry.configuration.tables:
+        return []
+    from operad import ConfigError
+    from operad_auth.callers import CallerCredentials, Entries, Exchange, Forward
+
+    kinds: dict[str, type[Any]] = {"table": Entries, "forward": Forward, "exchange": Exchange}
+    found = []
+    for options in registry.configuration.array("credentials", CallerCredentials):
+        if options.type == "forward" and registry.configuration.values("serve.jwt"):
+            # MCP forbids it: who publishes RFC 9728 metadata gets tokens that are meant for this server alone.
+            message = 'credentials "{}": with [serve.jwt] tokens are for this server alone; use type = "exchange"'
+            raise ConfigError(message.format(options.name))
+        provider = kinds[options.type](options)
+        found.append(CredentialProvider(options.name, provider.get, provider.check))
+    return found
