@@ -29,6 +29,8 @@ logger = logging.getLogger("operad.mcp")
 R = TypeVar("R")
 PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Of every listing and reading: what one caller may see is not another one's (a shared cache would show it)."""
+_OF_CODE_MODE = "operad.code"
+"""The key of the metadata of operad-code's search, describe and run."""
 CALLER = "operad.caller"
 """The key of the ASGI scope that holds who calls."""
 CREDENTIALS = "operad.credentials"
@@ -50,6 +52,8 @@ class Door:
         self._listing: Listing | None = None
         self._untold: set[str] = set()
         self._forms: dict[tuple[str, bool], tuple[OperationSpec, ToolForm | None]] = {}
+        if config.tools == "code":
+            registry.plugins.source("code")  # without operad-code: an error that names it
 
     # --- what is there ---------------------------------------------------------------------------
 
@@ -60,6 +64,11 @@ class Door:
         if self._listing is None or specs is not self._specs:
             self._specs, self._listing = specs, listing_of(specs, self.config.names)
             tools = self._listing.tools
+            if self.config.tools == "code":
+                tools = {name: spec for name, spec in tools.items() if _OF_CODE_MODE in spec.metadata}
+                self._listing = attrs.evolve(self._listing, tools=tools)
+                if not tools:
+                    logger.warning('tools = "code" needs a source of type "code", such as [sources.code]')
             if len(self._forms) > 4 * len(tools):  # of operations that went
                 self._forms.clear()
         return self._listing

@@ -26,10 +26,11 @@ class MCPServeConfig:
     """A name for people. None: the titles of its sources."""
     instructions: str | None = None
     """What a model should know of the server. None: the descriptions of its sources."""
-    tools: Literal["all", "search"] | None = attrs.field(
-        default=None, validator=attrs.validators.in_((None, "all", "search"))
+    tools: Literal["all", "search", "code"] | None = attrs.field(
+        default=None, validator=attrs.validators.in_((None, "all", "search", "code"))
     )
-    """A tool for each operation, or three that search, describe and call; ``None`` decides by `search_above`."""
+    """A tool for each operation; three that search, describe and call; or the three of operad-code, which search,
+    describe and run programs. ``None`` decides by `search_above`."""
     search_above: int = 100
     """From how many operations on three tools are better."""
     output_values: int = 500
