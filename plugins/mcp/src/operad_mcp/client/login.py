@@ -42,9 +42,7 @@ class MCPLogin:
         auth = KeptAuth(self._url, self._auth, visit.begin, visit.answer, self._name)
         await auth.kept.delete()
         config = attrs.evolve(
-            self._config,
-            auth=MCPAuth(type="provider", provider=auth),
-            connect_timeout=timeout + _PATIENCE,
+            self._config, auth=MCPAuth(type="provider", provider=auth), connect_timeout=timeout + _PATIENCE
         )
         connection = Connection(self._name, config)
         try:

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from operad import CallError, ErrorCode, OperadError
 from operad.words import in_words
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras
-from operad_mcp.errors import (
-    ConnectionLost,
-    Fault,
-    HTTPRefusal,
-    ServerError,
-    SessionExpired,
-    classify,
-    leaf,
-)
+from operad_mcp.errors import ConnectionLost, Fault, HTTPRefusal, ServerError, SessionExpired, classify, leaf
 from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls, Clock, current_call, extras_of
 from operad_mcp.wire.dialing import answer_inputs, exchange, negotiate, open_link

@@ -103,11 +103,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
     """
 
     def __init__(
-        self,
-        config: MCPClientConfig,
-        logger: ServerLogger,
-        sink: Sink,
-        stderr_file: IO[bytes] | None,
+        self, config: MCPClientConfig, logger: ServerLogger, sink: Sink, stderr_file: IO[bytes] | None
     ) -> None:
         super().__init__(sink)
         self._stderr_file = stderr_file
