@@ -8,6 +8,7 @@ FIGURES = {
     "serving.answers": {"_AGAIN": 1.0, "_MAX_PEERS": 10_000, "_PATIENCE": 2.0},
     "calling.flow": {"LEAST": 1_024, "MOST": 65_536, "FEW": 4, "_PATIENCE": 2.0},
     "serving.following": {"RETRY": 5.0, "_AT_ONCE": 500},
+    "inprocess": {"_MAX_DELIVERIES": 4_096},
     "serving.listing": {"MAX_VIA": 8, "_PAGE": 200, "_LARGEST_PAGE": 1_000},
     "calling.pending": {"MAX_ORPHANS": 10_000, "MAX_ANSWERED": 10_000, "_CLOSING": 5.0},
     "federation.remote": {

@@ -19,6 +19,9 @@ from operad.transports import (
     TransportError,
 )
 from operad_calls import protocol
+from operad_calls.requests import remember
+
+_MAX_DELIVERIES = 4_096
 
 
 class InProcessTransport:
@@ -90,6 +93,7 @@ class InProcessLink:
         """Passes an event to the owner of this link."""
         self._on_link = on_link
         self._topics: set[str] = set()
+        self._deliveries: dict[str, Delivery] = {}
         self._closed = False
 
     async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
@@ -114,7 +118,10 @@ class InProcessLink:
                 self._broadcast(to, event)
                 return to
             receiver = bus._server(to)
-        receiver.deliver(event, Delivery(self.inbox, to=to))
+        if (delivery := self._deliveries.get(to)) is None:  # making one takes longer than all else here
+            delivery = Delivery(self.inbox, to=to)
+            remember(self._deliveries, to, delivery, _MAX_DELIVERIES)
+        receiver.deliver(event, delivery)
         return receiver.inbox
 
     def _broadcast(self, to: str, event: Event) -> None:

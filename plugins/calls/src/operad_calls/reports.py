@@ -24,8 +24,6 @@ class Allowance:
         a_second: how many more each second.
     """
 
-    __slots__ = ("_a_second", "_at", "_burst", "_left", "kept")
-
     def __init__(self, burst: float, a_second: float) -> None:
         self._burst = self._left = burst
         self._a_second = a_second

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from operad.transports import Capabilities, Delivery, Event, Link, LinkState, OnEvent, OnLink, Transport
+from operad.transports import Delivery, Event, Link, LinkState, OnEvent, OnLink, Transport
 
 logger = logging.getLogger("operad.calls")
 
@@ -48,10 +48,7 @@ class _Tapped:
         self._transport = transport
         self._see = see
         self._on_link = on_link
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._transport.capabilities
+        self.capabilities = transport.capabilities
 
     def show(self, passed: Passed) -> None:
         try:

@@ -222,6 +222,8 @@ class PendingRequestMap:
         if self._observers.any_active:
             request_id = self._requests.new_id()
             return watched_call(self._observers, call, request_id, lambda: self._calling(call, retry))
+        if not retry and self._sign is None:
+            return call_once(self._requests, call)
         return self._calling(call, retry)
 
     def _calling(self, call: CallRequest, retry: Retry) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:

@@ -195,8 +195,7 @@ class PendingRequests:
 
     def has_answered(self, pending: Pending) -> None:
         """Remember that an operation is served by some peer."""
-        if pending.operation_id not in self.answered:
-            remember(self.answered, pending.operation_id, None, MAX_ANSWERED)
+        remember(self.answered, pending.operation_id, None, MAX_ANSWERED)
 
     # --- following up on a request ------------------------------------------------------------------
 

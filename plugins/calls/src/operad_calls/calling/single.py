@@ -82,7 +82,8 @@ class Single(Pending):
         if self.target is None and type(reply_to := payload.get("replyTo")) is str:
             self.target = reply_to
         requests.end(self)
-        requests.has_answered(self)
+        if self.operation_id not in requests.answered:
+            requests.has_answered(self)
         if "seq" in payload:  # the caller asked for one response only, and this is the first item of a stream
             requests.abort(self)
         try:
@@ -119,7 +120,6 @@ async def call_once(requests: PendingRequests, call: CallRequest) -> ResponseEnv
         CallError: the call failed.
     """
     link = requests.admit()
-    check_loop(requests.loop, "call map")
     limit, loop, now = call.limit, requests.loop, time.time()
     seconds = limit / 1000 - now
     if seconds <= 0:
@@ -127,6 +127,8 @@ async def call_once(requests: PendingRequests, call: CallRequest) -> ResponseEnv
     # The task gets no local name: in the traceback of a cancellation that would be a reference cycle.
     pending = Single(requests, call)
     pending.sender = asyncio.current_task(loop)
+    if pending.sender is None:
+        check_loop(loop, "call map")
     table = requests.table
     timer = loop.call_later(seconds, pending.expire)
     granted = requests.arrivals.unasked(len(table))

@@ -80,15 +80,13 @@ class Stream(Pending):
             return self.heard < since
         return self.sent is not None and self.sent < since and not self.is_known
 
-    def finish(self, end: CallError | bool) -> None:
-        """End it; only the first end counts."""
+    def finish(self, error: CallError | bool) -> None:
+        """End it, with an error or ``True``; only the first end counts."""
         if self.end is None:
-            self.end = end
+            self.end = error
             wake(self.waiter)
 
-    def fail(self, error: CallError) -> None:
-        """See `Pending.fail`."""
-        self.finish(error)
+    fail = finish
 
     def break_off(self, end: CallError | bool) -> None:
         """End it from this side, and tell the handler."""

@@ -17,8 +17,6 @@ Envelope = ResponseEnvelope[Any]
 class _Carrier:
     """The trace of a call as metadata, which observers may replace."""
 
-    __slots__ = ("metadata", "watch")
-
     def __init__(self, call: CallRequest) -> None:
         given = {name: getattr(call, name) for name in TRACE}
         self.metadata: Mapping[str, Any] = {name: value for name, value in given.items() if value is not None}

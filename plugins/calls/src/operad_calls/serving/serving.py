@@ -60,6 +60,7 @@ class Serving(ServedRequests):
         super().__init__(capabilities, settings)
         self._registry = registry
         self._listing = listing
+        self._own = {*listing.own, *listing.shared}
         self._verify = verify
         self._served_ids = served
         self._mask = mask
@@ -131,7 +132,7 @@ class Serving(ServedRequests):
     async def _run(self, request: ActiveRequest, input: Any, context: OperationContext) -> Event:
         """Run an operation and return the last event of its request."""
         operation_id = request.operation_id
-        if (answer := self._listing.answer(operation_id)) is not None:
+        if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
             envelope = local_envelope(answer(input, context), operation_id)
             if request.total is None:
                 return responded(request, envelope)
