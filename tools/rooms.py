@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     "operad_cli": 4560,  # files, pages, completed values, 250 lines; entries of MCP hosts and init, 200
     "operad_code": 1650,
     "operad_llm": 1150,
-    "operad_mcp": 9660,  # with the bound of results, CORS, and clean descriptions of remote servers
+    "operad_mcp": 9666,  # with the bound of results, CORS, clean descriptions of remote servers, and code mode
     "operad_nats": 1800,
     "operad_openapi": 8420,  # with credentials of callers, 40 lines
     "operad_opentelemetry": 300,

@@ -32,8 +32,8 @@ async def main(below: int) -> list[str]:
     """Order each book of which few are left, and note it."""
     stock = await shelf.stock()
     few = [title for title, count in stock.items() if count < below]
-    prices = await asyncio.gather(*[market.x_price(title=title) for title in few])
-    await notes.x_write(text=f"ordered {len(few)} for {sum(prices)}")
+    prices = await asyncio.gather(*[market.price(title=title) for title in few])
+    await notes.write(text=f"ordered {len(few)} for {sum(prices)}")
     return few
 '''
 VALUE = '''
@@ -42,10 +42,10 @@ async def main() -> int:
     stock = await shelf.stock()
     total = 0
     for title, count in stock.items():
-        total += count * await market.x_price(title=title)
+        total += count * await market.price(title=title)
     return total
 '''
-ODD = "async def main() -> int:\n    return await market.x_price(name='Emma')\n"
+ODD = "async def main() -> int:\n    return await market.price(name='Emma')\n"
 
 
 def other(namespace: str, *functions: Any) -> Any:
@@ -108,7 +108,7 @@ async def test_the_program_that_does_not_fit_is_reported(
     reports = [record.getMessage() for record in caplog.get_records("setup") if record.name == "operad.code"]
     assert len(reports) == 1
     assert "odd.py: line 2" in reports[0]
-    assert "signature: market.x_price(*, title: str)" in reports[0]
+    assert "signature: market.price(*, title: str)" in reports[0]
 
 
 async def test_saved_programs_over_mcp(registry: OperationRegistry) -> None:
@@ -132,12 +132,12 @@ async def test_an_mcp_server_offers_the_tools_of_code_mode_alone(registry: Opera
         names = [tool.name for tool in (await session.list_tools()).tools]
         assert names == ["code_describe", "code_run", "code_search"]
         found = await session.call_tool("code_search", {"query": "price of a book"})
-        assert "market.x_price(*, title: str)" in found.content[0].text
-        answer = await session.call_tool("code_run", {"code": "await market.x_price(title='Emma')"})
+        assert "market.price(*, title: str)" in found.content[0].text
+        answer = await session.call_tool("code_run", {"code": "await market.price(title='Emma')"})
         assert answer.content[0].text == "4"
-        wrong = await session.call_tool("code_run", {"code": "await market.x_price(title=1)"})
+        wrong = await session.call_tool("code_run", {"code": "await market.price(title=1)"})
         assert wrong.is_error
-        assert "line 1, column 22" in wrong.content[0].text
+        assert "line 1, column 20" in wrong.content[0].text
         with pytest.raises(Exception, match="Unknown tool"):
             await session.call_tool("market_price", {"title": "Emma"})
 
