@@ -92,6 +92,8 @@ class CallError(OperadError):
     """Whether the log has the traceback of that exception already."""
     ran: bool | None = None
     """``False`` where the call's own transport or registry knows that nothing ran: it may be made again."""
+    hint: str = ""
+    """More for a programmer, such as which source failed: at the end of ``str(error)``, never sent to a peer."""
     forwarded: bool = False
     """Whether the handler that raised it did nothing but make this very call elsewhere (`out_of_handler`)."""
 
@@ -109,7 +111,7 @@ class CallError(OperadError):
         return self.code in (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND, ErrorCode.OVERLOADED)
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.message}" if self.message else self.code
+        return (f"{self.code}: {self.message}" if self.message else self.code) + self.hint
 
     def __reduce__(self) -> tuple[type[CallError], tuple[str, str, Any]]:
         return type(self), (self.code, self.message, self.details)

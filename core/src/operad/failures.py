@@ -41,7 +41,7 @@ def out_of_handler(
     if error.forwarded:
         error.forwarded = False  # of this call it is true, of one in which this one is nested it is not
         return error
-    message = f'"{operation_id}" failed in a nested call: {error}'
+    message = f'"{operation_id}" failed in a nested call: {error.code}: {error.message}'
     return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "cause": error.to_wire()})
 
 

@@ -26,8 +26,10 @@ from operad.plugins import discovery
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
-from operad.registry.loading import SourceOptions, _LoadedSource
+from operad.registry.loaded import LoadedSource
+from operad.registry.loading import SourceOptions
 from operad.registry.pipeline import ResultPipeline
+from operad.registry.usage import Usage
 from operad.registry.views import Selection, combined_access
 from operad.sources import Source
 from operad_testing import make_plugin, plugins_of
@@ -721,19 +723,19 @@ def operation_of(name, **more):
 
 def loaded_of(catalogue, *names, owner='source "s"'):
     rules = SimpleNamespace(apply=lambda one: one)
-    return _LoadedSource(Session(*names), owner, catalogue, PIPELINE, rules)
+    return LoadedSource(Session(*names), owner, catalogue, PIPELINE, rules, Usage())
 
 
 async def test_a_source_offers_all_of_its_operations_or_none():
     catalogue = Catalogue()
     loaded = loaded_of(catalogue, "a", "b")
-    assert [one.id for one in loaded.start()] == ["t.a", "t.b"]
+    assert [one.id for one in loaded.start(None)] == ["t.a", "t.b"]
     assert loaded.ids == {"t.a", "t.b"}
     with pytest.raises(RegistrationError, match="give the source another namespace"):
-        loaded_of(catalogue, "c", "a", owner='source "o"').start()
+        loaded_of(catalogue, "c", "a", owner='source "o"').start(None)
     assert sorted(catalogue.entries) == ["t.a", "t.b"]
     with pytest.raises(SourceError, match=r'source "s" offers operation "t\.d" twice'):
-        loaded_of(catalogue, "d", "d").start()
+        loaded_of(catalogue, "d", "d").start(None)
     await loaded.aclose()
     assert (catalogue.entries, loaded.session.closed) == ({}, 1)
 
@@ -741,7 +743,7 @@ async def test_a_source_offers_all_of_its_operations_or_none():
 async def test_a_source_is_followed_until_it_is_closed(caplog):
     catalogue = Catalogue()
     loaded = loaded_of(catalogue, "a", "b")
-    loaded.start()
+    loaded.start(None)
     catalogue.add(Entry(spec("mine"), echo, None, None, PIPELINE))
     kept = catalogue.entries["t.a"]
     same = next(one for one in loaded.session.operations if one.id == "t.a")

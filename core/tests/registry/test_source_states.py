@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from operad import ConfigError, OperationContext, OperationRegistry, OperationSpec, SourceError
+from operad import (
+    CallError,
+    ConfigError,
+    Operation,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    SourceError,
+)
+from operad.plugin import Source, SourceSession
 from operad_testing import make_plugin, plugins_of
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
 async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(tmp_path: Path) -> None:
-    import attrs
-
-    from operad import Operation
-    from operad.plugin import Source, SourceSession
-
     @attrs.frozen
     class Config:
         word: str
@@ -51,7 +64,14 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
         assert registry.failures == []
         (tmp_path / "two").unlink()
         await registry.sources.reload("b")
-        assert [failure.name for failure in registry.failures] == ["b"]
+        assert registry.failures == []
+        state = registry.sources.states()[1]
+        assert (state.name, state.status, state.operations, state.error) == ("b", "stale", 1, "two is not there")
+        assert (await registry.execute("b.second")).data == "x"
+        (tmp_path / "two").write_text("third")
+        await registry.sources.reload("b")
+        assert [state.status for state in registry.sources.states()] == ["loaded"] * 3
+        assert [spec.id for spec in registry.specs()] == ["a.changed", "b.third", "c.changed"]
         with pytest.raises(ConfigError, match='no source "d"'):
             await registry.sources.reload("d")
 
@@ -82,10 +102,6 @@ async def test_observers_see_calls_as_long_as_they_are_there() -> None:
 async def test_a_source_that_is_loaded_again_is_one_source_and_one_that_fails_again_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    import attrs
-
-    from operad.plugin import Source, SourceSession
-
     closed: list[int] = []
     broken = False
 
@@ -106,20 +122,17 @@ async def test_a_source_that_is_loaded_again_is_one_source_and_one_that_fails_ag
     plugins = plugins_of(make_plugin("counted", operad_sources=[Source("counted", load, Config)]))
     async with OperationRegistry.from_config(tmp_path, plugins) as registry:
         await registry.sources.reload("a")
-        assert (len(registry.sources.states()), len(closed)) == (1, 1)
+        await until(lambda: len(closed) == 1)
+        assert len(registry.sources.states()) == 1
         broken = True
         for number in (1, 2):
             await registry.sources.reload("a")
             assert caplog.text.count("source a is not loaded: it broke") == number
-        assert [state.status for state in registry.sources.states()] == ["failed"]
+        assert [state.status for state in registry.sources.states()] == ["stale"]
     assert len(closed) == len(set(closed)) == 2
 
 
 async def test_the_login_of_a_configured_source_is_made_from_its_table(tmp_path: Path, monkeypatch: Any) -> None:
-    import attrs
-
-    from operad.plugin import Source, SourceSession
-
     @attrs.frozen
     class Config:
         token: str
@@ -148,3 +161,147 @@ async def test_the_login_of_a_configured_source_is_made_from_its_table(tmp_path:
         await registry.source_login("b")
     with pytest.raises(ConfigError, match='has no source "c"'):
         await registry.source_login("c")
+
+
+@attrs.frozen
+class Empty:
+    pass
+
+
+class Opened(SourceSession):
+    """A session whose operations fail once it is closed."""
+
+    def __init__(self, number: int, gate: asyncio.Event) -> None:
+        async def answer(input: Any, context: OperationContext) -> int:
+            await (gate.wait() if input.get("wait") else asyncio.sleep(0))
+            assert not self.closed
+            return number
+
+        async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
+            yield number
+            await gate.wait()
+            assert not self.closed
+            yield number
+
+        self.closed = False
+        spec = OperationSpec(namespace="a", name="get", type="query")
+        stream = OperationSpec(namespace="a", name="count", type="subscription")
+        super().__init__([Operation(spec, answer), Operation(stream, count)])
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def loaded_again(**options: Any) -> tuple[OperationRegistry, list[Opened], asyncio.Event]:
+    """Return a registry with a source, its sessions so far, and the gate that ends calls that wait."""
+    sessions: list[Opened] = []
+    gate = asyncio.Event()
+
+    async def load(config: Empty, context: Any) -> SourceSession:
+        await asyncio.sleep(0.001)
+        if len(sessions) == 20:
+            raise SourceError("no more")
+        sessions.append(Opened(len(sessions), gate))
+        return sessions[-1]
+
+    registry = OperationRegistry(plugins_of(make_plugin("opened", operad_sources=[Source("opened", load, Empty)])))
+    await registry.load("opened", namespace="a", **options)
+    return registry, sessions, gate
+
+
+@pytest.mark.parametrize("is_intercepted", [False, True])
+async def test_no_call_fails_while_a_source_is_loaded_again(is_intercepted: bool) -> None:
+    registry, sessions, _ = await loaded_again()
+    if is_intercepted:
+
+        async def tap(call: Any, proceed: Any) -> Any:
+            await asyncio.sleep(0)
+            return await proceed(call)
+
+        registry.use(tap)
+    seen: set[int] = set()
+
+    async def caller() -> None:
+        for _ in range(100):
+            seen.add((await registry.execute("a.get")).data)
+
+    async with registry, asyncio.TaskGroup() as group:
+        callers = [group.create_task(caller()) for _ in range(8)]
+        for _ in range(10):
+            await registry.sources.reload("a")
+        await asyncio.gather(*callers)
+        await until(lambda: [session.closed for session in sessions] == [True] * 10 + [False])
+    assert len(seen) > 1
+
+
+async def test_calls_and_streams_in_progress_end_with_the_source_that_they_began_with() -> None:
+    registry, sessions, gate = await loaded_again()
+    async with registry:
+        call = asyncio.create_task(registry.execute("a.get", {"wait": True}))
+        async with registry.subscribe("a.count") as stream:
+            first = await anext(stream)
+            await registry.sources.reload("a")
+            assert (await registry.execute("a.get")).data == 1
+            assert not sessions[0].closed
+            gate.set()
+            assert [first.data, (await anext(stream)).data, (await call).data] == [0, 0, 0]
+        await until(lambda: sessions[0].closed)
+
+
+async def test_a_registry_that_is_closed_closes_what_was_replaced_at_once() -> None:
+    registry, sessions, gate = await loaded_again()
+    call = asyncio.create_task(registry.execute("a.get", {"wait": True}))
+    await asyncio.sleep(0)
+    await registry.sources.reload("a")
+    await registry.aclose()
+    assert [session.closed for session in sessions] == [True, True]
+    gate.set()
+    with pytest.raises(CallError):
+        await call
+
+
+async def test_a_source_loaded_from_python_that_fails_again_says_so_and_stays() -> None:
+    registry, sessions, _ = await loaded_again()
+    async with registry:
+        sessions += [sessions[0]] * 19
+        with pytest.raises(SourceError, match="no more"):
+            await registry.sources.reload("a")
+        (state,) = registry.sources.states()
+        assert (state.status, state.error, state.operations) == ("stale", "no more", 2)
+        assert (await registry.execute("a.get")).data == 0
+
+
+async def test_an_exclusive_source_is_closed_before_it_is_opened_again() -> None:
+    registry, sessions, _ = await loaded_again(exclusive=True)
+    async with registry:
+        reload = asyncio.create_task(registry.sources.reload("a"))
+        await until(lambda: sessions[0].closed)
+        with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+            await registry.execute("a.get")
+        await reload
+        assert (await registry.execute("a.get")).data == 1
+
+
+async def test_an_unknown_id_names_the_source_that_failed_and_why_but_not_to_peers(tmp_path: Path) -> None:
+    async def load(config: Empty, context: Any) -> SourceSession:
+        raise SourceError(f"{context.name}.json is not there")
+
+    (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "f"\n[sources.b]\ntype = "f"\n')
+    plugins = plugins_of(make_plugin("f", operad_sources=[Source("f", load, Empty)]))
+    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+        with pytest.raises(CallError) as caught:
+            await registry.execute("b.get")
+        assert str(caught.value) == (
+            'OPERATION_NOT_FOUND: operation "b.get" not found; source [sources.b] is not loaded: b.json is not there'
+        )
+        assert "b.json" not in str(caught.value.to_wire())
+        with pytest.raises(CallError, match="these sources are not loaded: a, b"):
+            await registry.execute("c.get")
+
+        async def outer(input: Any, context: OperationContext) -> Any:
+            return await context.env["b.get"]()
+
+        registry.register(OperationSpec(namespace="c", name="outer"), outer)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("c.outer")
+        assert "b.json" not in str(caught.value.to_wire())

@@ -68,6 +68,8 @@ class Execution:
         self.observers = observers
         self.observed = bool(observers)
         self.interceptors = Interceptors(contributed, self._unprepare)
+        self.why_missing: Callable[[str], str] = lambda operation_id: ""
+        """Returns the end of a message about an unknown id: whether its source failed."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
@@ -194,6 +196,8 @@ class Execution:
                     items = self._pieces(entry, input, call)
                 elif entry.streams:
                     items = self._items(entry, input, call)
+                if items is not None and entry.pipeline.usage is not None:
+                    items = entry.pipeline.usage.items(items)
             errors.of_handler = entry.stream_chain is None and not in_pieces
             while items is not None:
                 with errors:
@@ -281,6 +285,9 @@ class Execution:
             entry.prepare(entry.handler, self._workers)
             if self.interceptors:
                 self._intercept(entry)
+            if (usage := entry.pipeline.usage) is not None:
+                outermost = "invoke" if entry.call_chain is None else "call_chain"
+                setattr(entry, outermost, usage.counted(getattr(entry, outermost)))
         return entry
 
     async def _resolve(self, operation_id: str) -> Entry:
@@ -315,7 +322,9 @@ class Execution:
         near = [other for other in self._entries if abs(len(other) - len(operation_id)) <= _MEANT][:_MEANT_OF]
         meant = nearest(operation_id, near, cutoff=0.8)
         hint = f'; did you mean "{meant}"?' if meant else ""
-        return operation_not_found(operation_id, f'operation "{operation_id}" not found{hint}')
+        error = operation_not_found(operation_id, f'operation "{operation_id}" not found{hint}')
+        error.hint = self.why_missing(operation_id)
+        return error
 
     def watch(
         self, operation_id: str, call: OperationContext, *, called_as: str | None = None, is_stream: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import attrs
 
 from operad.errors import ConfigError, OperadError, PluginError, SourceError
-from operad.operations import NAMESPACE, Operation, OperationSpec
+from operad.operations import NAMESPACE, OperationSpec
 from operad.plugins import distributions
 from operad.records import record
 from operad.registry.catalogue import Catalogue
-from operad.registry.entry import Entry
+from operad.registry.loaded import LoadedSource
 from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
-from operad.sources import SourceContext, SourceSession
+from operad.registry.usage import Usage
+from operad.sources import SourceContext
 
 if TYPE_CHECKING:
-    from operad.config.access_rules import AccessRules
     from operad.config.file import Configuration
     from operad.config.variables import Variables
     from operad.plugins.manager import Plugins
@@ -76,11 +76,12 @@ class SourceState:
     """The name of its table, or its namespace."""
     type: str
     """The name of the source plugin's contribution, such as ``openapi``."""
-    status: Literal["loaded", "failed"]
+    status: Literal["loaded", "stale", "failed"]
+    """``stale``: it could not be loaded again, and the operations of before are still there."""
     operations: int = 0
     """How many operations it offers."""
     error: str | None = None
-    """Why it is not loaded."""
+    """Why it is not loaded, or not loaded again."""
     session: Any = attrs.field(default=None, repr=False, eq=False)
     """Its session, if it is loaded; the sessions of some sources have a ``title`` and ``instructions``."""
 
@@ -104,6 +105,8 @@ class SourceOptions:
     """Overrides the value in ``[registry]``."""
     trusted: bool = False
     """Whether documents may read other files and addresses."""
+    exclusive: bool = False
+    """Whether it cannot be open twice: a reload closes it first, so that its operations are missing meanwhile."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -116,9 +119,13 @@ class LoadedSources:
     """The registry's; a source may have other options."""
     registry: Any = None
     failures: list[SourceFailure] = attrs.field(factory=list)
-    _loaded: list[_LoadedSource] = attrs.field(factory=list, init=False)
+    _loaded: list[LoadedSource] = attrs.field(factory=list, init=False)
     _closings: int = attrs.field(default=0, init=False)
     """How often they were closed. A source that was being opened meanwhile is closed, too."""
+    _replacing: dict[str, LoadedSource] = attrs.field(factory=dict, init=False)
+    """Those that are being loaded again, by name."""
+    _retiring: dict[asyncio.Task[None], LoadedSource] = attrs.field(factory=dict, init=False)
+    """Replaced sources that may still have calls in progress."""
 
     async def load(
         self,
@@ -151,6 +158,7 @@ class LoadedSources:
             self.pipeline,
             normalize=options.normalize or self.pipeline.normalize,
             on_mismatch=options.on_mismatch or self.pipeline.on_mismatch,
+            usage=(usage := Usage()),
         )
         closings = self._closings
         session = await source.open(config, context)
@@ -159,17 +167,21 @@ class LoadedSources:
             raise SourceError(f"{where}: the registry was closed while it was being loaded")
         label = f'"{options.namespace or name}"' if called is None else where
         owner = f"source {label} ({name})"
-        loaded = _LoadedSource(session, owner, self.catalogue, pipeline, rules)
-        loaded.name, loaded.type = called or options.namespace or name, name
+        loaded = LoadedSource(session, owner, self.catalogue, pipeline, rules, usage)
+        loaded.name, loaded.type, loaded.exclusive = called or options.namespace or name, name, options.exclusive
         loaded.again = again or partial(self.load, name, options, table, base_dir, where, called)
         try:
-            specs = loaded.start()
+            specs = loaded.start(old := self._replacing.get(loaded.name))
         except BaseException as error:
             await session.aclose()
             if isinstance(error, Exception) and not isinstance(error, OperadError):
                 raise SourceError(f"{where}: its operations cannot be used: {error}") from error
             raise
         self._loaded.append(loaded)
+        if old is not None:
+            self._loaded.remove(old)
+            self._retiring[task := asyncio.create_task(old.retire())] = old
+            task.add_done_callback(self._retiring.pop)
         for pattern in rules.unused(specs) if operation is None else ():
             logger.warning('%s: access pattern "%s" fits no operation', where, pattern)
         return specs
@@ -249,8 +261,11 @@ class LoadedSources:
             await self.load(table.source, table.options, table.own, folder, table.where, name, again, operation)
         except OperadError as error:
             variables.redact(error)
-            kind = str(configuration.sources[name].get("type"))
-            self.failures.append(SourceFailure(name, error, kind, partial(self._load_table, configuration, name)))
+            if (old := self._replacing.get(name)) is not None:
+                old.error = str(error)
+            else:
+                kind, load = str(configuration.sources[name].get("type")), partial(self._load_table, configuration)
+                self.failures.append(SourceFailure(name, error, kind, partial(load, name)))
             if not quiet:
                 logger.warning("source %s is not loaded: %s", name, error)
 
@@ -258,7 +273,12 @@ class LoadedSources:
         """Return the states of all sources by name, including those that failed."""
         states = [
             SourceState(
-                name=each.name, type=each.type, status="loaded", operations=len(each.ids), session=each.session
+                name=each.name,
+                type=each.type,
+                status="stale" if each.error else "loaded",
+                operations=len(each.ids),
+                error=each.error,
+                session=each.session,
             )
             for each in self._loaded
         ]
@@ -268,15 +288,38 @@ class LoadedSources:
         ]
         return sorted(states, key=lambda state: state.name)
 
+    def why_missing(self, operation_id: str) -> str:
+        """Return the end of a message about an unknown id: the failed source that may have it, or all of them."""
+        failures = [each for each in self.failures if operation_id.startswith(f"{each.name}.")] or self.failures
+        if len(failures) == 1:
+            return f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
+        names = ", ".join(sorted(failure.name for failure in failures))
+        return f"; these sources are not loaded: {names}" if names else ""
+
     async def reload(self, name: str) -> None:
-        """Load a source again, after removing its operations."""
+        """Load a source again. Its operations are there until the new ones replace them, without a gap.
+
+        If that fails, they stay, and the state of the source is ``stale``. The source of before is closed when its
+        calls in progress have ended; an ``exclusive`` one is closed first. Raises `ConfigError`.
+        """
         from operad.words import did_you_mean
 
+        if name in self._replacing:
+            raise SourceError(f'source "{name}" is being loaded again already')
         for loaded in self._loaded:
             if loaded.name == name:
-                self._loaded.remove(loaded)
-                await loaded.aclose()
-                await loaded.again()
+                if loaded.exclusive:
+                    self._loaded.remove(loaded)
+                    await loaded.aclose()
+                else:
+                    self._replacing[name] = loaded
+                try:
+                    await loaded.again()
+                except OperadError as error:
+                    loaded.error = str(error)
+                    raise
+                finally:
+                    self._replacing.pop(name, None)
                 return
         for failure in self.failures:
             if failure.name == name and failure._again is not None:
@@ -296,13 +339,14 @@ class LoadedSources:
     async def aclose(self) -> None:
         """Close the sources, the last one first, and remove their operations; one that fails is logged."""
         self._closings += 1
+        self._loaded += self._retiring.values()
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
         cancelled: BaseException | None = None
         while self._loaded:
-            loaded = self._loaded.pop()
             try:
-                await loaded.aclose()
-            except Exception:
-                logger.exception("closing %s failed", loaded.owner)
+                await self._loaded.pop().aclose()
             except BaseException as error:  # noqa: BLE001  # raised below, after the other sources are closed
                 cancelled = error
         if cancelled is not None:
@@ -345,78 +389,3 @@ def _read(configuration: Configuration, name: str, variables: Variables) -> _Tab
             f'{dotted(name)}; rename the table, or write namespace = "…" in it'
         )
     return _Table(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)
-
-
-@attrs.define(eq=False, repr=False)
-class _LoadedSource:
-    """One source whose operations are in a catalogue."""
-
-    session: SourceSession
-    owner: str
-    catalogue: Catalogue
-    pipeline: ResultPipeline
-    rules: AccessRules
-    name: str = ""
-    type: str = ""
-    again: Callable[[], Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
-    ids: set[str] = attrs.field(factory=set, init=False)
-    """The ids of its operations."""
-    _closed: bool = attrs.field(default=False, init=False)
-
-    def start(self) -> list[OperationSpec]:
-        """Add the operations, all or none, and follow the session's changes."""
-        entries = [self._entry(operation) for operation in self.session.operations]
-        seen: set[str] = set()
-        for entry in entries:
-            self.catalogue.check_free(entry, "give the source another namespace")
-            if entry.spec.id in seen:
-                raise SourceError(f'{self.owner} offers operation "{entry.spec.id}" twice')
-            seen.add(entry.spec.id)
-        self.session.on_change(self.follow)
-        for entry in entries:
-            self._add(entry)
-        return [entry.spec for entry in entries]
-
-    def follow(self, operations: Sequence[Operation[..., Any]]) -> None:
-        """Update the catalogue to the session's operations; an unusable one is logged and left out."""
-        if self._closed:
-            return
-        fresh: dict[str, Entry] = {}
-        for operation in operations:
-            try:
-                fresh.setdefault(operation.id, self._entry(operation))
-            except Exception:
-                logger.exception("%s offers an operation that cannot be used", self.owner)
-        for operation_id in self.ids - fresh.keys():
-            self._remove(operation_id)
-        for operation_id, entry in fresh.items():
-            held = self.catalogue.entries.get(operation_id)
-            if held is not None and held.owner != self.owner:
-                logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
-                continue
-            offered = None if held is None else held.original or held
-            if offered is None or offered.spec is not entry.spec or offered.handler is not entry.handler:
-                self._add(entry)
-
-    async def aclose(self) -> None:
-        """Close the session and remove the operations."""
-        self._closed = True
-        try:
-            await self.session.aclose()
-        finally:
-            for operation_id in tuple(self.ids):
-                self._remove(operation_id)
-
-    def _entry(self, operation: Operation[..., Any]) -> Entry:
-        operation = self.rules.apply(operation)
-        return Entry(operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline, operation)
-
-    def _add(self, entry: Entry) -> None:
-        self.ids.add(entry.spec.id)
-        self.catalogue.add(entry, replace=True)
-
-    def _remove(self, operation_id: str) -> None:
-        self.ids.discard(operation_id)
-        entry = self.catalogue.entries.get(operation_id)
-        if entry is not None and entry.owner == self.owner:  # the application may have replaced it
-            self.catalogue.remove(operation_id)

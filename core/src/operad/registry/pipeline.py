@@ -19,6 +19,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, LocalResponseMeta, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import OperationSpec
+from operad.registry.usage import Usage
 from operad_schema import Limits, SchemaError
 
 logger = logging.getLogger("operad")
@@ -51,6 +52,8 @@ class ResultPipeline:
     )
     limits: Limits | None = None
     """The limits of schemas; ``None``: the limits of each schema."""
+    usage: Usage | None = None
+    """Counts the calls in progress of the source that has this pipeline."""
 
     def within(self, spec: OperationSpec) -> OperationSpec:
         """Return the spec with its schemas limited by `limits`."""

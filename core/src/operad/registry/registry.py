@@ -173,6 +173,7 @@ class OperationRegistry(RegistryBase):
             from operad.registry.loading import LoadedSources
 
             self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline, self)
+            self._execution.why_missing = self._sources.why_missing
         return self._sources
 
     def observe(
@@ -321,6 +322,7 @@ class OperationRegistry(RegistryBase):
         normalize: NormalizeRule | None = None,
         on_mismatch: OnMismatch | None = None,
         trusted: bool = False,
+        exclusive: bool = False,
         **config: Any,
     ) -> list[OperationSpec]:
         """Load the operations of a source, such as ``"openapi"``: all of them or none.
@@ -332,6 +334,7 @@ class OperationRegistry(RegistryBase):
                 ``{"pattern": {...fields}}``: the first shell pattern that matches the name or id is used.
             normalize, on_mismatch: instead of the registry's.
             trusted: whether the source's documents are trusted.
+            exclusive: whether a reload has to close the source before it opens it again.
             config: the options of the source.
 
         Raises:
@@ -343,7 +346,12 @@ class OperationRegistry(RegistryBase):
         from operad.registry.loading import SourceOptions
 
         options = SourceOptions(
-            namespace=namespace, access=access, normalize=normalize, on_mismatch=on_mismatch, trusted=trusted
+            namespace=namespace,
+            access=access,
+            normalize=normalize,
+            on_mismatch=on_mismatch,
+            trusted=trusted,
+            exclusive=exclusive,
         )
         return await self.sources.load(source, options, config, None, f'source "{source}"')
 

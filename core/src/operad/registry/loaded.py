@@ -1,0 +1,124 @@
+"""One loaded source: its operations in a catalogue, its calls in progress, and its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from operad.errors import SourceError
+from operad.operations import Operation, OperationSpec
+from operad.registry.catalogue import Catalogue
+from operad.registry.entry import Entry
+from operad.registry.usage import Usage
+from operad.sources import SourceSession
+
+if TYPE_CHECKING:
+    from operad.config.access_rules import AccessRules
+    from operad.registry.pipeline import ResultPipeline
+
+logger = logging.getLogger("operad")
+
+_LAST_CALLS = 60.0
+"""Seconds that calls in progress get when their source is replaced."""
+
+
+@attrs.define(eq=False, repr=False)
+class LoadedSource:
+    """One source whose operations are in a catalogue."""
+
+    session: SourceSession
+    owner: str
+    catalogue: Catalogue
+    pipeline: ResultPipeline
+    rules: AccessRules
+    usage: Usage
+    name: str = ""
+    type: str = ""
+    exclusive: bool = False
+    error: str | None = None
+    """Why it could not be loaded again."""
+    again: Callable[..., Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
+    ids: set[str] = attrs.field(factory=set, init=False)
+    """The ids of its operations."""
+    _is_closed: bool = attrs.field(default=False, init=False)
+
+    def start(self, old: LoadedSource | None) -> list[OperationSpec]:
+        """Add the operations, all or none, in place of those of ``old``, and follow the session's changes."""
+        entries = [self._entry(operation) for operation in self.session.operations]
+        seen: set[str] = set()
+        for entry in entries:
+            if old is None or not old.has(entry.spec.id):
+                self.catalogue.check_free(entry, "give the source another namespace")
+            if entry.spec.id in seen:
+                raise SourceError(f'{self.owner} offers operation "{entry.spec.id}" twice')
+            seen.add(entry.spec.id)
+        self.session.on_change(self.follow)
+        for entry in entries:
+            self._add(entry)
+        if old is not None:
+            old.leave(seen)
+        return [entry.spec for entry in entries]
+
+    def has(self, operation_id: str) -> bool:
+        """Whether the operation is there and of this source; the application may have replaced it."""
+        held = self.catalogue.entries.get(operation_id)
+        return operation_id in self.ids and held is not None and held.owner == self.owner
+
+    def leave(self, taken: set[str]) -> None:
+        """Remove the operations, but those that another source has taken over, and follow no more changes."""
+        self._is_closed = True
+        for operation_id in self.ids - taken:
+            self._remove(operation_id)
+        self.ids.clear()
+
+    def follow(self, operations: Sequence[Operation[..., Any]]) -> None:
+        """Update the catalogue to the session's operations; an unusable one is logged and left out."""
+        if self._is_closed:
+            return
+        fresh: dict[str, Entry] = {}
+        for operation in operations:
+            try:
+                fresh.setdefault(operation.id, self._entry(operation))
+            except Exception:
+                logger.exception("%s offers an operation that cannot be used", self.owner)
+        for operation_id in self.ids - fresh.keys():
+            self._remove(operation_id)
+        for operation_id, entry in fresh.items():
+            held = self.catalogue.entries.get(operation_id)
+            if held is not None and held.owner != self.owner:
+                logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
+                continue
+            offered = None if held is None else held.original or held
+            if offered is None or offered.spec is not entry.spec or offered.handler is not entry.handler:
+                self._add(entry)
+
+    async def retire(self) -> None:
+        """Close the session once its calls in progress have ended."""
+        await self.usage.end(_LAST_CALLS)
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the session and remove the operations. A session that fails is logged."""
+        self._is_closed = True
+        try:
+            await self.session.aclose()
+        except Exception:
+            logger.exception("closing %s failed", self.owner)
+        finally:
+            self.leave(set())
+
+    def _entry(self, operation: Operation[..., Any]) -> Entry:
+        operation = self.rules.apply(operation)
+        return Entry(operation.spec, operation.handler, operation.blocking, self.owner, self.pipeline, operation)
+
+    def _add(self, entry: Entry) -> None:
+        self.ids.add(entry.spec.id)
+        self.catalogue.add(entry, replace=True)
+
+    def _remove(self, operation_id: str) -> None:
+        if self.has(operation_id):
+            self.catalogue.remove(operation_id)
+        self.ids.discard(operation_id)
