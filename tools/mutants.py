@@ -1,6 +1,7 @@
 """Mutation testing: do the tests notice when the code says something else?
 
     python -m uv run --group mutants python tools/mutants.py --count 150
+    python -m uv run --group mutants python tools/mutants.py --package operad_calls --without '*_steps.py::*'
 
 Mutants are drawn by a seed, by default the hash of the commit, so that everybody draws the same ones. For each,
 a fork of this process runs the tests that reach its line until one fails. Which those are is read from maps of
@@ -8,7 +9,8 @@ coverage, made once for each commit (`--maps`). What runs as its module is impor
 mutant in place of the module; of all else the code of the functions is exchanged, after the tests were collected
 once for all. A mutant that survives is printed with its place; one that changes nothing that can be seen (speed,
 a message that nobody reads) survives rightly, and is still counted; `equivalent_mutants.txt` says why of some.
-`--from` and `--to` run a part of the draw.
+`--from` and `--to` run a part of the draw. With `--without`, a mutant that the other tests do not notice is tried
+with the tests that match: it tells what would be lost without them.
 
 Not drawn, since nothing can come of it: texts, annotations, `TYPE_CHECKING`, defaults of signatures without a body
 (overloads, protocols), `slots=` of a class, and `return None` as itself.
@@ -35,6 +37,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from pathlib import Path
@@ -42,15 +45,17 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "core" / "src"
+PACKAGES = {
+    path.name: path
+    for source in (ROOT / "core" / "src", ROOT / "schema" / "src", *ROOT.glob("plugins/*/src"))
+    for path in source.iterdir()
+    if (path / "__init__.py").exists()
+}
+"""The folders of all packages of the project, by name."""
 PYTEST = [
     "-q", "-x", "-n0", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",  # of what is in WARM
 ]  # fmt: skip
-TESTS = [
-    "core/tests", "plugins/websocket/tests", "plugins/nats/tests", "plugins/redis/tests", "plugins/openapi/tests",
-]  # fmt: skip
-"""What is known to use the rooms that are changed most."""
 FIRST = 40
 """How many of the tests that know most about a line are tried before the rest."""
 BASELINE = 60
@@ -225,11 +230,11 @@ class _Change(ast.NodeTransformer):
         return ast.copy_location(ast.Break(), node) if self._here(node, "breaks") else node
 
 
-def mutants(rooms: list[str], count: int, seed: str) -> Iterator[Mutant]:
-    """So many different mutants of some rooms, or of single modules, drawn by a seed."""
+def mutants(package: Path, rooms: list[str], count: int, seed: str) -> Iterator[Mutant]:
+    """So many different mutants of some rooms of a package, or of single modules, drawn by a seed."""
     places: list[tuple[Path, int]] = []
     for room in rooms:
-        place = SOURCE / "operad" / room
+        place = package / room
         for path in [place] if place.suffix else sorted(place.rglob("*.py")):
             counted = _Change()
             counted.visit(ast.parse(path.read_text("utf-8")))
@@ -266,12 +271,12 @@ class Watch:
 """
 
 
-def mapped(tests: str, file: Path) -> Any:
-    """What one folder of tests reaches, from `file`, which is made where it is not there."""
+def mapped(package: Path, tests: str, file: Path) -> Any:
+    """What one folder of tests reaches of a package, from `file`, which is made where it is not there."""
     if not file.exists():
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "mutants_watch.py").write_text(PLUGIN, "utf-8")
-            environment = {**os.environ, "MUTANTS_MAP": str(file), "MUTANTS_SOURCE": str(SOURCE / "operad"),
+            environment = {**os.environ, "MUTANTS_MAP": str(file), "MUTANTS_SOURCE": str(package),
                            "PYTHONPATH": folder}  # fmt: skip
             words = [word for word in PYTEST if word != "-x"]
             command = [sys.executable, "-m", "pytest", *words, "-p", "mutants_watch", tests]
@@ -283,16 +288,18 @@ class Reach:
     """Which tests reach which line, and how long each takes.
 
     Args:
+        package: the folder of the package that is changed.
         tests: folders of tests.
         maps: the folder of the maps of coverage, one for each folder of tests.
     """
 
-    def __init__(self, tests: list[str], maps: Path) -> None:
+    def __init__(self, package: Path, tests: list[str], maps: Path) -> None:
+        self.package = package
         self._lines: dict[str, dict[str, list[str]]] = {}
         self._seconds: dict[str, float] = {}
         maps.mkdir(parents=True, exist_ok=True)
         for folder in tests:
-            found = mapped(folder, maps / f"{folder.replace('/', '-')}.json")
+            found = mapped(package, folder, maps / f"{package.name}-{folder.replace('/', '-')}.json")
             self._seconds.update(found["seconds"])
             for module, lines in found["lines"].items():
                 known = self._lines.setdefault(module, {})
@@ -317,7 +324,7 @@ class Reach:
             )
             found = {test for line in range(first, mutant.line) for test in module.get(str(line), ())}
         if self.imported(mutant):  # whatever uses the module reaches it, or names it: `test_figures[calls.flow]`
-            name = f"[{'.'.join(mutant.path.relative_to(SOURCE / 'operad').with_suffix('').parts)}]"
+            name = f"[{'.'.join(mutant.path.relative_to(self.package).with_suffix('').parts)}]"
             found = {test for tests in module.values() for test in tests}
             found |= {test for test in self._seconds if test.endswith(name)}
         return sorted(
@@ -329,7 +336,7 @@ class Reach:
         return mutant.at_import or str(mutant.line) in self._of(mutant)
 
     def _of(self, mutant: Mutant) -> dict[str, list[str]]:
-        return self._lines.get(str(mutant.path.relative_to(SOURCE / "operad")), {})
+        return self._lines.get(str(mutant.path.relative_to(self.package)), {})
 
     def some(self, count: int) -> list[str]:
         """Tests that reach little, to try whether they pass."""
@@ -343,9 +350,9 @@ class Reach:
 class _Replaced(MetaPathFinder, Loader):
     """Imports the mutant where its module is asked for."""
 
-    def __init__(self, mutant: Mutant) -> None:
+    def __init__(self, mutant: Mutant, package: Path) -> None:
         self._mutant = mutant
-        parts = mutant.path.relative_to(SOURCE).with_suffix("").parts
+        parts = mutant.path.relative_to(package.parent).with_suffix("").parts
         self._name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
@@ -409,11 +416,11 @@ def _alone(run: Callable[[], int]) -> None:
         os._exit(70)
 
 
-def import_instead(mutant: Mutant, tests: Sequence[str]) -> int:
+def import_instead(mutant: Mutant, package: Path, tests: Sequence[str]) -> int:
     """Import a mutant in place of its module, which was not imported yet, and run tests; their exit code."""
     import pytest
 
-    sys.meta_path.insert(0, _Replaced(mutant))
+    sys.meta_path.insert(0, _Replaced(mutant, package))
     files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
     return int(pytest.main([*PYTEST, *files], plugins=[_Chosen(tests)]))
 
@@ -488,10 +495,12 @@ class Trial:
         reach: which tests reach what.
         cap: how many seconds of tests are run for one mutant at most; what they do not notice counts as surviving.
         patience: how many seconds longer than before the tests of one mutant may take.
+        without: a pattern of tests that are tried last, to tell what would be lost without them.
     """
 
-    def __init__(self, reach: Reach, cap: float, patience: float) -> None:
+    def __init__(self, reach: Reach, cap: float, patience: float, without: str) -> None:
         self._reach = reach
+        self._without = without
         self._cap = cap
         self._patience = patience
         self.figures: Counter[str] = Counter()
@@ -500,11 +509,14 @@ class Trial:
         """Try one, by a function that runs tests with it."""
         began = time.monotonic()
         tests = self._reach.tests(mutant)
-        found = self._found(self._capped(tests), run)
+        last = [test for test in tests if fnmatchcase(test, self._without)]
+        found = self._found(self._capped([test for test in tests if test not in last]), run)
+        if last and found != "noticed" and self._found(self._capped(last), run) == "noticed":
+            found = f"noticed by {self._without} alone"
         if found == "survived" and not self._reach.reaches(mutant):
             found = "not reached"
         self.figures[found] += 1
-        module = mutant.path.relative_to(SOURCE)
+        module = mutant.path.relative_to(self._reach.package.parent)
         place = f"{module}:{mutant.line} {mutant.what}"
         if found == "survived" and (reason := REASONS.get(f"{module}: {mutant.what}")):
             place += f" (equivalent: {reason})"
@@ -533,10 +545,11 @@ class Trial:
 
 def main() -> None:
     """Draw mutants, try the tests on each, and say which survive."""
-    parser = argparse.ArgumentParser(description="Mutation testing of the core.")
-    rooms = ["schemas", "registry", "calls"]
-    parser.add_argument("--rooms", nargs="+", default=rooms, help="folders of operad, or modules: schemas/tags.py")
-    parser.add_argument("--tests", nargs="+", default=TESTS)
+    parser = argparse.ArgumentParser(description="Mutation testing of one package.")
+    parser.add_argument("--package", choices=sorted(PACKAGES), default="operad")
+    parser.add_argument("--rooms", nargs="+", default=[""], help="folders of the package, or modules: ids/tags.py")
+    parser.add_argument("--tests", nargs="+", help="folders of tests; default: those of the distribution")
+    parser.add_argument("--without", default="", help="tests, as '*_steps.py::*': tell what is lost without them")
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--from", type=int, default=0, dest="start", help="the first mutant of the draw to try")
     parser.add_argument("--to", type=int, help="the first one that is not tried any more")
@@ -549,14 +562,16 @@ def main() -> None:
     os.chdir(ROOT)
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
     seed = options.seed or head.strip()
-    reach = Reach(options.tests, options.maps or Path(tempfile.gettempdir(), f"operad-reach-{head.strip()[:12]}"))
+    package = PACKAGES[options.package]
+    tests = options.tests or [str(package.parents[1].relative_to(ROOT) / "tests")]
+    reach = Reach(package, tests, options.maps or Path(tempfile.gettempdir(), f"operad-reach-{head.strip()[:12]}"))
     for module in WARM:
         importlib.import_module(module)
-    print(f"seed {seed}, {options.count} mutants of {', '.join(options.rooms)}", file=sys.__stdout__, flush=True)
-    drawn = list(enumerate(mutants(options.rooms, options.count, seed)))[options.start : options.to]
-    trial = Trial(reach, options.cap, options.patience)
+    print(f"seed {seed}, {options.count} mutants of {package.name}", file=sys.__stdout__, flush=True)
+    drawn = list(enumerate(mutants(package, options.rooms, options.count, seed)))[options.start : options.to]
+    trial = Trial(reach, options.cap, options.patience, options.without)
     tried = _import_all(drawn, reach, trial)
-    _exchange_all([one for one in drawn if one[0] not in tried], options.tests, reach, trial)
+    _exchange_all([one for one in drawn if one[0] not in tried], tests, reach, trial)
     noticed = 100 * trial.figures["noticed"] / max(1, sum(trial.figures.values()))
     print(dict(trial.figures), f"{noticed:.0f} % noticed", file=sys.__stdout__)
 
@@ -564,12 +579,12 @@ def main() -> None:
 def _import_all(drawn: list[tuple[int, Mutant]], reach: Reach, trial: Trial) -> set[int]:
     """Try what has to be imported, before this process imports the project; which those were."""
     wanted = [(number, mutant) for number, mutant in drawn if reach.imported(mutant) or exchanged(mutant) is None]
-    same = SOURCE / "operad" / "words.py"
+    same = reach.package / "__init__.py"
     code = compile(same.read_text("utf-8"), str(same), "exec")
-    if fails(partial(import_instead, Mutant(same, 0, "", code, code), reach.some(FIRST)), BASELINE):
+    if fails(partial(import_instead, Mutant(same, 0, "", code, code), reach.package, reach.some(FIRST)), BASELINE):
         sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
     for number, mutant in wanted:
-        trial.of(number, mutant, partial(import_instead, mutant))
+        trial.of(number, mutant, partial(import_instead, mutant, reach.package))
     return {number for number, _ in wanted}
 
 
