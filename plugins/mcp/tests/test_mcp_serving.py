@@ -25,7 +25,7 @@ from operad import (
     load_plugins,
     operation,
 )
-from operad_mcp import MCPServing, client_of, to_mcp
+from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
 from operad_testing import hostile_schemas
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
@@ -348,6 +348,22 @@ async def test_data_above_the_limit_of_a_tool_with_an_output_schema_are_an_error
         else:
             assert answer.structured_content == {"rows": LINES.splitlines()}
             assert (len(answer.content[0].text) < 100) is (limit == 30_000)
+
+
+@MODES
+async def test_of_two_copies_the_text_goes_and_the_pictures_stay(mode: str) -> None:
+    data = {"rows": LINES.splitlines()}
+    picture = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    content = [{"type": "text", "text": json.dumps(data)}, picture]
+    made = registry()
+    schema = from_schema({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]})
+    answer = mcp_envelope(data, content=content, structured_content=data)
+    raw(made, "rows", answer, output_schema=schema)
+    async with client(to_mcp(made, result_bytes=30_000), mode) as session:
+        called = await session.call_tool("m_rows", {})
+    assert called.structured_content == data
+    assert [block.type for block in called.content] == ["text", "image"]
+    assert called.content[0].text == "The result is in structuredContent."
 
 
 @MODES

@@ -87,7 +87,8 @@ def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
         return result
     structured, failed = result.get("structuredContent"), result.get("isError") is True
     if declares_output and not failed:
-        slim = {**result, "content": [text_block("The result is in structuredContent.")]}
+        others = [block for block in result["content"] if block["type"] != "text"]
+        slim = {**result, "content": [text_block("The result is in structuredContent."), *others]}
         is_small = structured is not None and len(to_json(slim)) <= limit
         return slim if is_small else error_result(_too_large(size, limit))
     content = result["content"] or [text_block(to_json(structured).decode())]
