@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from operad import OperationRegistry, OperationSpec, Plugins, hookimpl
+from operad.registry import catalogue
 
 
 def spec(operation_id: str, description: str = "", **fields: Any) -> OperationSpec:
@@ -135,3 +137,59 @@ def test_an_index_that_returns_an_unknown_id_returns_one_operation_less() -> Non
     plugins = Plugins()
     plugins.register(plugin(lambda: Stale))
     assert ids(registry_of(spec("a.b"), plugins=plugins), "x") == ["a.b"]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop gets a turn after each operation."""
+    monkeypatch.setattr(catalogue, "_STEP", 0.0)
+
+
+def numbered(count: int) -> OperationRegistry:
+    registry = OperationRegistry()
+    for number in range(count):
+        registry.register_spec(OperationSpec(namespace="t", name=f"operation_{number}", description="alpha " * 50))
+    return registry
+
+
+@pytest.mark.usefixtures("steps")
+async def test_the_index_of_a_search_grows_while_the_event_loop_runs() -> None:
+    registry, turns = numbered(50), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await registry.prepare_search()
+    seen = turns
+    await registry.prepare_search()
+    assert turns == seen, "the index is there"
+    counting.cancel()
+    assert seen >= 50
+    assert ids(registry, "alpha", 3) == ids(numbered(50), "alpha", 3)
+
+
+@pytest.mark.usefixtures("steps")
+async def test_what_changes_while_the_index_grows_is_found_as_it_is_then() -> None:
+    registry = numbered(50)
+    growing = asyncio.create_task(registry.prepare_search())
+    await asyncio.sleep(0)
+    registry.register_spec(OperationSpec(namespace="t", name="late", description="beta"))
+    registry.unregister("t.operation_49")
+    assert not growing.done()
+    await growing
+    assert ids(registry, "beta") == ["t.late"]
+    assert ids(registry, "operation_49") == []
+
+
+@pytest.mark.usefixtures("steps")
+async def test_a_search_that_does_not_wait_makes_the_index_itself() -> None:
+    registry = numbered(50)
+    waiting = [asyncio.create_task(registry.prepare_search()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert ids(registry, "operation_7", 1) == ["t.operation_7"]
+    await asyncio.gather(*waiting)
+    assert ids(registry, "operation_7", 1) == ["t.operation_7"]

@@ -45,8 +45,16 @@ class RegistryBase(TypedCalls, Browsable):
         return self._catalogue.specs()
 
     def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """Return the operations that fit ``query`` best, best first; ranked if operad-search is installed."""
+        """Return the operations that fit ``query`` best, best first; ranked if operad-search is installed.
+
+        The first search makes the index, which takes seconds for 50,000 operations. In an event loop, await
+        `prepare_search` before it.
+        """
         return self._catalogue.search(query, limit)
+
+    async def prepare_search(self) -> None:
+        """Make the index of `search` without holding the event loop; at once if it is there already."""
+        await self._catalogue.prepare_search()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback``, which must not raise, after each change; the returned function ends that."""

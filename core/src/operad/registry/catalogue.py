@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from operad.errors import RegistrationError
@@ -16,6 +18,8 @@ logger = logging.getLogger("operad")
 
 Observers = tuple[Callable[..., Any], ...]
 
+_STEP = 0.005
+"""Seconds for which an index grows before the event loop gets a turn."""
 _WORN = 64
 """Changes after which a new index is made; a quarter of the operations more in a large registry."""
 
@@ -42,6 +46,9 @@ class Catalogue:
         self.make_index = make_index
         self._index: SearchIndex | None = None
         self._index_age = 0  # changes since it was made
+        self._index_lock = asyncio.Lock()
+        self._late: set[str] | None = None
+        """The ids that changed since a new index has been growing."""
 
     # --- changing --------------------------------------------------------------------------------
 
@@ -170,7 +177,35 @@ class Catalogue:
         found = self._index.search(query, limit)
         return [entries[operation_id].spec for operation_id in found if operation_id in entries]
 
+    async def prepare_search(self) -> None:
+        """Make the index of the next search in steps, between which the event loop runs."""
+        async with self._index_lock:
+            if self._index is None:
+                await self._grow(self.make_index(()))
+
+    async def _grow(self, index: SearchIndex) -> None:
+        self._late = set()
+        try:
+            step = perf_counter()
+            for spec in self.specs():
+                index.add(spec)
+                if perf_counter() - step > _STEP:
+                    await asyncio.sleep(0)
+                    step = perf_counter()
+                    if self._index is not None:  # a search did not wait
+                        return
+            for operation_id in self._late:
+                if (entry := self.entries.get(operation_id)) is None:
+                    index.remove(operation_id)
+                else:
+                    index.add(entry.spec)
+            self._index, self._index_age = index, 0
+        finally:
+            self._late = None
+
     def _index_change(self, operation_id: str, spec: OperationSpec | None) -> None:
+        if self._late is not None:
+            self._late.add(operation_id)
         if self._index is None:
             return
         self._index_age += 1

@@ -33,6 +33,7 @@ _PREFIX = 0.6
 """What a word counts that only begins with the query's."""
 _MAX_PREFIXED = 64
 _MIN_PREFIX = 2
+_CACHED = 10_000
 _FEW = 4096
 """A word of that many operations or fewer is simply added up."""
 _TYPO = 0.5
@@ -141,14 +142,15 @@ class RankedIndex:
         self._numbers: dict[str, int] = {}
         self._dead: set[int] = set()
         self._vocabulary: list[str] | None = None
-        cache: dict[str, tuple[str, ...]] = {}
+        self._terms: dict[str, tuple[str, ...]] = {}
+        """The last words of specs, and what they are in the index."""
         for spec in specs:
-            self.add(spec, cache)
+            self.add(spec)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def add(self, spec: OperationSpec, _cache: dict[str, tuple[str, ...]] | None = None) -> None:
+    def add(self, spec: OperationSpec) -> None:
         """Add a spec, instead of the one of the same id."""
         self.remove(spec.id)
         number = len(self._ids)
@@ -157,7 +159,9 @@ class RankedIndex:
         self._numbers[spec.id] = number
         counts: dict[str, float] = {}
         length = 0
-        cache = {} if _cache is None else _cache
+        cache = self._terms
+        if len(cache) > _CACHED:
+            cache.clear()
         for text, value in _fields(spec):
             for word in _WORD.findall(text):
                 terms = cache.get(word)

@@ -115,6 +115,7 @@ def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path 
 
     async def command() -> int:
         async with open_registry(config, profile=chosen_profile(), wait=wait) as registry:
+            await registry.prepare_search()
             found = registry.search(" ".join(words), limit=max(limit, 1_000))
             total = _count(found[:limit])
             if len(found) > limit:

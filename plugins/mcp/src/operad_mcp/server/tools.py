@@ -171,7 +171,7 @@ class Tools:
             if errors:
                 raise CallError(ErrorCode.VALIDATION_ERROR, f"invalid input for {name}: {errors[0].message}")
             if name == "search":
-                return self._found(ctx, arguments)
+                return await self._found(ctx, arguments)
             if name == "describe":
                 made = await self._description(ctx, arguments["id"])
                 return bounded(made, self._door.config.result_bytes, declares_output=False)
@@ -187,8 +187,9 @@ class Tools:
             return error_result(self._not_found(ctx, arguments["id"]))
         return await self._answer(ctx, bare_form(spec), input)
 
-    def _found(self, ctx: Any, arguments: Json) -> Json:
+    async def _found(self, ctx: Any, arguments: Json) -> Json:
         registry, identity = self._door.registry, self._door.caller(ctx)
+        await registry.prepare_search()
         limit = arguments.get("limit", 10)
         names = self._door.listing.names
         found: list[OperationSpec] = []
