@@ -59,6 +59,7 @@ NEW = {
     "properties": {"name": TEXT, "price": {"type": "number"}, "until": {**TEXT, "format": "date"}, "note": TEXT},
 }
 PHOTO = {"type": "object", "required": ["photo"], "properties": {"photo": {"type": "string", "format": "binary"}}}
+LINK = {"operationId": "getItem", "parameters": {"itemId": "$response.body#/id"}}
 FLOWS = {"authorizationCode": {"authorizationUrl": "/authorize", "tokenUrl": "/token", "scopes": {}}}
 
 
@@ -79,7 +80,7 @@ SHOP = {
                 "responses": answer({}),
             },
             "post": {"operationId": "createItem", "summary": "Create an item", "requestBody": body(NEW),
-                     "responses": answer({})},
+                     "responses": {"200": {**answer({})["200"], "links": {"item": LINK}}}},
         },
         "/items/{itemId}": {
             "get": {

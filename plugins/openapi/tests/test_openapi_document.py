@@ -152,7 +152,7 @@ def test_external_references_are_noticed_in_the_text(text, expected):
 
 def test_a_view_without_the_words_is_the_document_itself():
     root = {"openapi": "3.1.0", "components": {"schemas": {"A": {"type": "object"}}}}
-    view = SchemaView(Document(root, None, json.dumps(root).encode()), "readOnly")
+    view = SchemaView(Document(root, None, json.dumps(root).encode()), is_input=False)
     assert view.root is root
     schema = {"$ref": "#/components/schemas/A"}
     assert view.schema(schema) is schema
@@ -162,7 +162,7 @@ def test_a_view_shares_what_does_not_change():
     plain = {"type": "object", "properties": {"x": {"$ref": "#/components/schemas/B"}}}
     changed = {"type": "object", "properties": {"id": {"readOnly": True}, "a": {"$ref": "#/components/schemas/A"}}}
     found = document(components={"schemas": {"A": plain, "B": changed, "C": {}}})
-    view = SchemaView(found, "readOnly")
+    view = SchemaView(found, is_input=True)
     view.schema({"$ref": "#/components/schemas/A"})
     schemas = view.root["components"]["schemas"]
     assert schemas["A"] is plain
@@ -173,7 +173,7 @@ def test_a_view_shares_what_does_not_change():
 def test_a_view_takes_pointers_into_schemas():
     a = {"properties": {"x": {"type": "object", "required": ["id"], "properties": {"id": {"readOnly": True}}}}}
     found = document(components={"schemas": {"A": a}}, paths={"/a": {"x": [{"schema": a}]}})
-    view = SchemaView(found, "readOnly")
+    view = SchemaView(found, is_input=True)
     for reference in ("#/components/schemas/A/properties/x", "#/paths/~1a/x/0/schema/properties/x"):
         view.schema({"$ref": reference})
         assert view.resolve({"$ref": reference}) == {"type": "object", "properties": {}}

@@ -619,7 +619,7 @@ def test_a_defect_of_a_shared_schema_is_told_once(operations, api, caplog):
         {f"get /{name}": {"operationId": name, "responses": answer} for name in "abc"},
         components={"schemas": {"A": {"type": "object", "properties": {"x": {"minLength": "long"}}}}},
     )
-    found = operations(document)
+    found = operations(document, "http://127.0.0.1:1")
     for name in "abc":
         _ = found[name].spec.output_schema.validator
     assert [record.getMessage().count("minLength") for record in caplog.records] == [1]
@@ -639,7 +639,7 @@ def test_a_bad_operation_is_skipped_and_named(api):
         components={"requestBodies": {"Loop": {"$ref": "#/components/requestBodies/Loop"}}},
     )
     document["paths"] |= {"no-slash": {}, "/list": [], "/text": {"get": "x"}, "x-ext": {}}
-    found = from_openapi(document, HTTPServiceConfig(namespace="api"))
+    found = from_openapi(document, HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1"))
     assert [operation.spec.name for operation in found] == ["get_good"]
     assert {diagnostic.pointer for diagnostic in found.diagnostics} == {
         "#/paths/~1missing/get",

@@ -76,7 +76,9 @@ async def test_references_work_in_every_place(serve):
     document = {"openapi": "3.1.0", "info": {}, "components": components}
     document["paths"] = {"/a": {"$ref": "#/components/pathItems/P"}}
     config = HTTPServiceConfig(
-        namespace="api", base_url=url, credentials={"key": {"type": "apiKey", "token": "s"}}
+        namespace="api",
+        base_url=url,
+        credentials={"key": {"type": "apiKey", "token": "s"}},
     )
     async with from_openapi(document, config) as found:
         assert set(one(found).input_schema.raw["properties"]) == {"q", "b"}
@@ -100,7 +102,9 @@ async def test_a_document_of_more_than_a_thousand_files_is_whole(tmp_path):
     write(tmp_path, **{f"operations__{n}": operation(f"op{n}") for n in range(600)})
     paths = {f"/{n}": {"$ref": f"paths/{n}.json"} for n in range(600)}
     write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
-    found = await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api"))
+    found = await from_openapi_file(
+        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
+    )
     assert [entry.spec.name for entry in found] == [f"op{n}" for n in range(600)]
     assert found.diagnostics == []
 
@@ -109,7 +113,7 @@ async def test_the_number_of_files_has_a_bound_that_says_so(tmp_path):
     write(tmp_path, **{f"p{n}": {"get": operation(f"op{n}")} for n in range(4)})
     paths = {f"/{n}": {"$ref": f"p{n}.json"} for n in range(4)}
     write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
-    config = HTTPServiceConfig(namespace="api", limits={"documents": 3})
+    config = HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1", limits={"documents": 3})
     found = await from_openapi_file(tmp_path / "main.json", config)
     assert len(found) == 3
     assert any("limit documents" in diagnostic.reason for diagnostic in found.diagnostics)
@@ -128,7 +132,9 @@ async def test_what_looks_like_a_reference_in_data_and_prose_is_none(tmp_path):
     answer = {"200": {"description": "", "content": {"application/json": media}}}
     write(tmp_path, kept={"type": "integer"})
     write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}})
-    found = await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api"))
+    found = await from_openapi_file(
+        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
+    )
     assert found.diagnostics == []
     assert not one(found).output_schema.is_valid({"example": "text"})  # a property of that name is a schema
     assert one(found).output_schema.is_valid({"example": 5})
@@ -149,7 +155,9 @@ async def test_the_mapping_of_a_discriminator_leads_into_its_own_file(tmp_path):
     answer = {"200": {"description": "", "content": {"application/json": {"schema": {"$ref": "pets.json#/Pet"}}}}}
     write(tmp_path, pets=pets, cow=tagged)
     write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}})
-    found = await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api"))
+    found = await from_openapi_file(
+        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
+    )
     text = json.dumps(one(found).output_schema.bundled())
     document = found[0].handler.__self__.source.document
     mapping = document.lookup("#/x-operad-documents/0/Pet/discriminator/mapping")
@@ -241,7 +249,9 @@ async def test_a_large_document_is_parsed_and_listed_in_a_thread(tmp_path, monke
     paths = {f"/p{n}": {"get": operation(f"op{n}")} for n in range(3_000)}
     text = json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths})
     (tmp_path / "x.json").write_text(text)
-    found = await from_openapi_file(tmp_path / "x.json", HTTPServiceConfig(namespace="api"))
+    found = await from_openapi_file(
+        tmp_path / "x.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
+    )
     assert len(found) == 3_000
     assert threads == [True, True]
 
@@ -282,7 +292,9 @@ async def test_a_reference_that_leaves_the_folder_is_told_and_not_read(tmp_path,
     (folder / "linked.json").symlink_to(tmp_path / "secret.json")
     responses = {"200": {"description": "", "content": {"application/json": {"schema": {"$ref": reference}}}}}
     write(folder, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": responses}}}})
-    async with await from_openapi_file(folder / "main.json", HTTPServiceConfig(namespace="api")) as found:
+    async with await from_openapi_file(
+        folder / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
+    ) as found:
         [diagnostic] = found.diagnostics
         assert reference in diagnostic.reason
         assert "s3cret" not in str(found[0].spec.output_schema.bundled())
@@ -307,7 +319,9 @@ async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_dep
             },
         },
     )  # fmt: skip
-    async with await from_openapi_file(tmp_path / "main.json", HTTPServiceConfig(namespace="api")) as found:
+    async with await from_openapi_file(
+        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
+    ) as found:
         schema = one(found).output_schema
         assert schema.is_valid({"next": {"back": {"next": {"whole": {"next": {}}}}}})
         assert not schema.is_valid({"next": {"back": {"next": {"whole": {"next": 5}}}}})
@@ -332,7 +346,10 @@ async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
     config = HTTPServiceConfig(namespace="api")
     async with await from_openapi_file(tmp_path / "main.json", config) as found:
         assert [entry.spec.name for entry in found] == ["a", "b"]
-        assert [diagnostic.reason[:16] for diagnostic in found.diagnostics] == ['$self: "http://[']
+        assert [diagnostic.reason[:16] for diagnostic in found.diagnostics] == [
+            '$self: "http://[',
+            "no operation can",
+        ]
     config = HTTPServiceConfig(namespace="api", auth={"type": "oauth2", "client_id": "i", "client_secret": "s"})
     with pytest.raises(ConfigError, match="the document names none"):
         await from_openapi_file(tmp_path / "main.json", config)

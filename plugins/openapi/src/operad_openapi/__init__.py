@@ -9,6 +9,7 @@ _HOMES = {
     "operad_openapi.config": "HTTPAuth HTTPLimits HTTPServiceConfig Pagination",
     "operad_openapi.envelopes": "HTTPResponseMeta http_envelope",
     "operad_openapi.fs": "LocalFS OpenAPIFS",
+    "operad_openapi._request.request": "HTTPRequest",
     "operad_openapi.operations": "OpenAPIOperations",
     "operad_openapi.pagination": "paginate",
 }

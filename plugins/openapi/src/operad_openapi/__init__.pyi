@@ -4,6 +4,7 @@ from operad_auth.http import RetryPolicy as RetryPolicy
 from operad_auth.http import SSEEvent as SSEEvent
 from operad_auth.http import SSEEventTooLargeError as SSEEventTooLargeError
 from operad_auth.http import SSEParser as SSEParser
+from operad_openapi._request.request import HTTPRequest as HTTPRequest
 from operad_openapi.api import from_openapi as from_openapi
 from operad_openapi.api import from_openapi_file as from_openapi_file
 from operad_openapi.api import from_openapi_url as from_openapi_url
@@ -21,6 +22,7 @@ from operad_openapi.pagination import paginate as paginate
 __all__ = [
     "HTTPAuth",
     "HTTPLimits",
+    "HTTPRequest",
     "HTTPResponseMeta",
     "HTTPServiceConfig",
     "LocalFS",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from operad import ConfigError
 from operad.words import did_you_mean
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation
-from operad_openapi._document.naming import words_of
+from operad_openapi._document.naming import fits, words_of
 from operad_openapi._document.origins import origin_of, without_default_port
 from operad_openapi._document.security import scheme_of, schemes_of
 from operad_openapi._document.servers import moved, server_of, swagger_url
@@ -58,11 +57,7 @@ def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Ite
         names: of all operations, as they are called here.
         operations: all of the document.
     """
-    if config.operation_types:
-        known = set(names)
-        for name in config.operation_types:
-            if name not in known:
-                raise ConfigError(f'operation_types: there is no operation "{name}"{did_you_mean(name, known)}')
+    _check_globs("operation_types", config.operation_types, names)
     _check_globs("pagination", config.pagination, names)
     if isinstance(config.media_types, Mapping) and config.media_types:
         _check_globs("media_types", config.media_types, {word for raw in operations for word in words_of(raw)})
@@ -77,7 +72,7 @@ def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Ite
 def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> None:
     """Raise `ConfigError` for a glob of a table that fits none of ``names``."""
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
+        if not any(fits(name, glob) for name in names):
             raise ConfigError(f'{option}: no operation fits "{glob}"{did_you_mean(glob, names)}')
 
 
@@ -86,9 +81,20 @@ def warnings_of(
 ) -> Iterator[Diagnostic]:
     """What of the configuration will not do what it seems to do."""
     chosen = list(chosen)
+    yield from _no_server(document, config, chosen)
     yield from _other_servers(document, config, chosen)
     if config.auth is not None or config.credentials:
         yield from _unmet(document, config, authenticator, chosen)
+
+
+def _no_server(document: Document, config: HTTPServiceConfig, chosen: list[RawOperation]) -> Iterator[Diagnostic]:
+    """Yield why nothing can be called: the server of a document from a file is often a path alone."""
+    usual = (raw for raw in chosen if "servers" not in raw.node and "servers" not in raw.item)
+    if (raw := next(usual, None)) is not None:
+        try:
+            server_of(document, raw, config, trusted=config.trusted)
+        except NotUsableError as error:
+            yield Diagnostic("#/servers", f"no operation can be called: {error}", "warning")
 
 
 def _other_servers(
@@ -97,6 +103,7 @@ def _other_servers(
     if config.base_url is None:
         return
     home = without_default_port(origin_of(config.base_url))
+    named = {without_default_port(origin_of(url)) for url in (*config.servers, *config.origins)}
     counts: dict[str, int] = {}
     for raw in chosen:
         if "servers" not in raw.node and "servers" not in raw.item:
@@ -105,11 +112,14 @@ def _other_servers(
             origin = without_default_port(origin_of(server_of(document, raw, config, trusted=config.trusted).url))
         except NotUsableError:
             continue
-        if origin != home:
+        if origin != home and origin not in named:
             counts[origin] = counts.get(origin, 0) + 1
     for origin, count in counts.items():
         having = "1 operation has a server of its" if count == 1 else f"{count} operations have a server of their"
-        reason = f'{having} own, {origin}, which base_url does not replace; servers = {{ "{origin}" = "…" }} does'
+        reason = (
+            f'{having} own, {origin}, which base_url does not replace; servers = {{ "{origin}" = "…" }} does, and '
+            "keeps it without this warning if both URLs are the same"
+        )
         yield Diagnostic("#/paths", reason, "warning")
 
 

@@ -89,8 +89,12 @@ class ServedOperation(DocumentOperation):
         return self.source.schema(event, view)
 
     def adapt(self, input: Any) -> Any:
-        """The input is the body: JSON as it is."""
+        """Return the input as it is: it is the body."""
         return input
+
+    def hint(self, input: Any) -> str:
+        """Return no hint: the input is the body."""
+        return ""
 
     @property
     def error_schemas(self) -> tuple[ErrorDefinition, ...]:
@@ -129,7 +133,7 @@ class ServedOperation(DocumentOperation):
                     if envelope.meta.event_type == END:
                         return
                     if envelope.meta.event_type == FAILED:
-                        raise self._failure(envelope.data)
+                        raise self._of_stream(envelope.data)
                     yield envelope
         except CallError as error:
             raise self._translated(error) from error
@@ -150,7 +154,7 @@ class ServedOperation(DocumentOperation):
         problem = details.get("problem") if isinstance(details, Mapping) else None
         return error if not isinstance(problem, Mapping) else self._of_problem(problem) or error
 
-    def _failure(self, problem: Any) -> CallError:
+    def _of_stream(self, problem: Any) -> CallError:
         if isinstance(problem, Mapping) and (error := self._of_problem(problem)) is not None:
             return error
         details = {"problem": problem}

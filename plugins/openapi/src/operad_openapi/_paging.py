@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from operad_openapi._operation import DocumentOperation
 from operad_openapi._request.queries import QueryReader
 from operad_openapi.config import Pagination
 from operad_openapi.pagination import next_link
+
+logger = logging.getLogger("operad.openapi")
 
 _BY_LINK = Pagination()
 _HEADER = "header:"
@@ -28,12 +31,13 @@ class DocumentPages:
         rule: what the configuration says of its pages; ``None``: a ``Link`` header tells, if there is one.
     """
 
-    __slots__ = ("_name", "_operation", "_reader", "_rule")
+    __slots__ = ("_has_rules", "_name", "_operation", "_reader", "_rule")
 
     def __init__(self, operation: DocumentOperation, name: str, rule: Pagination | None) -> None:
         self._operation = operation
         self._name = name
         self._rule = rule or _BY_LINK
+        self._has_rules = bool(operation.source.config.pagination)
         self._reader: QueryReader | None = None
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
@@ -49,6 +53,9 @@ class DocumentPages:
         url = _value_at(envelope, rule.next) if rule.next is not None else None
         if rule.next is None:
             url = next_link(envelope.meta.headers)
+            if url is None and rule is _BY_LINK and self._has_rules and "link" not in envelope.meta.headers:
+                self._has_rules = False  # say it once
+                logger.warning("%s: no pagination rule fits, and there is no Link header: one page", self._name)
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:

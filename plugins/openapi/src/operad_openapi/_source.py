@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -27,16 +28,18 @@ class DocumentSource:
         self.document = document
         self.config = config
         self.client = HTTPClient(config, trusted=config.trusted)
-        self.input_view = SchemaView(document, "readOnly")
-        self.output_view = SchemaView(document, "writeOnly")
+        self.input_view = SchemaView(document, is_input=True)
+        self.output_view = SchemaView(document, is_input=False)
         self.authenticator = Authenticator(document, config, Tokens(lambda: self.client, config.namespace))
+        self.operations: Mapping[str, Any] = {}
+        """The operations of the document by name, for links between them."""
         self._responses: dict[str, ErrorDefinition] = {}
 
     def keep(self, root: Json) -> None:
         """Replace the document's root by a part of it. Before the first use of an operation only."""
         self.document.root = root
-        self.input_view = SchemaView(self.document, "readOnly")
-        self.output_view = SchemaView(self.document, "writeOnly")
+        self.input_view = SchemaView(self.document, is_input=True)
+        self.output_view = SchemaView(self.document, is_input=False)
 
     def schema(self, node: Any, view: SchemaView) -> Schema:
         """The compiled-when-used schema of ``node``, which is one of ``view``'s."""

@@ -321,7 +321,8 @@ class HTTPOptions:
             key_validator=attrs.validators.instance_of(str),
         ),
     )
-    """Names -> ``query``, ``mutation`` or ``subscription``, where the document does not tell."""
+    """Names or globs of operations -> ``query``, ``mutation`` or ``subscription``, if the document does not say. A
+    subscription reads ``application/json`` as JSON values one after the other."""
     media_types: list[str] | dict[str, list[str]] = attrs.field(factory=list)
     """Media types of request bodies to prefer where an operation offers several; or a table of them by globs of
     ``operationId`` or ``POST /path``, the first that fits counts."""
@@ -333,6 +334,11 @@ class HTTPOptions:
     """Names of path parameters whose values may have several segments: their slashes stay."""
     upload_root: str | None = None
     """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
+    validate_inputs: Literal["error", "warn", "off"] = attrs.field(
+        default="error", validator=attrs.validators.in_(("error", "warn", "off"))
+    )
+    """Whether an input that does not match its schema is rejected, sent with a warning in the log, or just sent. A
+    key that has no place in the request is always rejected."""
     reconnect: bool = False
     """Whether an event stream of a GET is resumed with ``Last-Event-ID`` when it breaks off or ends."""
     keep_cookies: bool = False
@@ -355,6 +361,13 @@ class HTTPOptions:
     """``OperationContext`` -> more headers for this call; may be ``async``."""
     credentials_for: Callable[[Any], HTTPAuth | None] | None = attrs.field(default=None, repr=False)
     """``OperationContext`` -> the credential of this caller instead of ``auth``; may be ``async``."""
+    on_request: Callable[[Any, Any], Any] | None = attrs.field(default=None, repr=False)
+    """Called with an `HTTPRequest` and the ``OperationContext`` before each attempt to send a request to the API's
+    own origins. It may change the URL and the headers, for example to sign them; may be ``async``."""
+    on_response: Callable[[Any, Any], Any] | None = attrs.field(default=None, repr=False)
+    """Called with an envelope of kind ``http`` and the ``OperationContext`` after each response of the API's own
+    origins, failed ones too; a stream has no data yet. It may raise an error, or return an envelope to use instead
+    of that of a successful response; may be ``async``."""
 
 
 @record(kw_only=True)

@@ -29,6 +29,10 @@ class HTTPResponseMeta:
     """The type of a server-sent event."""
     last_event_id: str | None = None
     """The last event id when a server-sent event was dispatched."""
+    attempts: int | None = None
+    """How often the request was sent, if more than once."""
+    links: dict[str, dict[str, Any]] | None = None
+    """The document's links that this response leads to: name -> ``{"operation": id, "input": {...}}``."""
 
 
 HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)
@@ -52,8 +56,9 @@ def http_envelope(
     elapsed_ms: float | None = None,
     event_type: str | None = None,
     last_event_id: str | None = None,
+    attempts: int | None = None,
 ) -> ResponseEnvelope[Any]:
-    """An envelope of kind ``http``.
+    """Return an envelope of kind ``http``.
 
     Args:
         data: the decoded body.
@@ -65,12 +70,22 @@ def http_envelope(
         elapsed_ms: how long it took.
         event_type: of a server-sent event.
         last_event_id: of a server-sent event.
+        attempts: how often the request was sent, if more than once.
     """
     joined, cookies = headers if isinstance(headers, JoinedHeaders) else join_headers(headers)
     if content_type is None:
         content_type = joined.get("content-type", "")
     meta = HTTPResponseMeta(
-        status_code, joined, content_type, url, method, elapsed_ms, cookies, event_type, last_event_id
+        status_code,
+        joined,
+        content_type,
+        url,
+        method,
+        elapsed_ms,
+        cookies,
+        event_type,
+        last_event_id,
+        attempts,
     )
     return ResponseEnvelope(data, meta)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, NamedTuple, Self, SupportsIndex
 
@@ -16,8 +15,8 @@ from operad_openapi._circle import ServedOperation, is_operads, mark_of
 from operad_openapi._document.contents import success_media, success_responses
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import Diagnostic, NotUsableError, RawOperation, list_operations
-from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
-from operad_openapi._document.naming import Filters, Names, Naming
+from operad_openapi._document.mediatypes import EVENT_STREAM, JSON, STREAM_TYPES, essence
+from operad_openapi._document.naming import Filters, Names, Naming, first_fitting
 from operad_openapi._document.parameters import unusable
 from operad_openapi._document.pruning import pruned, without_siblings
 from operad_openapi._document.relations import callbacks_of, links_of, webhooks_of
@@ -25,6 +24,7 @@ from operad_openapi._http.client import HTTPClient
 from operad_openapi._operation import DocumentOperation
 from operad_openapi._paging import DocumentPages
 from operad_openapi._request.text import SerializationError
+from operad_openapi._request.validating import InputSchema
 from operad_openapi._source import DocumentSource
 from operad_openapi.config import HTTPServiceConfig
 from operad_schema import lazy_schema
@@ -44,7 +44,8 @@ class OpenAPIOperations(list[AnyOperation]):
         super().__init__()
         self._source = source
         self.built: dict[str, DocumentOperation] = {}
-        """What stands behind each operation, by name."""
+        """What each operation is made of, by name."""
+        source.operations = self.built
         self.diagnostics = diagnostics
         """What of the document could not be used."""
         self.webhooks = webhooks_of(source.document)
@@ -133,9 +134,10 @@ def build_operations(
             continue
         try:
             checker.check(raw, diagnostics)
-            if streams.media_type is None and config.operation_types.get(name) == "subscription":
-                streams = _UNTOLD._replace(media_type=EVENT_STREAM)
-            for built in _built(source, raw, streams) if mark is None else [ServedOperation(source, raw, mark)]:
+            if streams.media_type is None and first_fitting(config.operation_types, name) == "subscription":
+                streams = _UNTOLD._replace(media_type=JSON)
+            made = _built(source, raw, streams, twin) if mark is None else [ServedOperation(source, raw, mark)]
+            for built in made:
                 claimed = twin if built.is_twin else name
                 operations.append(_operation(built, claimed))
                 operations.built[claimed] = built
@@ -173,6 +175,8 @@ def _streams(document: Document, raw: RawOperation) -> _Streams:
     media = success_media(document, raw)
     streams = [essence(media_type) for _, media_type, _ in media if essence(media_type) in STREAM_TYPES]
     if not streams:
+        if (found := _json_streams(raw, media)) is not None:
+            return found
         if raw.method not in ("GET", "POST") or any(
             item.get("schema", True) not in _ANYTHING for *_, item in media
         ):
@@ -181,21 +185,46 @@ def _streams(document: Document, raw: RawOperation) -> _Streams:
     return _Streams(EVENT_STREAM if EVENT_STREAM in streams else streams[0], len(streams) != len(media))
 
 
-def _built(source: DocumentSource, raw: RawOperation, streams: _Streams) -> list[DocumentOperation]:
-    """The operation, and its streaming twin if it answers both ways."""
+def _json_streams(raw: RawOperation, media: list[tuple[str, str, Json]]) -> _Streams | None:
+    """Return how an operation streams JSON values as ``application/json``, if the document says that it does.
+
+    grpc-gateway names the schema of each response, and Kubernetes the action, or a parameter of the media type.
+    """
+    for _, media_type, item in media:
+        schema = item.get("schema")
+        if isinstance(schema, dict) and (
+            str(schema.get("$ref", "")).startswith("#/x-stream-definitions/")
+            or str(schema.get("title", "")).startswith("Stream result of ")
+        ):
+            return _Streams(JSON, has_twin=False)
+        if "stream=watch" in media_type or raw.node.get("x-kubernetes-action") in _WATCHING:
+            return _Streams(JSON, raw.node.get("x-kubernetes-action") not in _WATCHING)
+    return None
+
+
+_WATCHING = ("watch", "watchlist")
+
+
+def _built(source: DocumentSource, raw: RawOperation, streams: _Streams, twin: str) -> list[DocumentOperation]:
+    """Return the operation, and its streaming twin if it responds both ways."""
     if not streams.has_twin:
         return [DocumentOperation(source, raw, streams.media_type, may_stream=streams.is_untold)]
-    return [DocumentOperation(source, raw, None), DocumentOperation(source, raw, streams.media_type, is_twin=True)]
+    return [
+        DocumentOperation(source, raw, None, twin=f"{source.config.namespace}.{twin}"),
+        DocumentOperation(source, raw, streams.media_type, is_twin=True),
+    ]
 
 
 def _operation(built: DocumentOperation, name: str) -> AnyOperation:
     raw, config, node = built.raw, built.source.config, built.raw.node
+    metadata = _metadata(built.source.document, raw)
+    built.links = metadata.get("links")
     if isinstance(built, ServedOperation):
         kind = built.kind
     elif built.stream_type is not None:
         kind = OperationType.SUBSCRIPTION
-    elif name in config.operation_types:
-        kind = OperationType(config.operation_types[name])
+    elif (configured := first_fitting(config.operation_types, name)) is not None:
+        kind = OperationType(configured)
     else:
         kind = OperationType.QUERY if raw.method == "GET" else OperationType.MUTATION
     summary, description = node.get("summary"), node.get("description")
@@ -209,16 +238,16 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         and (raw.method in ("HEAD", "PUT", "DELETE") or getattr(built, "is_idempotent", False)),
         title=summary if isinstance(summary, str) and summary else None,
         description=description if isinstance(description, str) and description else str(summary or ""),
-        input_schema=lazy_schema(built.input_schema),
+        input_schema=InputSchema(built.input_schema, config.validate_inputs, built.report_input, built.hint),
         output_schema=lazy_schema(built.output_schema),
         error_schemas=built.error_schemas,
         tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
         deprecated=node.get("deprecated") is True,
-        metadata=_metadata(built.source.document, raw),
+        metadata=metadata,
     )
     rule = None
     if config.pagination:
-        rule = next((rule for glob, rule in config.pagination.items() if fnmatchcase(name, glob)), None)
+        rule = first_fitting(config.pagination, name)
     return Operation(
         spec,
         built.handler,
@@ -267,7 +296,9 @@ class _Checker:
                 place = node["in"]
                 if place == "path":
                     declared.add(node["name"])
-                elif place != "query" and (reason := unusable(node)):  # any name can stand in a query
+                elif place != "query" and (
+                    reason := unusable(node["name"], place)
+                ):  # any name can stand in a query
                     if node.get("required") is True:
                         raise NotUsableError(reason)
                     diagnostics.append(Diagnostic(raw.pointer, f"{reason}; it is left out", "warning"))

@@ -23,9 +23,13 @@ STREAM_TYPES = frozenset(
 )
 LINE_TYPES = frozenset(kind for kind in STREAM_TYPES if "json" in kind and not kind.endswith("seq"))
 EVENT_STREAM = "text/event-stream"
+LINES = STREAM_TYPES - {EVENT_STREAM}
+"""Streams of JSON: lines, and text sequences."""
+JSON = "application/json"
+"""As the media type of a stream: JSON values one after the other."""
 
 
-_JSON = frozenset({"application/json", "text/json", "application/x-json", "text/x-json"})
+_JSON = frozenset({JSON, "text/json", "application/x-json", "text/x-json"})
 
 
 @lru_cache(maxsize=1024)

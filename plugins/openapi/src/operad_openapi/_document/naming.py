@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from operad import ConfigError
 from operad.words import did_you_mean
 from operad_openapi._document.listing import RawOperation
 
+T = TypeVar("T")
 _SPACE = re.compile(r"\s+")
 
 
@@ -139,6 +140,18 @@ class Filters:
                     raise ConfigError(f'{option}: no operation fits "{pattern}"{hint}')
 
 
+def fits(name: str, glob: str) -> bool:
+    """Return True if a glob is the name itself or fits it: an ``operationId`` may hold ``*``, ``?`` and ``[``."""
+    return name == glob or fnmatchcase(name, glob)
+
+
+def first_fitting(table: Mapping[str, T], *names: str) -> T | None:
+    """Return the value of the first key of a table, a name or a glob, that fits one of ``names``."""
+    exact = (table[name] for name in names if name in table)
+    globs = (value for glob, value in table.items() if any(fnmatchcase(name, glob) for name in names))
+    return next(exact, None) or next(globs, None)
+
+
 def _parsed(pattern: str) -> tuple[str, str]:
     if not pattern:
         raise ConfigError('include, exclude: expected a text such as "tag:pets" or "get*", got an empty one')
@@ -154,12 +167,12 @@ def _matches(pattern: tuple[str, str], name: str, raw: RawOperation) -> bool:
     kind, glob = pattern
     if kind == "tag":
         tags = raw.node.get("tags")
-        return isinstance(tags, list) and any(isinstance(tag, str) and fnmatchcase(tag, glob) for tag in tags)
+        return isinstance(tags, list) and any(isinstance(tag, str) and fits(tag, glob) for tag in tags)
     if kind == "path":
-        return fnmatchcase(raw.path, glob)
+        return fits(raw.path, glob)
     if kind == "method":
         return raw.method.upper() == glob.upper()
     if kind == "route":
         method, _, path = glob.partition(" ")
-        return raw.method.upper() == method.upper() and fnmatchcase(raw.path, path)
-    return fnmatchcase(name, glob)
+        return raw.method.upper() == method.upper() and fits(raw.path, path)
+    return fits(name, glob)

@@ -17,7 +17,8 @@ def origin_of(url: str) -> str:
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
         return ""
-    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
+    host = (parts.hostname or "").lower()
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}" if host else ""
 
 
 def without_default_port(url: str) -> str:

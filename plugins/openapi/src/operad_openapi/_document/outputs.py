@@ -8,7 +8,7 @@ from typing import Any
 from operad_openapi._document.contents import response_content, success_media, success_responses
 from operad_openapi._document.document import Document, Json, PointerError
 from operad_openapi._document.listing import RawOperation
-from operad_openapi._document.mediatypes import EVENT_STREAM, essence, is_json
+from operad_openapi._document.mediatypes import EVENT_STREAM, JSON, essence, is_json
 from operad_openapi._document.schemas import SchemaView
 
 # Draft 4, and so OpenAPI 3.0, has no better word for null that stands alone.
@@ -52,7 +52,7 @@ def _body_schemas(status: str, content: Mapping[str, Json], view: SchemaView) ->
 def item_schema(document: Document, raw: RawOperation, stream_type: str, view: SchemaView) -> Any:
     """The schema of one item of a stream: ``itemSchema`` in 3.2, ``schema`` before it."""
     for _, media_type, media in success_media(document, raw):
-        if essence(media_type) == essence(stream_type):
+        if essence(media_type) == stream_type or (stream_type == JSON and is_json(essence(media_type))):
             if "itemSchema" not in media:
                 return view.schema(media.get("schema", True))
             schema = view.schema(media["itemSchema"])

@@ -54,9 +54,8 @@ def is_reserved_header(name: str) -> bool:
     return name.lower() in _NOT_INPUTS
 
 
-def unusable(node: Json) -> str | None:
+def unusable(name: str, location: str) -> str | None:
     """Why a parameter object cannot be sent; ``None`` for one that can. It has a name and a place."""
-    name, location = node["name"], node["in"]
     if location in ("body", "formData"):
         return None
     if location not in _LOCATIONS:
@@ -90,7 +89,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
     for (name, location), node in merged.items():
         if location in ("body", "formData"):
             body.append(node)
-        elif reason := unusable({**node, "in": location}):
+        elif reason := unusable(name, location):
             if node.get("required") is True:
                 raise NotUsableError(reason)
         elif location != "header" or not is_reserved_header(name):

@@ -1,13 +1,19 @@
-"""Schemas of a document without read-only or write-only properties, made when they are reached.
+"""Schemas of a document as requests and responses see them, made when they are reached.
 
 A request must not hold what is ``readOnly``, a response will not hold what is ``writeOnly`` (OpenAPI 3.0.4,
-"Schema Object"): neither the property nor the ``required`` that names it. A document without those words is
-used as it is. For others a `SchemaView` keeps a skeleton of the document into which changed schemas are put as
-references reach them; what does not change is the document's own object, not a copy.
+"Schema Object"): neither the property nor the ``required`` that names it.
+
+A server takes more inputs than the letter of its document allows. In a request, a ``oneOf`` without a
+discriminator is an ``anyOf``: documents write it for alternatives that overlap, such as integer and number.
+Members of the ``enum`` of a string are text: YAML makes ``true`` of a word without quotes.
+
+A `SchemaView` keeps a skeleton of the document into which changed schemas are put as references reach them. What
+does not change is the document's own object, not a copy; a document that cannot change is used as it is.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
@@ -29,26 +35,29 @@ _SINGLE = (
     "additionalItems",
     "contentSchema",
 )
+_CHANGING = frozenset({*_MAPS, *_LISTS, *_SINGLE, "$ref", "discriminator", "required", "enum", "x-nullable"})
+"""Keywords without which a schema stays as it is."""
 _MAX_DEPTH = 200
 _UNITS = {"components": 3, "definitions": 2}
 
 
 class SchemaView:
-    """The schemas of ``document`` without the properties that ``hidden`` marks.
+    """The schemas of a document in one direction.
 
     Args:
         document: the document.
-        hidden: ``readOnly`` for requests, ``writeOnly`` for responses.
+        is_input: whether they are those of requests, not of responses.
     """
 
-    __slots__ = ("_casts", "_document", "_done", "_hidden", "_identity", "_swagger", "root")
+    __slots__ = ("_casts", "_document", "_done", "_hidden", "_identity", "_is_input", "_swagger", "root")
 
-    def __init__(self, document: Document, hidden: str) -> None:
+    def __init__(self, document: Document, *, is_input: bool) -> None:
         self._document = document
-        self._hidden = hidden
+        self._is_input = is_input
+        self._hidden = "readOnly" if is_input else "writeOnly"
         self._swagger = document.version == "2.0"
-        self._casts = hidden == "writeOnly"
-        self._identity = not self._swagger and not document.may_use(hidden)
+        self._casts = not is_input
+        self._identity = not (is_input or self._swagger or document.may_use(self._hidden))
         self._done: set[str] = set()
         self.root: Json = document.root if self._identity else {}
         """What references of the view's schemas resolve against."""
@@ -112,6 +121,8 @@ class SchemaView:
         """``node``, or a copy of it if anything in it changes. Collects the references that it holds."""
         if not isinstance(node, dict) or depth > _MAX_DEPTH:
             return node
+        if _CHANGING.isdisjoint(node) and node.get("type") != "file":
+            return node
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
             pending.append(reference)
@@ -129,9 +140,14 @@ class SchemaView:
             self._child(key, node[key], hidden, changed, pending, depth + 1)
         if self._swagger:
             self._swagger_words(node, changed)
-        if not changed:
-            return node
+        if self._is_input:
+            _loosen(node, changed)
+        return self._changed(node, changed) if changed else node
+
+    def _changed(self, node: Json, changed: Json) -> Json:
         result = {**node, **changed}
+        if "anyOf" in changed and "anyOf" not in node:
+            del result["oneOf"]
         if result.get("required") == []:
             del result["required"]  # draft 4 forbids an empty list
         if self._swagger and isinstance(name := result.get("discriminator"), str):
@@ -204,6 +220,23 @@ class SchemaView:
         except PointerError:
             return False
         return isinstance(target, dict) and target.get(self._hidden) is True
+
+
+def _loosen(node: Json, changed: Json) -> None:
+    """Put into ``changed`` what an input may be beyond the letter of a schema."""
+    if "oneOf" in node and not node.keys() & {"discriminator", "anyOf"}:
+        changed["anyOf"] = changed.get("oneOf", node["oneOf"])
+    members = node.get("enum")
+    if isinstance(members, list) and _is_text(node.get("type")):
+        texts = [json.dumps(member) if isinstance(member, (bool, int, float)) else member for member in members]
+        if texts != members:
+            changed["enum"] = texts
+
+
+def _is_text(kind: Any) -> bool:
+    """Return True if a ``type`` says that a value is text, and no other scalar."""
+    kinds = kind if isinstance(kind, list) else [kind]
+    return "string" in kinds and not {"boolean", "integer", "number"}.intersection(map(str, kinds))
 
 
 def _whole(tokens: list[str]) -> str:

@@ -37,14 +37,22 @@ def scheme_of(document: Document, name: str) -> Json:
     return scheme
 
 
-def key_parameters(document: Document, operation: RawOperation) -> set[tuple[str, str]]:
-    """``(place, name)`` of the API keys that the operation's security asks for; headers in lower case."""
+Key = tuple[str, str]
+"""Where an API key goes (``query``, ``header``, ``cookie``) and its name there, in lower case for a header."""
+
+
+def key_of(place: str, name: str) -> Key:
+    """Return the place and the name of a parameter, as they are compared."""
+    return place, name.lower() if place == "header" else name
+
+
+def key_parameters(document: Document, operation: RawOperation) -> set[Key]:
+    """Return the API keys that the security of an operation names."""
     security = operation.node.get("security", document.root.get("security"))
     found = set()
     for alternative in security if isinstance(security, list) else ():
         for name in alternative if isinstance(alternative, Mapping) else ():
             scheme = scheme_of(document, name)
             if scheme.get("type") == "apiKey":
-                place, key = str(scheme.get("in")), str(scheme.get("name"))
-                found.add((place, key.lower() if place == "header" else key))
+                found.add(key_of(str(scheme.get("in")), str(scheme.get("name"))))
     return found

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from operad import ErrorCode
+from operad import CallError, ErrorCode
 from operad_auth.http import RateLimits
 from operad_auth.http.urls import shown_url
 from operad_openapi._document.origins import origin_of
@@ -16,7 +17,7 @@ from operad_openapi._http.failures import network_failure
 from operad_openapi._http.progress import LARGE, Progress, Report, in_chunks, told
 from operad_openapi._http.redirects import STATUSES, Gate, redirected
 from operad_openapi._http.tls import tls_of
-from operad_openapi._request.request import Credentials, EncodedBody, Request
+from operad_openapi._request.request import Credentials, EncodedBody, HTTPRequest, Request
 from operad_openapi.config import HTTPOptions
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from yarl import URL
 
     from operad_openapi._http.session import Proxies, Sessions
+
+logger = logging.getLogger("operad.openapi")
 
 _NO_CREDENTIALS = Credentials()
 
@@ -119,6 +122,7 @@ class HTTPClient:
                 self._limit(request, started)
                 delay = self._delay(request, attempt) if failure.code == ErrorCode.UNAVAILABLE else None
                 if delay is None or not _fits(delay, request.deadline):
+                    _count(failure, request.attempts)
                     if failure is error:
                         raise
                     raise failure from error
@@ -139,6 +143,8 @@ class HTTPClient:
                 response.close()
                 why = f"{request}: HTTP {response.status}"
             attempt += 1
+            request.attempts = attempt + 1
+            logger.info("%s; attempt %d follows in %.2f s", why, attempt + 1, delay)
             if request.report is not None:
                 request.report("retry", why, level="warning", attempt=attempt, delay=delay)
             await asyncio.sleep(delay)
@@ -235,8 +241,21 @@ class HTTPClient:
             options["data"] = _sent(body, headers, request.report)
         if request.is_stream or request.deadline is not None or self._options.session is not None:
             options["timeout"] = self._timeout(request)
+        if request.prepare is not None:
+            return self._prepared(session, request, url, headers.copy(), options)
         return session.request(
             request.method, self._encoded_url(url), headers=headers, allow_redirects=False, **options
+        )
+
+    async def _prepared(
+        self, session: ClientSession, request: Request, url: str, headers: Any, options: dict[str, Any]
+    ) -> ClientResponse:
+        """Send a request after the hook ``on_request`` has changed it."""
+        assert request.prepare is not None
+        sent = HTTPRequest(request.method, url, headers, None if request.body is None else request.body.data)
+        await request.prepare(sent)
+        return await session.request(
+            sent.method, self._encoded_url(sent.url), headers=sent.headers, allow_redirects=False, **options
         )
 
     def _timeout(self, request: Request) -> ClientTimeout:
@@ -259,6 +278,12 @@ def _sent(body: EncodedBody, headers: Any, report: Report | None) -> Any:
         headers["Content-Length"] = str(total)
     chunks = in_chunks(body.data) if body.data is not None else body.stream() if body.stream is not None else None
     return None if chunks is None else told(chunks, Progress(report, "upload", total))
+
+
+def _count(failure: CallError, attempts: int) -> None:
+    """Put into an error how often its request was sent, if that was more than once."""
+    if attempts > 1 and isinstance(failure.details, dict):
+        failure.details["attempts"] = attempts
 
 
 def _counted(request: Request, credentials: Credentials) -> tuple[str, int]:

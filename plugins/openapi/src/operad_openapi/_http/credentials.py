@@ -7,14 +7,14 @@ empty list switches security off. Credentials are bound to origins: the caller a
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from operad import CallError, ConfigError, ErrorCode
 from operad_openapi._document.document import Document, Json
 from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.origins import origin_of
-from operad_openapi._document.security import scheme_of, schemes_of
+from operad_openapi._document.security import Key, key_of, scheme_of, schemes_of
 from operad_openapi._http.tls import has_certificate
 from operad_openapi._http.tokens import Tokens, endpoints_of, oauth_options
 from operad_openapi._request.request import Applier, Credentials
@@ -31,33 +31,62 @@ class Authenticator:
         self._tokens = tokens
         self._digests: dict[tuple[str, str], Any] = {}
 
-    def plan(self, operation: RawOperation, server: str, auth: HTTPAuth | None) -> list[Applier]:
-        """What to apply to requests of ``operation`` to ``server``: the first alternative that can be met.
+    def plan(
+        self, operation: RawOperation, server: str, auth: HTTPAuth | None, required: Collection[Key] = ()
+    ) -> list[Applier]:
+        """Return what to apply to the requests of an operation.
 
         Args:
             operation: the operation.
             server: its base URL.
             auth: the general credential, ``HTTPOptions.auth`` or the caller's own.
+            required: API keys that are required parameters of the operation as well.
         """
         security = operation.node.get("security", self._document.root.get("security"))
-        if security == []:
-            return []
-        partial: list[Applier] = []
-        if isinstance(security, list):
-            # Anonymous is the last resort of who has a credential: most such servers answer more to it.
-            for alternative in sorted(security, key=lambda item: not item):
-                if not isinstance(alternative, Mapping):
-                    continue
-                appliers = [self._scheme(name, server, auth) for name in alternative]
-                found = [applier for applier in appliers if applier is not None]
-                if alternative and len(found) == len(appliers):
-                    return found
-                partial = max(partial, found, key=len)
-        if partial:
-            return partial  # of credentials that are needed together, those that there are
+        chosen = self._chosen(security, server, auth)
+        chosen |= self._named(security, server, required)
+        if chosen or security == [] or auth is None:
+            return list(chosen.values())
         # No alternative can be met. A credential that was configured for the whole API is sent all the same.
-        fallback = self._general(auth, server) if auth is not None else None
+        fallback = self._general(auth, server)
         return [] if fallback is None else [fallback]
+
+    def keys(self, operation: RawOperation, required: Collection[Key]) -> set[Key]:
+        """Return the API keys that requests of an operation hold, unless each caller has its own credential."""
+        security = operation.node.get("security", self._document.root.get("security"))
+        names = [*self._chosen(security, "", self._options.auth), *self._named(security, "", required)]
+        return {key for name in names if (key := self._key(name)) is not None}
+
+    def _chosen(self, security: Any, server: str, auth: HTTPAuth | None) -> dict[str, Applier]:
+        """Return the schemes of the first alternative that can be met; else those of the one that lacks least."""
+        partial: dict[str, Applier] = {}
+        # Anonymous comes last: with a credential, most such servers allow more.
+        for alternative in sorted(security, key=lambda item: not item) if isinstance(security, list) else ():
+            if not isinstance(alternative, Mapping):
+                continue
+            found = {name: made for name in alternative if (made := self._scheme(name, server, auth)) is not None}
+            if alternative and len(found) == len(alternative):
+                return found
+            partial = max(partial, found, key=len)
+        return partial
+
+    def _named(self, security: Any, server: str, required: Collection[Key]) -> dict[str, Applier]:
+        """Return the schemes with a credential of their own whose key is a required parameter."""
+        if not required or not isinstance(security, list):
+            return {}
+        names = [name for alternative in security if isinstance(alternative, Mapping) for name in alternative]
+        wanted = [name for name in names if name in self._options.credentials and self._key(name) in required]
+        return {name: made for name in wanted if (made := self._scheme(name, server, None)) is not None}
+
+    def _key(self, name: str) -> Key | None:
+        """Return where the credential of a scheme goes, if it is an API key."""
+        scheme = scheme_of(self._document, name)
+        credential = self._options.credentials.get(name) or self._options.auth
+        if scheme.get("type") != "apiKey" or credential is None:
+            return None
+        if credential.header_name:
+            return key_of("header", credential.header_name)
+        return key_of(str(scheme.get("in")), str(scheme.get("name")))
 
     def meets(self, name: str) -> bool:
         """Whether the configuration has what the scheme of that name asks for."""

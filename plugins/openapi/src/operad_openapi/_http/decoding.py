@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 PIECE = 256 * 1024
 """The most bytes that one piece has."""
+_MAX_CODINGS = 3
+_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 31  # wbits: a gzip member of any window
 
 
@@ -37,17 +39,35 @@ def decoder_of(encoding: str) -> Decoder | None:
     Raises:
         ValueError: the encoding is unknown, or its package is not installed.
     """
-    name = encoding.strip().lower().removeprefix("x-")
-    if name in ("", "identity"):
-        return None
-    if name not in _DECODERS:
+    names = [name.strip().lower().removeprefix("x-") for name in encoding.split(",")]
+    names = [name for name in names if name not in ("", "identity")]
+    if len(names) > _MAX_CODINGS or not _DECODERS.keys() >= set(names):
         raise ValueError(f'the content encoding "{encoding[:100]}" is unknown')
     try:
-        return _DECODERS[name]()
+        decoders = [_DECODERS[name]() for name in reversed(names)]
     except ImportError as error:
         raise ValueError(
-            f'the content encoding "{name}" needs a package that is not installed: {error}'
+            f'the content encoding "{encoding[:100]}" needs a package that is not installed: {error}'
         ) from error
+    return decoders[0] if len(decoders) == 1 else _Chain(decoders) if decoders else None
+
+
+class _Chain:
+    """Several codings, the one that was applied last first."""
+
+    def __init__(self, decoders: list[Decoder]) -> None:
+        self._decoders = decoders
+
+    def feed(self, data: bytes, at: int = 0) -> Iterator[bytes]:
+        if at == len(self._decoders):
+            yield data
+            return
+        for piece in self._decoders[at].feed(data):
+            yield from self.feed(piece, at + 1)
+
+    def finish(self) -> None:
+        for decoder in self._decoders:
+            decoder.finish()
 
 
 class _Zlib:
@@ -67,9 +87,8 @@ class _Zlib:
             elif decoder.eof:
                 if self._wbits is None:
                     return  # deflate has one member; what follows belongs to nobody
-                data = data.lstrip(b"\0")  # padding
-                if not data:
-                    return
+                if not _GZIP_MAGIC.startswith(data[:2]):
+                    return  # padding, or bytes of no member: other clients ignore them too
                 decoder = self._decoder = zlib.decompressobj(self._wbits)
             yield from _inflate(decoder, data)
             data = decoder.unused_data

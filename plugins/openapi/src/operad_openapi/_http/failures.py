@@ -30,7 +30,7 @@ def network_error(error: BaseException, method: str, url: str, timeout: float | 
     if isinstance(error, LostConnectionError) and error.__cause__ is not None:
         error = error.__cause__
     code, reason = _in_words(error, timeout)
-    details: dict[str, object] = {"method": method, "url": shown_url(url)}
+    details: dict[str, object] = {"method": method, "url": shown_url(url), "reason": reason.lstrip(": ")}
     if code == ErrorCode.PAYLOAD_TOO_LARGE:
         details["limit"] = "header_bytes"
     return CallError(code, f"{method} {host_of(url)}{reason}", details)
@@ -56,16 +56,18 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
         return ErrorCode.UNAVAILABLE, f": cannot connect: {reason}"
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return ErrorCode.UNAVAILABLE, f": the proxy refuses: {error.status} {error.message}"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return ErrorCode.UNAVAILABLE, ": the connection broke off within the response"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return ErrorCode.UNAVAILABLE, ": the server closed the connection"
+    if isinstance(error, (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)):
+        is_within = isinstance(error, aiohttp.ClientPayloadError)
+        broke = "the connection broke off within the response" if is_within else "the server closed the connection"
+        return ErrorCode.UNAVAILABLE, f": {broke}"
     if isinstance(error, (aiohttp.ClientOSError, ConnectionError)):
         return ErrorCode.UNAVAILABLE, f": the connection was lost: {error}"
     if isinstance(error, aiohttp.ClientResponseError):
         if _is_caused_by(error, aiohttp.http_exceptions.LineTooLong):
             return ErrorCode.PAYLOAD_TOO_LARGE, ": a header of the response is too large (limit header_bytes)"
         return ErrorCode.EXECUTION_ERROR, f": the response is not HTTP: {error.message}"
+    if isinstance(error, UnicodeError):
+        return ErrorCode.EXECUTION_ERROR, ": the name of the host is not valid"
     if isinstance(error, OSError):
         return ErrorCode.UNAVAILABLE, f": {error}"
     return ErrorCode.EXECUTION_ERROR, f": {type(error).__name__}: {error}"

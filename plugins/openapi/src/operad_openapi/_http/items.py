@@ -11,7 +11,8 @@ from operad import CallError, ErrorCode, ResponseEnvelope
 from operad_auth.http import SSEEvent, SSEEventTooLargeError, SSEParser, without_user
 from operad_openapi._document.mediatypes import EVENT_STREAM, STREAM_TYPES, essence
 from operad_openapi._http.reading import chunks_of
-from operad_openapi._http.responses import decode_body, json_records
+from operad_openapi._http.records import json_records
+from operad_openapi._http.responses import decode_body
 from operad_openapi._request.request import Request
 from operad_openapi.envelopes import http_envelope, join_headers
 
@@ -35,6 +36,7 @@ def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., Re
         headers=join_headers(response.headers.items()),
         url=without_user(request.redirected_to or request.url),
         method=request.method,
+        attempts=request.attempts if request.attempts > 1 else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -98,19 +99,25 @@ async def read_body(
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def read_head(response: ClientResponse, limit: int) -> bytes:
-    """At most ``limit`` bytes of a body that may be broken; a longer one is cut, and its connection closed."""
+async def read_head(response: ClientResponse, limit: int, ends: float | None = None) -> bytes:
+    """Return the beginning of a body that may be broken; if that is not all, close its connection.
+
+    Args:
+        response: the response.
+        limit: the most bytes to read.
+        ends: when to stop reading, by the clock of the event loop; what has arrived by then is returned.
+    """
     pieces: list[bytes] = []
     left = limit
     try:
-        async with aclosing(chunks_of(response)) as chunks:
+        async with asyncio.timeout_at(ends), aclosing(chunks_of(response)) as chunks:
             async for chunk in chunks:
                 pieces.append(chunk[:left])
                 left -= len(chunk)
                 if left <= 0:
                     break
-    except CallError:
-        pass  # the status is the news; a body that breaks off does not hide it
+    except (CallError, TimeoutError):
+        left = 0  # the status is the news; a body that breaks off does not hide it
     if left <= 0:
         response.close()
     return b"".join(pieces)

@@ -52,6 +52,7 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
         headers=headers,
         cookies=[],
         authorize=None,
+        prepare=None,
         is_redirected=True,
     )
 

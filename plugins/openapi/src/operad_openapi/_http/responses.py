@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +12,8 @@ from operad import CallError, ErrorCode
 from operad_auth.http import retry_after
 from operad_auth.http.urls import shown_url
 from operad_openapi._document.mediatypes import charset_of, essence, is_json
-from operad_openapi._http.reading import chunks_of, read_head
+from operad_openapi._http.reading import read_head
+from operad_openapi._request.request import Request
 from operad_openapi.envelopes import join_headers
 
 if TYPE_CHECKING:
@@ -35,10 +34,10 @@ def decode_body(body: bytes, content_type: str, where: object, *, expects_json: 
         return None
     kind = essence(content_type)
     if is_json(kind):
-        return _decode_json(body, content_type, where)
+        return decode_json(body, content_type, where)
     if expects_json and kind in ("", "text/plain"):
         with contextlib.suppress(CallError):
-            return _decode_json(body, content_type, where)
+            return decode_json(body, content_type, where)
     if kind.startswith("text/") or kind.endswith(("+xml", "/xml")) or kind in _TEXT:
         return _text(body, content_type)
     return body
@@ -54,7 +53,8 @@ def _text(body: bytes, content_type: str) -> str:
         return body.decode("utf-8", "replace")
 
 
-def _decode_json(body: bytes, content_type: str, where: object) -> Any:
+def decode_json(body: bytes, content_type: str, where: object) -> Any:
+    """Return the value of a JSON text. Raises `CallError`, as `decode_body` does."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -77,13 +77,15 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-async def failure_of(response: ClientResponse, limit: int, where: object) -> CallError:
-    """The error for a response that is not 2xx; reads at most ``limit`` bytes of its body."""
-    raw = await read_head(response, limit)
+async def failure_of(
+    response: ClientResponse, limit: int, request: Request, ends: float | None = None
+) -> CallError:
+    """Return the error for a response that is not 2xx; see `read_head` for ``limit`` and ``ends``."""
+    raw = await read_head(response, limit, ends)
     headers, _ = join_headers(response.headers.items())
     content_type = headers.get("content-type", "")
     try:
-        body = decode_body(raw, content_type, where)
+        body = decode_body(raw, content_type, request)
     except CallError:
         body = _text(raw, "")
     if isinstance(body, bytes):
@@ -103,9 +105,12 @@ async def failure_of(response: ClientResponse, limit: int, where: object) -> Cal
     wait = retry_after(headers.get("retry-after"))
     if wait is not None:
         details["retryAfter"] = wait
+    if request.attempts > 1:
+        details["attempts"] = request.attempts
+    details["reason"] = reason = f"{response.status} {reason}".strip()
     if location := headers.get("location"):
-        reason = f"{reason} (a redirect to {shown_url(location)} that is not followed)".strip()
-    return CallError(ErrorCode.EXECUTION_ERROR, f"{where}: {response.status} {reason}".strip(), details)
+        reason += f" (a redirect to {shown_url(location)} that is not followed)"
+    return CallError(ErrorCode.EXECUTION_ERROR, f"{request}: {reason}", details)
 
 
 _SAYING = ("message", "error_description", "detail", "title", "error", "errors", "msg", "reason", "description")
@@ -129,55 +134,3 @@ def _said(body: Any, depth: int = 0) -> str:
     if isinstance(body, dict) and depth < 4:
         return next((text for name in _SAYING if (text := _said(body.get(name), depth + 1))), "")
     return ""
-
-
-async def json_records(response: ClientResponse, kind: str, limit: int, where: str) -> AsyncGenerator[Any, None]:
-    """The values of JSON lines, or of a JSON text sequence (RFC 7464), as they come. Raises `CallError`."""
-    records = _Records(b"\x1e" if "json-seq" in kind else b"\n", limit, where)
-    async with aclosing(chunks_of(response)) as chunks:
-        async for chunk in chunks:
-            for record in records.feed(chunk):
-                yield _decode_json(record, kind, where)
-    for record in records.close():
-        yield _decode_json(record, kind, where)
-
-
-class _Records:
-    """Cuts a stream at a separator."""
-
-    def __init__(self, separator: bytes, limit: int, where: str) -> None:
-        self._separator = separator
-        self._limit = limit
-        self._where = where
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        first, *rest = chunk.split(self._separator)
-        self._keep(first)
-        for piece in rest:
-            yield from self.close()
-            self._keep(piece)
-        if self._separator == b"\x1e" and chunk.endswith(b"\n"):
-            # A record ends where the next begins, but nobody wants to wait for that: a line that is JSON is one.
-            record = b"".join(self._pieces)
-            try:
-                msgspec.json.decode(record)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return
-            yield from self.close()
-
-    def close(self) -> Iterator[bytes]:
-        record = b"".join(self._pieces).strip()
-        self._pieces.clear()
-        self._size = 0
-        if record:
-            yield record
-
-    def _keep(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
-            message = f"{self._where}: a record is larger than {self._limit} bytes (limit event_bytes)"
-            raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": "event_bytes", "bytes": self._limit})
-        if piece:
-            self._pieces.append(piece)

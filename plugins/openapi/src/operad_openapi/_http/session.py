@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 import ssl
 import urllib.request
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
+from yarl import URL
 
 from operad_openapi._http.resolving import GuardedResolver
 from operad_openapi.config import HTTPOptions
 
+_NOWHERE = URL()
 USER_AGENT = "operad-openapi"
 IDLE = 4.0
 """Seconds that a connection waits for its next request. Many servers (Node, uvicorn, Apache) close theirs after 5:
@@ -43,6 +45,29 @@ def request_options(options: HTTPOptions) -> dict[str, Any]:
         "max_line_size": options.limits.header_bytes,
         "max_field_size": options.limits.header_bytes,
     }
+
+
+class PortCookieJar(aiohttp.CookieJar):
+    """Keeps the cookies of each port apart, which RFC 6265 does not; hosts may be IP addresses."""
+
+    def __init__(self) -> None:
+        super().__init__(unsafe=True)
+        self._jars: dict[int | None, aiohttp.CookieJar] = {}
+
+    def _of(self, url: URL) -> aiohttp.CookieJar:
+        return self._jars.setdefault(url.port, aiohttp.CookieJar(unsafe=True))
+
+    def update_cookies(self, cookies: Any, response_url: URL = _NOWHERE) -> None:
+        """Take cookies from a response."""
+        self._of(response_url).update_cookies(cookies, response_url)
+
+    def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
+        """Take cookies from the headers of a response."""
+        self._of(response_url).update_cookies_from_headers(headers, response_url)
+
+    def filter_cookies(self, request_url: URL = _NOWHERE) -> Any:
+        """Return the cookies for a request."""
+        return self._of(request_url).filter_cookies(request_url)
 
 
 class Sessions:
@@ -83,7 +108,7 @@ class Sessions:
         return aiohttp.ClientSession(
             connector=connector,
             # A cookie of one caller is not for the next, unless all callers are one to the API.
-            cookie_jar=aiohttp.CookieJar() if self._options.keep_cookies else aiohttp.DummyCookieJar(),
+            cookie_jar=PortCookieJar() if self._options.keep_cookies else aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT},
             skip_auto_headers=("Content-Type",),
             auto_decompress=False,

@@ -57,6 +57,9 @@ class BodyPlan:
                 "anyOf": [_LINES, FILE_SCHEMA],
             }
         if media_type.startswith("text/") or media_type.endswith(("+xml", "/xml")):
+            declared = self.schema.get("type") if isinstance(self.schema, dict) else None
+            if declared in ("integer", "number", "boolean"):
+                return self.schema  # written as text
             return {"type": "string", "description": f"The {media_type} text."}
         return FILE_SCHEMA
 

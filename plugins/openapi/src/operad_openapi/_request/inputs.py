@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ def plan_inputs(
         properties.update(fields[0])
         required += fields[1]
         body_fields = frozenset(fields[0])
-    names = [parameter.name for parameter in parameters]
+    names = Counter(parameter.name for parameter in parameters)
     taken = set(properties) | set(names)
     if body is not None and fields is None:
         body_key = next((key for key in _BODY_KEYS if key not in taken), None) or _free("_body", taken)
@@ -133,7 +134,7 @@ def plan_inputs(
     query = {}
     for parameter in parameters:
         key = parameter.name
-        if key in properties or names.count(key) > 1:
+        if key in properties or names[key] > 1:
             key = _free(f"{key}__{parameter.location}", taken)
             taken.add(key)
         properties[key] = _parameter_schema(parameter, view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from urllib.parse import quote
 
 from operad_openapi._request.text import RESERVED, SerializationError
@@ -14,16 +14,17 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 class PathTemplate:
     """A path with placeholders, filled in a single pass.
 
-    A ``#fragment`` of the template is dropped; a fixed ``?query`` becomes `query`.
+    A ``#fragment`` of the template is dropped; a fixed ``?query`` becomes `query`. A last segment that ``slashes``
+    names may be empty.
 
     Attributes:
         names: the placeholders, in order.
         query: the fixed query, encoded, or ``""``.
     """
 
-    __slots__ = ("_pieces", "_rest", "names", "query")
+    __slots__ = ("_pieces", "_rest", "_root", "names", "query")
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, template: str, slashes: Collection[str] = ()) -> None:
         path, _, _ = template.partition("#")
         path, _, query = path.partition("?")
         self.query = quote(query, safe="%" + RESERVED)
@@ -44,6 +45,9 @@ class PathTemplate:
             self._pieces.append((fixed, parts))
             fixed = ""
         self._rest = fixed
+        # An empty last segment is the root of what has folders: "/contents/".
+        is_last = bool(names) and not fixed and parts == ["", names[-1], ""]
+        self._root = parts if is_last and names[-1] in slashes else None
         self.names = tuple(dict.fromkeys(names))
 
     def fill(self, values: Mapping[str, str]) -> str:
@@ -63,7 +67,7 @@ class PathTemplate:
             if "/" in segment:
                 for piece in segment.split("/"):
                     self._refuse_dots(piece, parts)
-            elif len(segment) <= 6 and segment.strip("%2Ee.") == "":
+            elif len(segment) <= 6 and segment.strip("%2Ee.") == "" and (segment or parts is not self._root):
                 self._refuse_dots(segment, parts)
             path += fixed + segment
         return path + self._rest

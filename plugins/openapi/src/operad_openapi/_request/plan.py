@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from operad_openapi._document.contents import Body, body_of, success_media
-from operad_openapi._document.document import Document, Json, PointerError
+from operad_openapi._document.document import Document, PointerError
 from operad_openapi._document.listing import NotUsableError, RawOperation
 from operad_openapi._document.mediatypes import STREAM_TYPES, essence, is_json
+from operad_openapi._document.naming import first_fitting
 from operad_openapi._document.origins import origin_of
 from operad_openapi._document.parameters import Parameter, is_reserved_header, is_token, parameters_of
 from operad_openapi._document.schemas import SchemaView
-from operad_openapi._document.security import key_parameters
+from operad_openapi._document.security import Key, key_of, key_parameters
 from operad_openapi._document.servers import Server, home_origins, server_of
 from operad_openapi._request.bodies import BodyPlan, plan_body
 from operad_openapi._request.inputs import MISSING, Configured, Inputs, plan_inputs
@@ -47,7 +47,9 @@ class Plan:
     expects_json: bool = False
     """Whether all that the document declares of a success is JSON."""
     stream_field: str | None = None
-    """The field of the body that asks for a stream, if it declares one."""
+    """The field of the body, or the parameter of the query, that asks for a stream, if one is declared."""
+    required_keys: frozenset[Key] = frozenset()
+    """API keys of the security that are required parameters as well."""
 
     @property
     def server(self) -> str:
@@ -144,12 +146,38 @@ class Plan:
             raise SerializationError(f"{self.inputs.body_key or 'body'}: {error}") from error
 
 
-def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig, view: SchemaView) -> Plan:
-    """The plan of an operation. Raises `NotUsableError`, `PointerError`, `SerializationError`."""
+def build_plan(
+    document: Document,
+    raw: RawOperation,
+    config: HTTPServiceConfig,
+    view: SchemaView,
+    sent: Callable[[RawOperation, Collection[Key]], Collection[Key]],
+) -> Plan:
+    """Return the plan of an operation.
+
+    Args:
+        document: the document.
+        raw: the operation.
+        config: of the source.
+        view: the schemas of requests.
+        sent: the API keys that credentials send, given those that are required parameters too.
+
+    Raises:
+        NotUsableError, PointerError, SerializationError: no request can be made from the document.
+    """
     from multidict import CIMultiDict
 
-    template = PathTemplate(raw.path)
-    parameters, swagger_body = _parameters(document, raw, template)
+    template = PathTemplate(raw.path, config.slashes)
+    server = _server(document, raw, config)
+    home = home_origins(document, config, trusted=config.trusted)
+    is_home = isinstance(server, Server) and not home.isdisjoint({origin_of(server.url), server.declared_origin})
+    parameters, swagger_body = parameters_of(document, raw)
+    keys = key_parameters(document, raw)
+    required = frozenset(key for p in parameters if p.required and (key := key_of(p.location, p.name)) in keys)
+    # A key comes from the configuration, unless the document requires one that the chosen credentials do not send.
+    kept = required.difference(sent(raw, required) if is_home else ()) if required else required
+    parameters = [p for p in parameters if (key := key_of(p.location, p.name)) not in keys or key in kept]
+    parameters = _placed(parameters, template)
     if config.slashes:
         parameters = [
             attrs.evolve(p, keeps_slashes=True) if p.location == "path" and p.name in config.slashes else p
@@ -159,9 +187,6 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
     if body is None and "body" in config.extras and raw.method not in ("GET", "HEAD"):
         body = Body({"application/json": {"schema": {"type": "object"}}}, required=False)
     body_plan = None if body is None else plan_body(body, view, _media_types(config, raw), config.upload_root)
-    server = _server(document, raw, config)
-    home = home_origins(document, config, trusted=config.trusted)
-    is_home = isinstance(server, Server) and not home.isdisjoint({origin_of(server.url), server.declared_origin})
     configured = _configured(config) if is_home else Configured({}, config.extras)
     inputs = plan_inputs(parameters, body_plan, view, configured)
     headers = CIMultiDict({"Accept": _accept(document, raw)})
@@ -177,29 +202,26 @@ def build_plan(document: Document, raw: RawOperation, config: HTTPServiceConfig,
     kinds = [essence(media_type) for _, media_type, _ in success_media(document, raw)]
     expects_json = bool(kinds) and all(map(is_json, kinds))
     return Plan(
-        raw.method, inputs, template, body_plan, headers, server, is_home, query, expects_json, stream_field
+        raw.method,
+        inputs,
+        template,
+        body_plan,
+        headers,
+        server,
+        is_home,
+        query,
+        expects_json,
+        stream_field,
+        required,
     )
 
 
-def _parameters(
-    document: Document, raw: RawOperation, template: PathTemplate
-) -> tuple[list[Parameter], list[Json]]:
-    """The parameters that an input may have, and the body's of Swagger 2.0."""
-    parameters, swagger_body = parameters_of(document, raw)
+def _placed(parameters: list[Parameter], template: PathTemplate) -> list[Parameter]:
+    """Return the parameters that have a place in the request, and one for each placeholder without any."""
     declared = {parameter.name for parameter in parameters if parameter.location == "path"}
-    # A credential comes from the configuration, even where the document lists it among the parameters.
-    keys = key_parameters(document, raw)
-    parameters = [
-        p for p in parameters if (p.location, p.name.lower() if p.location == "header" else p.name) not in keys
-    ]
-    # A path parameter without a placeholder has no place to go to.
-    parameters = [p for p in parameters if p.location != "path" or p.name in template.names]
-    parameters += [
-        Parameter(name, "path", {"type": "string"}, required=True)
-        for name in template.names
-        if name not in declared
-    ]
-    return parameters, swagger_body
+    placed = [p for p in parameters if p.location != "path" or p.name in template.names]
+    missing = [name for name in template.names if name not in declared]
+    return placed + [Parameter(name, "path", {"type": "string"}, required=True) for name in missing]
 
 
 def _server(document: Document, raw: RawOperation, config: HTTPServiceConfig) -> Server | NotUsableError:
@@ -219,10 +241,7 @@ def _media_types(config: HTTPServiceConfig, raw: RawOperation) -> list[str]:
     if isinstance(config.media_types, list):
         return config.media_types
     names = (str(raw.node.get("operationId", "")), f"{raw.method} {raw.path}")
-    fitting = (
-        types for glob, types in config.media_types.items() if any(fnmatchcase(name, glob) for name in names)
-    )
-    return next(fitting, [])
+    return first_fitting(config.media_types, *names) or []
 
 
 def _configured(config: HTTPServiceConfig) -> Configured:
@@ -248,7 +267,11 @@ def _add_cookies(headers: CIMultiDict[str], config: HTTPServiceConfig, inputs: I
 
 
 def _stream_field(body: BodyPlan | None, inputs: Inputs, view: SchemaView) -> str | None:
-    if body is None or not is_json(essence(body.media_type)):
+    if body is None:
+        return next(
+            (key for key, parameter in inputs.query.items() if parameter.name in ("stream", "watch")), None
+        )
+    if not is_json(essence(body.media_type)):
         return None
     if inputs.body_fields is not None:
         return "stream" if "stream" in inputs.body_fields else None

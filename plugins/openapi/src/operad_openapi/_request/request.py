@@ -10,6 +10,19 @@ import attrs
 from operad_auth.http.urls import shown_url
 
 
+@attrs.define(eq=False)
+class HTTPRequest:
+    """A request as it is about to be sent, credentials included; what ``on_request`` may look at and change."""
+
+    method: str
+    url: str = attrs.field(repr=False)
+    """With its query, encoded."""
+    headers: Any = attrs.field(repr=False)
+    """A mutable mapping of names, in any case, to values (a ``CIMultiDict``)."""
+    body: bytes | None = attrs.field(default=None, repr=False)
+    """``None`` if there is no body, or if it is streamed. A changed one is not sent."""
+
+
 @attrs.define(eq=False, repr=False)
 class Request:
     """A request, without its credentials."""
@@ -22,7 +35,7 @@ class Request:
     cookies: list[str]
     body: EncodedBody | None = None
     authorize: Callable[[], Awaitable[Credentials]] | None = None
-    """Makes the credentials, for each attempt anew."""
+    """Makes the credentials, for each attempt again."""
     is_stream: bool = False
     """Whether the response may go on for ever: `idle_timeout` bounds silence, nothing the whole."""
     idle_timeout: float | None = None
@@ -37,6 +50,10 @@ class Request:
     """Whether the URL is that of a redirect: it may hold what a credential adds already."""
     report: Callable[..., None] | None = None
     """Tells observers of the call, where there are any: `operad.OperationContext.report`."""
+    prepare: Callable[[HTTPRequest], Awaitable[None]] | None = None
+    """The hook ``on_request``: it runs before each attempt, unless the request goes to another origin."""
+    attempts: int = 1
+    """How often it was sent."""
     redirected_to: str | None = None
     """The URL that a redirect led to, without its query, which may hold secrets."""
 

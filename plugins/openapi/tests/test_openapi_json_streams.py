@@ -1,0 +1,270 @@
+"""Streams of JSON values that call themselves ``application/json``, in the styles of three well-known APIs."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+
+from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad_openapi._http.records import _Values
+
+MANY = 1_000
+
+GATEWAY = {
+    "swagger": "2.0",
+    "info": {"title": "a store behind grpc-gateway", "version": "1"},
+    "produces": ["application/json"],
+    "paths": {
+        "/v3/watch": {
+            "post": {
+                "operationId": "Watch_Watch",
+                "parameters": [{"name": "body", "in": "body", "required": True, "schema": {"type": "object"}}],
+                "responses": {"200": {"description": "", "schema": {"$ref": "#/x-stream-definitions/WatchReply"}}},
+            }
+        },
+        "/v3/lease": {
+            "post": {
+                "operationId": "Lease_KeepAlive",
+                "parameters": [{"name": "body", "in": "body", "required": True, "schema": {"type": "object"}}],
+                "responses": {
+                    "200": {
+                        "description": "",
+                        "schema": {
+                            "type": "object",
+                            "title": "Stream result of LeaseReply",
+                            "properties": {"result": {"type": "object"}},
+                        },
+                    }
+                },
+            }
+        },
+    },
+    "x-stream-definitions": {
+        "WatchReply": {"type": "object", "properties": {"result": {"$ref": "#/definitions/Reply"}}}
+    },
+    "definitions": {"Reply": {"type": "object", "properties": {"revision": {"type": "string"}}}},
+}
+
+CLUSTER = {
+    "swagger": "2.0",
+    "info": {"title": "a cluster", "version": "1"},
+    "paths": {
+        "/pods": {
+            "get": {
+                "operationId": "listPods",
+                "produces": ["application/json", "application/yaml", "application/json;stream=watch"],
+                "parameters": [
+                    {"name": "watch", "in": "query", "type": "boolean"},
+                    {"name": "resourceVersion", "in": "query", "type": "string"},
+                ],
+                "responses": {"200": {"description": "", "schema": {"$ref": "#/definitions/PodList"}}},
+            }
+        },
+        "/watch/pods": {
+            "get": {
+                "operationId": "watchPods",
+                "produces": ["application/json"],
+                "x-kubernetes-action": "watchlist",
+                "responses": {"200": {"description": "", "schema": {"$ref": "#/definitions/Event"}}},
+            }
+        },
+    },
+    "definitions": {
+        "PodList": {
+            "type": "object",
+            "required": ["items"],
+            "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+        },
+        "Event": {"type": "object", "properties": {"type": {"type": "string"}, "object": {"type": "object"}}},
+    },
+}
+
+ENGINE = {
+    "swagger": "2.0",
+    "info": {"title": "an engine of containers", "version": "1"},
+    "produces": ["application/json"],
+    "paths": {
+        "/events": {
+            "get": {
+                "operationId": "SystemEvents",
+                "parameters": [{"name": "since", "in": "query", "type": "string"}],
+                "responses": {
+                    "200": {
+                        "description": "",
+                        "schema": {"type": "object", "properties": {"time": {"type": "integer"}}},
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+async def streamed(request, first, render, content_type="application/json"):
+    """Send events from ``first`` on, several to a chunk and cut anywhere, until `MANY` or the client has left."""
+    response = web.StreamResponse(headers={"Content-Type": content_type})
+    await response.prepare(request)
+    for start in range(first, MANY + 1, 7):
+        data = b"".join(render(number) for number in range(start, min(start + 7, MANY + 1)))
+        await response.write(data[:5])
+        await response.write(data[5:])
+    return response
+
+
+@pytest.fixture
+async def registry():
+    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
+        yield made
+
+
+async def watched_left_and_resumed(registry, operation, input, resumed, number_of):
+    """Watch all events, then leave after 400, then go on from there: each number comes once and in order."""
+    async with asyncio.timeout(60):
+        every = [number_of(item.data) async for item in registry.subscribe(operation, input)]
+        assert every == list(range(1, MANY + 1))
+        seen = []
+        items = registry.subscribe(operation, input)
+        async for item in items:
+            seen.append(number_of(item.data))
+            if len(seen) == 400:
+                break
+        await items.aclose()
+        seen += [number_of(item.data) async for item in registry.subscribe(operation, resumed(seen[-1]))]
+        assert seen == every
+
+
+async def test_a_watch_of_grpc_gateway(serve, registry):
+    async def handler(request):
+        body = await request.json()
+        first = int(body["create_request"].get("start_revision", 1))
+        return await streamed(request, first, lambda n: b'{"result":{"revision":"%d"}}\n' % n)
+
+    specs = await registry.load("openapi", namespace="store", spec=GATEWAY, base_url=await serve(handler))
+    assert {spec.name: str(spec.type) for spec in specs} == dict.fromkeys(
+        ("Watch_Watch", "Lease_KeepAlive"), "subscription"
+    )
+    await watched_left_and_resumed(
+        registry,
+        "store.Watch_Watch",
+        {"body": {"create_request": {"key": "Zm9v"}}},
+        lambda last: {"body": {"create_request": {"key": "Zm9v", "start_revision": str(last + 1)}}},
+        lambda data: int(data["result"]["revision"]),
+    )
+    assert (await registry.execute("store.Watch_Watch", {"body": {"create_request": {}}})).data == {
+        "result": {"revision": "1"}
+    }
+
+
+async def test_a_watch_of_kubernetes_is_the_twin_of_a_listing(serve, registry):
+    async def handler(request):
+        assert request.headers["Accept"].startswith("application/json")
+        if request.query.get("watch") != "true" and request.path == "/pods":
+            return web.json_response({"items": [{"name": "a"}]})
+        first = int(request.query.get("resourceVersion", 0)) + 1
+        return await streamed(
+            request, first, lambda n: b'{"type":"ADDED","object":{"version":%d,"text":"} \\"{["}}' % n
+        )
+
+    specs = await registry.load("openapi", namespace="k", spec=CLUSTER, base_url=await serve(handler))
+    assert {spec.name: str(spec.type) for spec in specs} == {
+        "listPods": "query",
+        "listPods_stream": "subscription",
+        "watchPods": "subscription",
+    }
+    assert (await registry.execute("k.listPods")).data == {"items": [{"name": "a"}]}
+    assert (await registry.execute("k.watchPods")).data["object"]["version"] == 1
+    await watched_left_and_resumed(
+        registry,
+        "k.listPods_stream",
+        {},
+        lambda last: {"resourceVersion": str(last)},
+        lambda data: data["object"]["version"],
+    )
+
+
+async def test_events_of_docker_are_a_stream_by_configuration(serve, registry):
+    async def handler(request):
+        first = int(request.query.get("since", 0)) + 1
+        return await streamed(request, first, lambda n: b'{\n "time": %d\n}\n' % n)
+
+    base = await serve(handler)
+    for namespace, types in (("one", {"SystemEvents": "subscription"}), ("two", {"*Events": "subscription"})):
+        await registry.load("openapi", namespace=namespace, spec=ENGINE, base_url=base, operation_types=types)
+        await watched_left_and_resumed(
+            registry,
+            f"{namespace}.SystemEvents",
+            {},
+            lambda last: {"since": str(last)},
+            lambda data: data["time"],
+        )
+
+
+async def test_an_error_among_json_values_names_the_record(serve, registry):
+    async def handler(request):
+        return await streamed(request, MANY, lambda n: b'{"time": 1} oops\n')
+
+    types = {"SystemEvents": "subscription"}
+    await registry.load(
+        "openapi", namespace="d", spec=ENGINE, base_url=await serve(handler), operation_types=types
+    )
+    items = registry.subscribe("d.SystemEvents")
+    assert (await anext(items)).data == {"time": 1}
+    with pytest.raises(CallError, match="not the JSON") as caught:
+        await anext(items)
+    assert caught.value.details["body"] == "oops"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1_000])
+def test_values_are_cut_wherever_the_chunks_are(size):
+    texts = ['{"a":"\\"}\\\\"}', "[1,[2,{}]]", '"x\\ny"', "17", "null", '{"b":{"c":[]}}']
+    data = f"{texts[0]}{texts[1]} {texts[2]}\n{texts[3]}\n\n{texts[4]}\r\n{texts[5]}".encode()
+    cutter = _Values(b"", 100, "here")
+    found = [record for at in range(0, len(data), size) for record in cutter.feed(data[at : at + size])]
+    assert [json.loads(record) for record in [*found, *cutter.close()]] == [json.loads(text) for text in texts]
+
+
+def test_a_value_beyond_the_limit_is_refused():
+    with pytest.raises(CallError) as caught:
+        list(_Values(b"", 100, "here").feed(b"{" * 101))
+    assert caught.value.details == {"limit": "event_bytes", "bytes": 100}
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_a_body_without_end_does_not_hold_a_subscription_beyond_the_timeout(serve, operations, api, status):
+    async def handler(request):
+        response = web.StreamResponse(status=status, headers={"Content-Type": "text/html"})
+        await response.prepare(request)
+        while True:
+            await response.write(b"x")
+            await asyncio.sleep(0.02)
+
+    content = {"text/event-stream": {"schema": {"type": "object"}}}
+    document = api({"get /x": {"operationId": "x", "responses": {"200": {"description": "", "content": content}}}})
+    found = operations(document, await serve(handler, handler_cancellation=True), timeout=0.3)
+    with pytest.raises(CallError) as caught:
+        await asyncio.wait_for(anext(found["x"].handler({}, None)), 20)
+    assert caught.value.code == ErrorCode.EXECUTION_ERROR
+    assert ("text/html" if status == 200 else "500") in caught.value.message
+
+
+async def test_json_lines_where_json_was_expected_are_a_list_and_a_hint(serve, operations, api, caplog):
+    async def handler(request):
+        if (await request.json()).get("stream") is False:
+            return web.json_response({"n": 0})
+        return web.Response(body=b'{"n": 1}\n{"n": 2}\n', content_type="application/x-ndjson")
+
+    schema = {"schema": {"type": "object"}}
+    body = {"type": "object", "properties": {"stream": {"type": "boolean"}}}
+    operation = {
+        "operationId": "generate",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "200": {"description": "", "content": {"application/json": schema, "application/x-ndjson": schema}}
+        },
+    }
+    found = operations(api({"post /g": operation}), await serve(handler))
+    assert (await found["generate"].handler({"stream": False}, None)).data == {"n": 0}
+    assert not caplog.records
+    assert (await found["generate"].handler({}, None)).data == [{"n": 1}, {"n": 2}]
+    assert "subscribe to api.generate_stream" in caplog.text
