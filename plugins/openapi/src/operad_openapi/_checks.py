@@ -79,7 +79,7 @@ def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> Non
 def warnings_of(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: Iterable[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """What of the configuration will not do what it seems to do."""
+    """Yield warnings of options that do not do what they seem to do."""
     chosen = list(chosen)
     yield from _no_server(document, config, chosen)
     yield from _other_servers(document, config, chosen)
@@ -151,7 +151,7 @@ def _unmet(
 
 
 def _servers(document: Document) -> Iterator[Json]:
-    """All servers that the document declares."""
+    """Yield all servers that the document declares."""
     paths = document.root.get("paths")
     items = [item for item in paths.values() if isinstance(item, dict)] if isinstance(paths, dict) else []
     holders: list[Any] = [document.root, *items]

@@ -1,7 +1,7 @@
 """Documents that another operad serves: restore its operations as they are there.
 
 Such a document marks itself and each of its operations with ``x-operad``. The whole input is the JSON body, ids,
-types, errors and the ends of streams are as the other side says them.
+types, errors and the ends of streams are those of the other side.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from operad_schema import lazy_schema
 MARK = "x-operad"
 END, FAILED = "operad.end", "operad.error"
 _PASSING = frozenset({str(ErrorCode.ACCESS_DENIED), str(ErrorCode.VALIDATION_ERROR)})
-"""Codes that a caller may believe besides those that an operation declares. What says that nothing ran is none of
-them: only a call's own transport can know that."""
+"""Codes that a caller may trust besides those that an operation declares. Codes
+that mean "nothing ran" are not among them: only the transport of a call can know that."""
 
 _UNRUN = frozenset({str(ErrorCode.OPERATION_NOT_FOUND), str(ErrorCode.NO_RESPONDERS), str(ErrorCode.OVERLOADED),
                     str(ErrorCode.UNAVAILABLE)})  # fmt: skip
 
 
 def is_operads(document: Document) -> bool:
-    """Whether another operad made the document."""
+    """Return True if another operad made the document."""
     mark = document.root.get(MARK)
     return isinstance(mark, dict) and mark.get("version") == 1
 
 
 def mark_of(raw: RawOperation) -> Json | None:
-    """The mark of an operation, or ``None``: the operation is another way to call one that has it."""
+    """Return the mark of an operation, or ``None``: the operation is another way to call one that has it."""
     mark = raw.node.get(MARK)
     if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
         return None
@@ -59,7 +59,7 @@ class ServedOperation(DocumentOperation):
 
     @property
     def kind(self) -> OperationType:
-        """What calling it means; what is not said to be harmless is not."""
+        """What calling it means: a mutation, unless the other side states something else."""
         kind = self.mark.get("type")
         return OperationType(kind) if kind in tuple(OperationType) else OperationType.MUTATION
 
@@ -69,14 +69,14 @@ class ServedOperation(DocumentOperation):
         return self.mark.get("idempotent") is True
 
     def input_schema(self) -> Schema:
-        """The schema of the whole input."""
+        """Return the schema of the whole input."""
         body = self.source.document.resolve(self.raw.node.get("requestBody", {}))
         media = body.get("content", {}).get("application/json", {}) if isinstance(body, dict) else {}
         schema = media.get("schema", True) if isinstance(media, dict) else True
         return self.source.schema(self.source.input_view.schema(schema), self.source.input_view)
 
     def output_schema(self) -> Schema:
-        """The schema of the data; of one item, for a stream, whose events hold it as text."""
+        """Return the schema of the data; of one item, for a stream, whose events hold it as text."""
         if self.stream_type is None:
             return super().output_schema()
         view = self.source.output_view
@@ -117,7 +117,7 @@ class ServedOperation(DocumentOperation):
         )
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
-        """As any operation of a document; the other side's error is what is raised."""
+        """Call the operation. Raises the `CallError` of the other side."""
         try:
             return await super().call(input, context)
         except CallError as error:
@@ -126,7 +126,7 @@ class ServedOperation(DocumentOperation):
     async def stream(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """The items, until the other side says that it is the end. Raises `CallError` if it says no such thing."""
+        """Yield the items until the other side ends the stream. Raises `CallError` if it breaks off before."""
         try:
             async with aclosing(super().stream(input, context)) as items:
                 async for envelope in items:

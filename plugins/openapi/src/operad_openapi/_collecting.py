@@ -11,9 +11,9 @@ from contextlib import contextmanager
 def building() -> Iterator[None]:
     """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
 
-    It would pass again and again over ever more that nobody has let go of: for a large document that takes longer
-    than all the rest. What was made counts as old afterwards, so that it is not passed over at once. Only who
-    found the collector running starts it again.
+    It would pass again and again over a growing number of live objects: for a large document that takes longer
+    than all the rest. New objects count as old afterwards, so that they are not passed over at once. Only
+    the caller that found the collector running starts it again.
     """
     if not gc.isenabled():
         yield

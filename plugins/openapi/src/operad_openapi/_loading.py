@@ -32,7 +32,7 @@ Spec = Mapping[str, Any] | str | os.PathLike[str]
 
 
 def is_url(spec: object) -> bool:
-    """Whether ``spec`` is an http or https URL."""
+    """Return True if ``spec`` is an http or https URL."""
     return isinstance(spec, str) and spec.partition("://")[0].lower() in ("http", "https")
 
 
@@ -55,7 +55,7 @@ class Loader:
         """Bytes that were read."""
 
     async def load(self, spec: Spec) -> Document:
-        """The document that ``spec`` is or names. Raises `SourceError`."""
+        """Return the document that ``spec`` is or names. Raises `SourceError`."""
         if isinstance(spec, Mapping):
             if not self._config.overlays and self._config.patch is None:
                 return Document(spec if isinstance(spec, dict) else dict(spec))
@@ -69,7 +69,7 @@ class Loader:
         root: Any = await parse_aside(data, location)
         text: bytes | None = data
         if self._config.overlays or self._config.patch is not None:
-            root, text = await self._changed(root), None  # what the text says is no longer the document
+            root, text = await self._changed(root), None  # the text is no longer the document
         document = Document(root, location, text)
         if has_external(text, document.root):
             roots = await self._roots(location)
@@ -80,7 +80,7 @@ class Loader:
         return document
 
     async def _changed(self, root: Any) -> Any:
-        """The document after the overlays and the patch of the configuration. Raises `SourceError`."""
+        """Return the document after the overlays and the patch of the configuration. Raises `SourceError`."""
         Document(root)  # before anything is changed it has to be one
         for overlay in self._config.overlays:
             where = "an overlay"
@@ -97,12 +97,12 @@ class Loader:
         self.diagnostics.append(Diagnostic("#", reason, "warning"))
 
     async def _roots(self, main: str) -> list[str]:
-        """The folders that files may be read from."""
+        """Return the folders that files may be read from."""
         own = [] if is_url(main) else [posixpath.dirname(main)]
         return own + [await self._fs.realpath(folder) for folder in self._config.external if not is_url(folder)]
 
     async def _read_all(self, targets: Sequence[str], main: str, roots: list[str]) -> list[Any]:
-        """What external references name, parsed; a `SourceError` where it must not or cannot be read."""
+        """Return the parsed targets of external references, or a `SourceError` for each that cannot be read."""
         gate = asyncio.Semaphore(_AT_ONCE)
         local: list[str] = []
         others: dict[str, asyncio.Task[Any]] = {}
@@ -121,7 +121,7 @@ class Loader:
         return [found[target] for target in targets]
 
     def _local_contents(self, targets: list[str], roots: list[str]) -> dict[str, Any]:
-        """The content of files of this machine; runs in a thread."""
+        """Return the content of files of this machine; runs in a thread."""
         contents: dict[str, Any] = {}
         limit = self._config.limits.document_bytes
         for target in targets:
@@ -141,7 +141,7 @@ class Loader:
                 return error
 
     async def _fetch(self, target: str, main: str, roots: list[str]) -> bytes:
-        """What an external reference names, if the rules allow it."""
+        """Return what an external reference names, if the rules allow it."""
         config = self._config
         scheme = urlsplit(target).scheme
         if scheme in ("http", "https"):
@@ -202,7 +202,7 @@ class Loader:
 
 
 def patched(patch: Callable[[Json], Json | None], root: Json) -> Json:
-    """What ``patch`` makes of the document. Raises `SourceError` for what it raises."""
+    """Return what ``patch`` makes of the document. Raises `SourceError` for what it raises."""
     try:
         found = patch(root)
     except Exception as error:
@@ -233,7 +233,7 @@ def _is_within(path: str, root: str) -> bool:
 
 
 def _is_below(url: str, prefix: str) -> bool:
-    """Whether ``url`` is ``prefix`` or below it: not another host that begins with the same letters."""
+    """Return True if ``url`` is ``prefix`` or below it: not another host that begins with the same letters."""
     if origin_of(url) != origin_of(prefix):
         return False
     path = posixpath.normpath(unquote(urlsplit(url).path) or "/")
@@ -241,5 +241,5 @@ def _is_below(url: str, prefix: str) -> bool:
 
 
 def _absolute(path: str) -> str:
-    """``path`` from the working directory, by its text alone: an `OpenAPIFS` may have other files."""
+    """Return ``path`` from the working directory, by its text alone: an `OpenAPIFS` may have other files."""
     return posixpath.normpath(path if path.startswith("/") else f"{Path.cwd()}/{path}")

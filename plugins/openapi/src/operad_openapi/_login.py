@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 async def login_of(
     spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None, account: str | None
 ) -> OAuthClient:
-    """The OAuth client of the first credential that a person can log in with.
+    """Return the OAuth client of the first credential that a person can log in with.
 
     Raises:
-        ConfigError: there is none, or neither it nor the document names an authorization server.
+        ConfigError: there is no such credential, or no authorization server is named.
         SourceError: the document cannot be read.
     """
     from operad_auth import OAuthClient

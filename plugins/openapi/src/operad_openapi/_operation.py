@@ -122,7 +122,7 @@ class DocumentOperation(PlannedOperation):
         )
 
     async def _first(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
-        """The first item of an answer that is a stream, which may have no end. Raises `CallError`."""
+        """Return the first item of an answer that is a stream, which may have no end. Raises `CallError`."""
         async with aclosing(self._items(response, request, self._parser(), is_text=False)) as items:
             async for envelope in items:
                 response.close()
@@ -133,7 +133,7 @@ class DocumentOperation(PlannedOperation):
     async def pieces(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[bytes], None]:
-        """The body's bytes as they come, an envelope each. Raises `CallError`."""
+        """Yield the body's bytes as they come, an envelope each. Raises `CallError`."""
         request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request, context)
@@ -146,7 +146,7 @@ class DocumentOperation(PlannedOperation):
             response.close()
 
     async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
-        """The body's bytes as they come. Raises `CallError`."""
+        """Yield the body's bytes as they come. Raises `CallError`."""
         async with aclosing(self.pieces(input, context)) as pieces:
             async for piece in pieces:
                 yield piece.data
@@ -260,7 +260,7 @@ class DocumentOperation(PlannedOperation):
 
 
 def _resumed_at(context: OperationContext | None) -> str:
-    """The last event that the client has for whom a server subscribes; a nested subscription is another one."""
+    """Return the last event of the client that a server subscribes for; not for a nested subscription."""
     if context is None or context.parent_request_id is not None:
         return ""
     event_id = context.metadata.get("lastEventId")

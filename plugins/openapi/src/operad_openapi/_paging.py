@@ -1,4 +1,4 @@
-"""Pagination of an operation: by a link, or as its configuration says."""
+"""Pagination of an operation: by a link, or by its configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DocumentPages:
     Args:
         operation: the operation.
         name: what it is called.
-        rule: what the configuration says of its pages; ``None``: a ``Link`` header tells, if there is one.
+        rule: how the configuration pages it; ``None``: by the ``Link`` header, if there is one.
     """
 
     __slots__ = ("_has_rules", "_name", "_operation", "_reader", "_rule")
@@ -41,7 +41,7 @@ class DocumentPages:
         self._reader: QueryReader | None = None
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
-        """The input of the next page; ``None`` after the last one. Raises `CallError`."""
+        """Return the input of the next page; ``None`` after the last one. Raises `CallError`."""
         rule = self._rule
         if rule.more is not None and not _value_at(envelope, rule.more):
             return None
@@ -59,7 +59,7 @@ class DocumentPages:
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
-        """What stands on a page. Raises `CallError`."""
+        """Return the items of a page. Raises `CallError`."""
         rule, data = self._rule, envelope.data
         if rule.items is not None:
             found = _value_at(envelope, rule.items)
@@ -75,7 +75,7 @@ class DocumentPages:
         )
 
     def _counted(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
-        """The next offset, or the next page's number."""
+        """Return the next offset, or the next page's number."""
         rule = self._rule
         count = len(self.items(envelope))
         limit = _input_at(input, rule.limit) if rule.limit is not None else None
@@ -91,7 +91,7 @@ class DocumentPages:
         return None if isinstance(total, int) and following > total else self._with(input, rule.page, following)
 
     def _with(self, input: Mapping[str, Any], key: str, value: Any) -> Mapping[str, Any]:
-        """``input`` with another value; ``body.cursor`` is a member of the body."""
+        """Return ``input`` with another value; ``body.cursor`` is a member of the body."""
         properties = self._operation.plan.inputs.schema["properties"]
         if key in properties or "." not in key:
             return {**input, key: self._fitting(properties.get(key, True), value)}
@@ -100,7 +100,7 @@ class DocumentPages:
         return {**input, outer: {**(held if isinstance(held, Mapping) else {}), inner: value}}
 
     def _fitting(self, schema: Any, value: Any) -> Any:
-        """The value as the parameter takes it: cursors come as numbers for what goes as text, and the reverse."""
+        """Return a value as the parameter takes it: a cursor may arrive as a number and be sent as text."""
         if self._accepts(schema, value) or isinstance(value, (dict, list)):
             return value
         text = str(value)
@@ -111,7 +111,7 @@ class DocumentPages:
     def _by_url(
         self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any], url: str
     ) -> Mapping[str, Any] | None:
-        """What a URL asks for. It is never called itself: it could be of any host."""
+        """Return what a URL asks for. It is never called itself: it could be of any host."""
         before = envelope.meta.url or ""
         if self._reader is None:
             inputs = self._operation.plan.inputs
@@ -144,7 +144,7 @@ class DocumentPages:
 
 
 def _value_at(envelope: ResponseEnvelope[Any], path: str) -> Any:
-    """``a.b.0`` in the data, ``-1`` the last item; ``header:name``; ``None`` if it is not there."""
+    """Return the value at ``a.b.0`` in the data (``-1``: the last item), or of ``header:name``; else ``None``."""
     if path.startswith(_HEADER):
         return envelope.meta.headers.get(path.removeprefix(_HEADER).lower())
     value = envelope.data

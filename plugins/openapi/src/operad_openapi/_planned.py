@@ -116,7 +116,7 @@ class PlannedOperation:
             self.source.client.guard(host, document.hostname or "")
 
     def input_schema(self) -> Schema:
-        """The schema of the merged input."""
+        """Return the schema of the merged input."""
         return self.source.schema(self.plan.inputs.schema, self.source.input_view)
 
     def report_input(self, errors: list[SchemaError]) -> None:
@@ -139,7 +139,7 @@ class PlannedOperation:
         return f'the fields of the body belong into the key "{inputs.body_key}"'
 
     def adapt(self, input: Any) -> Any:
-        """The JSON of an input that Python callers gave; see `operad.Operation`."""
+        """Return the JSON of an input that Python callers gave; see `operad.Operation`."""
         if self._adapter is None:
             try:
                 view = self.source.input_view
@@ -151,7 +151,7 @@ class PlannedOperation:
         return self._adapter(input)
 
     def output_schema(self) -> Schema:
-        """The schema of the data; of one item, for a stream."""
+        """Return the schema of the data; of one item, for a stream."""
         source, view = self.source, self.source.output_view
         if self.stream_type is None:
             return source.schema(output_schema(source.document, self.raw, view), view)
@@ -190,7 +190,7 @@ class PlannedOperation:
                 request.headers.setdefault(name, value)
 
     def _request(self, input: Any) -> Request:
-        """The request for an input, but for what only its caller decides. Raises `CallError`."""
+        """Return the request for an input, but for what only its caller decides. Raises `CallError`."""
         try:
             plan = self._plan or self.plan
             if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
@@ -210,7 +210,7 @@ class PlannedOperation:
         return plan.request(input, accept)
 
     def _is_text(self) -> bool:
-        """Whether the data of events are text that is not to be parsed."""
+        """Return True if the data of events are text that is not to be parsed."""
         return is_text_item(self.output_schema().raw, self.source.output_view)
 
     def _settle(self, plan: Plan) -> None:
@@ -249,7 +249,7 @@ class PlannedOperation:
         return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
     def _authorizer(self, auth: HTTPAuth | None) -> Callable[[], Awaitable[Credentials]] | None:
-        """Makes the credentials of a request; ``None`` if it has none."""
+        """Make the credentials of a request; ``None`` if it has none."""
         plan = self.plan
         appliers = self.source.authenticator.plan(self.raw, plan.server, auth, plan.required_keys)
         if not appliers:
@@ -298,7 +298,7 @@ def _has_many(raw: RawOperation) -> bool:
 
 
 async def maybe_await(value: Any) -> Any:
-    """Return what a function of the application returned, or what it is to be awaited for."""
+    """Return what a function of the application returned; await it if it can be awaited."""
     return await value if inspect.isawaitable(value) else value
 
 

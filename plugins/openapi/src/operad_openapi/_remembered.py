@@ -53,7 +53,7 @@ class Remembered:
         self._key = self._now()
 
     def _now(self) -> list[Any] | None:
-        """What tells the document from another one, and this program from another version."""
+        """Return what identifies the document, and the version of this program."""
         try:
             own, file = os.stat(__file__), os.stat(self._path)
         except OSError:
@@ -64,7 +64,7 @@ class Remembered:
         return [own.st_mtime_ns, str(self._path), whole, self._name]
 
     def read(self) -> OpenAPIOperations | None:
-        """The operation, with its streaming twin; ``None`` where it is not known, or not to be believed."""
+        """Return the operation, with its streaming twin; ``None`` if it is not known, or not to be trusted."""
         from operad import SourceError
         from operad_openapi._document.document import Document
         from operad_openapi.operations import build_operations

@@ -42,16 +42,16 @@ class DocumentSource:
         self.output_view = SchemaView(self.document, is_input=False)
 
     def schema(self, node: Any, view: SchemaView) -> Schema:
-        """The compiled-when-used schema of ``node``, which is one of ``view``'s."""
+        """Return the compiled-when-used schema of ``node``, which is one of ``view``'s."""
         return from_schema(
-            node if isinstance(node, (dict, bool)) else True,  # what is no schema says nothing
+            node if isinstance(node, (dict, bool)) else True,  # anything else constrains nothing
             dialect=cast("Any", self.document.dialect),
             document=view.root,
             trusted=self.config.trusted,
         )
 
     def error_definition(self, operation: RawOperation, status: str, node: Any) -> ErrorDefinition:
-        """What the error of one declared response looks like; shared where responses are."""
+        """Return what the error of one declared response looks like; shared where responses are."""
         reference = node.get("$ref") if isinstance(node, dict) else None
         key = f"{status} {reference}" if isinstance(reference, str) else None
         if key is not None and key in self._responses:
@@ -72,7 +72,7 @@ class DocumentSource:
         return definition
 
     def _error_schema(self, operation: RawOperation, status: str, node: Any) -> Schema:
-        """The schema of the error's details."""
+        """Return the schema of the error's details."""
         try:
             content = response_content(self.document, operation, node)
         except PointerError:

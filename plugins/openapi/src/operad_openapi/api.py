@@ -23,7 +23,7 @@ from operad_openapi.operations import OpenAPIOperations, build_operations
 
 
 def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> OpenAPIOperations:
-    """The operations of a parsed document; references out of it are not followed.
+    """Return the operations of a parsed document; references out of it are not followed.
 
     Args:
         document: OpenAPI 2.0, 3.0, 3.1 or 3.2; it has to stay as it is.
@@ -50,7 +50,7 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
 async def from_openapi_file(
     path: str | os.PathLike[str], config: HTTPServiceConfig, fs: OpenAPIFS | None = None
 ) -> OpenAPIOperations:
-    """The operations of the JSON or YAML document at ``path``, and of the files in its folder that it refers to.
+    """Return the operations of the JSON or YAML document at ``path``, and of the files that it refers to.
 
     Raises:
         SourceError: the file cannot be read, or is no OpenAPI document.
@@ -59,7 +59,7 @@ async def from_openapi_file(
 
 
 async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperations:
-    """The operations of the document at ``url``, and of what it refers to at the same origin.
+    """Return the operations of the document at ``url``, and of what it refers to at the same origin.
 
     Raises:
         SourceError: the URL cannot be read, or gives no OpenAPI document.
@@ -70,13 +70,13 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
 
 
 async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None = None) -> OpenAPIOperations:
-    """The operations of a dict, a path or a URL. Raises `SourceError`, `ConfigError`."""
+    """Return the operations of a dict, a path or a URL. Raises `SourceError`, `ConfigError`."""
     document, loader = await load_document(spec, config, fs)
     return await _build(document, config, loader)
 
 
 async def load_operation(path: Path, config: HTTPServiceConfig, name: str) -> OpenAPIOperations:
-    """The operation of that name in a file, or all of them: for one call. Raises `SourceError`, `ConfigError`."""
+    """Return one operation of a file, or all of them, for one call. Raises `SourceError`, `ConfigError`."""
     from operad_openapi._remembered import Remembered
 
     remembered = Remembered(path, config, name)
@@ -100,7 +100,7 @@ def _built(document: Document, config: HTTPServiceConfig, found: list[Diagnostic
 
 
 async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:
-    """The document that a dict, a path or a URL is or names, and what loaded it. Raises `SourceError`."""
+    """Return the document that a dict, a path or a URL is or names, and what loaded it. Raises `SourceError`."""
     client = HTTPClient(config, trusted=config.trusted)
     try:
         loader = Loader(config, client, fs)

@@ -27,7 +27,7 @@ def _at_least(minimum: float) -> Any:
 
 
 def _secret(value: str | None) -> str | None:
-    """A secret as a file or a variable holds it: often with a line break at its end."""
+    """Return a secret as a file or a variable holds it: often with a line break at its end."""
     return value.strip() if isinstance(value, str) else value
 
 
@@ -36,13 +36,13 @@ class HTTPAuth:
     """A credential.
 
     ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
-    ``token`` or ``username`` and ``password``; ``digest`` answers the server's challenge with ``username`` and
-    ``password`` (RFC 7616); ``apiKey`` sends ``token`` where the document's security scheme says, or in
+    ``token`` or ``username`` and ``password``; ``digest`` responds to the server's challenge with ``username`` and
+    ``password`` (RFC 7616); ``apiKey`` sends ``token`` where the document's security scheme states, or in
     ``header_name``; ``oauth2`` gets tokens from an authorization server (see `operad.auth.OAuthOptions`);
     ``caller`` uses for each call the credential of its caller, from the ``provider`` of this name.
 
     Raises:
-        ConfigError: what the type needs is missing or empty, or cannot stand in a header.
+        ConfigError: a field that the type needs is missing or empty, or cannot be in a header.
     """
 
     type: AuthType = attrs.field(validator=attrs.validators.in_(_AUTH_TYPES))
@@ -69,13 +69,13 @@ class HTTPAuth:
     private_key: str | None = attrs.field(default=None, repr=False)
     """The client's key for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
     refresh_token: str | None = attrs.field(default=None, repr=False, converter=_secret)
-    """One that was got elsewhere: nobody has to log in."""
+    """One from elsewhere, instead of a login."""
     issuer: str | None = None
     """The authorization server, whose metadata name its endpoints (RFC 8414)."""
     token_url: str | None = None
-    """Default: what the document's flow says, if it is of the API's own origin."""
+    """Default: that of the document's flow, if it has the API's own origin."""
     authorization_url: str | None = None
-    """Where people agree; default: as ``token_url``."""
+    """Where people give their consent; default: as ``token_url``."""
     device_url: str | None = None
     """Where a code for another device comes from (RFC 8628)."""
     revocation_url: str | None = None
@@ -83,7 +83,7 @@ class HTTPAuth:
     scopes: list[str] = attrs.field(factory=list)
     """What to ask for."""
     audience: str | None = None
-    """Whom the token is for, where the server asks for that."""
+    """The audience of the token, if the server requires it."""
     resource: list[str] = attrs.field(factory=list)
     """The same by RFC 8707."""
     extra: dict[str, str] = attrs.field(factory=dict, repr=False)
@@ -154,7 +154,7 @@ class Pagination:
     page: str | None = None
     """Key of the input that counts pages."""
     first_page: int = 1
-    """What ``page`` is where an input says nothing."""
+    """The ``page`` of an input without one."""
     limit: str | None = None
     """Key of the input with the size of pages: a page with fewer items is the last one."""
     pages: str | None = None
@@ -257,7 +257,7 @@ def _named(_: Any, __: Any, value: Any) -> None:
 
 
 def shown_place(value: object) -> str:
-    """What a repr says of a URL, or of a table of them: no user, password and query, where secrets stand."""
+    """Return the repr of a URL, or of a table of them, without user, password and query, which may be secret."""
     from operad_auth.http.urls import shown_url
 
     if isinstance(value, Mapping):
@@ -274,13 +274,13 @@ class HTTPOptions:
     servers: dict[str, str] = attrs.field(factory=dict, repr=shown_place, converter=_servers)
     """URLs that servers of the document begin with -> what is called instead (a mock, a tenant's own host)."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=False, converter=_headers)
-    """Sent with every request to the API's own origin, unless the call says otherwise."""
+    """Sent with every request to the API's own origin; values given in a call take precedence."""
     query: dict[str, Any] = attrs.field(factory=dict, repr=False, converter=dict)
     """As ``headers``, for parameters of the query."""
     cookies: dict[str, str] = attrs.field(factory=dict, repr=False, converter=dict)
     """As ``headers``, for cookies."""
     path_parameters: dict[str, Any] = attrs.field(factory=dict, converter=dict)
-    """Values of path parameters, unless the call says otherwise (a tenant, an account)."""
+    """Values of path parameters (a tenant, an account); values given in a call take precedence."""
     auth: HTTPAuth | None = attrs.field(default=None, converter=_auth)
     """The credential for every operation that does not declare ``security: []``."""
     credentials: dict[str, HTTPAuth] = attrs.field(factory=dict, converter=_credentials)
@@ -296,16 +296,16 @@ class HTTPOptions:
     retries: RetryPolicy = attrs.field(factory=RetryPolicy, converter=_retries)
     """A policy, a table of one, or the number of further attempts."""
     limits: HTTPLimits = attrs.field(factory=HTTPLimits, converter=_limits)
-    """Bounds of documents, answers and connections."""
+    """Limits of documents, responses and connections."""
     names: dict[str, str] | str | Callable[[Mapping[str, Any]], str | None] = attrs.field(
         factory=dict, validator=_named
     )
     """Other names of operations: ``operationId`` or ``GET /path`` -> name; ``fastapi`` for those of functions; in
-    Python also a function of ``{operationId, method, path, tags}``, which answers ``None`` for what stays."""
+    Python also a function of ``{operationId, method, path, tags}``, which returns ``None`` to keep a name."""
     overlays: list[Any] = attrs.field(factory=list)
     """OpenAPI Overlays (paths, URLs, dicts) that change the document before it is used, in this order."""
     patch: Callable[[dict[str, Any]], dict[str, Any] | None] | None = attrs.field(default=None, repr=False)
-    """Changes the parsed document in place, or answers another one; after the overlays."""
+    """Changes the parsed document in place, or returns another one; runs after the overlays."""
     include: list[str] = attrs.field(factory=list)
     """Only these operations: a glob of names, ``tag:…``, ``path:…``, ``method:…``, or ``GET /path/*``."""
     exclude: list[str] = attrs.field(factory=list)

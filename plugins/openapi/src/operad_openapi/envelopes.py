@@ -96,7 +96,7 @@ def join_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> Join
 
 
 def join_pairs(headers: Iterable[tuple[str, str]]) -> JoinedHeaders:
-    """`join_headers` of names and values."""
+    """Return `join_headers` of names and values."""
     joined: dict[str, str] = {}
     cookies: list[str] | None = None
     for raw_name, value in headers:
@@ -115,8 +115,8 @@ def join_pairs(headers: Iterable[tuple[str, str]]) -> JoinedHeaders:
 
 
 def _decoded(value: str) -> str:
-    """A header that is no UTF-8 as what it was for decades, Latin-1 (RFC 9110, 5.5): bytes that aiohttp keeps as
-    halves of surrogate pairs could stand in no JSON."""
+    """Return a header that is not UTF-8 as Latin-1 (RFC 9110, 5.5): bytes that aiohttp keeps as halves of
+    surrogate pairs cannot be in JSON."""
     try:
         value.encode()
     except UnicodeEncodeError:

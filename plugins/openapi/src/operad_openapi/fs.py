@@ -12,7 +12,7 @@ class OpenAPIFS(Protocol):
     """Where OpenAPI documents and the files that they refer to are read from."""
 
     async def read(self, path: str, limit: int) -> bytes:
-        """The content of the file at ``path``.
+        """Return the content of the file at ``path``.
 
         Args:
             path: absolute.
@@ -24,12 +24,12 @@ class OpenAPIFS(Protocol):
         ...
 
     async def realpath(self, path: str) -> str:
-        """``path`` with symbolic links resolved: what a check against the allowed folders compares."""
+        """Return ``path`` with symbolic links resolved: what a check against the allowed folders compares."""
         ...
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """At most one byte more than ``limit`` of a file of this machine. Raises `OSError`."""
+    """Return at most one byte more than ``limit`` of a file of this machine. Raises `OSError`."""
     with Path(path).open("rb") as file:
         # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
         return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
@@ -39,12 +39,12 @@ class LocalFS:
     """The file system of this machine, read in a worker thread."""
 
     async def read(self, path: str, limit: int) -> bytes:
-        """As `OpenAPIFS.read`."""
+        """Read a file; see `OpenAPIFS.read`."""
         data = await asyncio.to_thread(read_file, path, limit)
         # The event loop holds the thread's result until the next step: a document should not live twice.
         await asyncio.sleep(0)
         return data
 
     async def realpath(self, path: str) -> str:
-        """As `OpenAPIFS.realpath`."""
+        """Resolve a path; see `OpenAPIFS.realpath`."""
         return str(await asyncio.to_thread(Path(path).resolve))

@@ -65,7 +65,7 @@ class OpenAPIOperations(list[AnyOperation]):
     def download(
         self, name: str, input: Mapping[str, Any] | None = None, context: OperationContext | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """The body of an operation's response, chunk by chunk: for what is too large to hold.
+        """Return the body of an operation's response, chunk by chunk: for what is too large to hold.
 
         Args:
             name: the operation's name, without the namespace.
@@ -91,7 +91,7 @@ class OpenAPIOperations(list[AnyOperation]):
         await self.aclose()
 
     def __repr__(self) -> str:
-        # Not the operations: asyncio.run itself prints its result into a message that nobody sees.
+        # Not the operations: asyncio.run itself formats its result for a message.
         return f"<OpenAPIOperations {self._source.config.namespace!r}: {len(self)}>"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -101,7 +101,7 @@ class OpenAPIOperations(list[AnyOperation]):
 def build_operations(
     document: Document, config: HTTPServiceConfig, found: Iterable[Diagnostic] = ()
 ) -> OpenAPIOperations:
-    """The operations of ``document``: each that can be used, and a diagnostic for each that cannot.
+    """Return the operations of ``document``: each that can be used, and a diagnostic for each that cannot.
 
     Args:
         document: the document.
@@ -156,14 +156,14 @@ def build_operations(
 
 
 class _Streams(NamedTuple):
-    """How an operation answers."""
+    """How an operation responds."""
 
     media_type: str | None
     """Of its stream, if it has one."""
     has_twin: bool
-    """Whether it answers otherwise as well."""
+    """Whether it also responds without a stream."""
     is_untold: bool = False
-    """Whether the document says nothing of its answers, so that they could be streams."""
+    """Whether the document does not describe its responses, so that they could be streams."""
 
 
 _TOLD = _Streams(None, has_twin=False)
@@ -233,7 +233,7 @@ def _operation(built: DocumentOperation, name: str) -> AnyOperation:
         namespace=config.namespace,
         name=name,
         type=kind,
-        # What HTTP says of these methods, and what `Retries` goes by as well.
+        # HTTP defines these methods as idempotent, and retries rely on it as well.
         idempotent=kind is OperationType.MUTATION
         and (raw.method in ("HEAD", "PUT", "DELETE") or getattr(built, "is_idempotent", False)),
         title=summary if isinstance(summary, str) and summary else None,

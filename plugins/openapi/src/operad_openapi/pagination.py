@@ -22,7 +22,7 @@ def paginate(
     next_input: Callable[[ResponseEnvelope[Any]], Mapping[str, Any] | None] | None = None,
     max_pages: int = 1_000,
 ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-    """The envelopes of all pages.
+    """Return the envelopes of all pages.
 
     Without ``next_input``, and where ``call`` is ``functools.partial(registry.execute, id)``, this is
     `OperationRegistry.paginate`, which knows the operation. Where ``call`` is anything else, the next page is what
@@ -65,7 +65,7 @@ async def _pages(
 
 
 def next_link(headers: Mapping[str, str], base: str = "") -> str | None:
-    """The URL of ``rel="next"`` in the ``link`` header, or ``None``."""
+    """Return the URL of ``rel="next"`` in the ``link`` header, or ``None``."""
     for match in _LINK.finditer(headers.get("link", "")):
         relation = _REL.search(match[2])
         if relation and "next" in (relation[1] or relation[2] or "").lower().split():

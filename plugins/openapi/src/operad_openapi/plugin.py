@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_envelope_kinds() -> Iterable[EnvelopeKind]:
-    """The kind ``http``."""
+    """Return the kind ``http``."""
     from operad_openapi.envelopes import HTTP_KIND
 
     return (HTTP_KIND,)
@@ -21,7 +21,7 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:
 
 @hookimpl
 def operad_sources() -> Iterable[Source]:
-    """The source ``openapi``."""
+    """Return the source ``openapi``."""
     return (
         Source(
             name="openapi",

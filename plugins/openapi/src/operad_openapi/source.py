@@ -58,7 +58,7 @@ async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISe
 
 
 async def login(config: OpenAPISourceConfig, context: SourceContext, account: str | None) -> OAuthClient:
-    """How to log in for a source. Raises `SourceError`, and `ConfigError` for one that needs no login."""
+    """Return how to log in for a source. Raises `SourceError`, and `ConfigError` for one that needs no login."""
     from operad_openapi._login import login_of
 
     spec, service = _prepared(config, context)
@@ -66,7 +66,7 @@ async def login(config: OpenAPISourceConfig, context: SourceContext, account: st
 
 
 def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any, HTTPServiceConfig]:
-    """Where the document is, and the configuration of its operations, paths from the configuration's folder."""
+    """Return where the document is, and the configuration; paths start at the configuration's folder."""
     from operad_openapi._loading import is_url
 
     spec: Any = config.spec
@@ -95,7 +95,7 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
 
 
 def _namespace_of(spec: Any) -> str:
-    """A namespace for a source that was given none: the document's title, or its file's name."""
+    """Return a namespace for a source that was given none: the document's title, or its file's name."""
     if isinstance(spec, Mapping):
         info = spec.get("info")
         title = info.get("title") if isinstance(info, Mapping) else None

@@ -26,7 +26,7 @@ class Body:
 
 
 def body_of(document: Document, operation: RawOperation, swagger_parameters: list[Json]) -> Body | None:
-    """The body of an operation, or ``None``. Raises `NotUsableError`, `PointerError`."""
+    """Return the body of an operation, or ``None``. Raises `NotUsableError`, `PointerError`."""
     if document.version == "2.0":
         return _swagger_body(document, operation, swagger_parameters)
     raw = operation.node.get("requestBody")
@@ -113,7 +113,7 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
     if schema is None:
         return {}
     if isinstance(schema, dict) and schema.get("type") == "file":
-        # What the document produces as a rule says nothing of a file.
+        # What the document produces by default is not the type of a file.
         own = operation.node.get("produces")
         kinds = own if isinstance(own, list) and own else ["application/octet-stream", "*/*"]
         return {str(kind): {} for kind in kinds}
@@ -129,7 +129,7 @@ def responses_of(operation: RawOperation) -> Mapping[str, Any]:
 
 
 def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
-    """The 2xx responses, exact ones before ``2XX``; ``default`` where there is no 2xx at all."""
+    """Return the 2xx responses, exact ones before ``2XX``; ``default`` if there is no 2xx."""
     responses = responses_of(operation)
     found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
     if not found and "default" in responses:

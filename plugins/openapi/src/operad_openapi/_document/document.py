@@ -29,7 +29,7 @@ class Document:
     Args:
         root: the parsed document.
         base: the URL or absolute path that it came from, or ``None``.
-        text: the bytes that it was parsed from, if any: a look at them spares walks through the tree.
+        text: the bytes that it was parsed from, if any; searching them is faster than walking the tree.
     """
 
     __slots__ = ("_text_flags", "base", "children", "root", "version")
@@ -52,7 +52,7 @@ class Document:
         """References to the named schemas that have a reference in their ``allOf``; see ``kinds``."""
         self._text_flags: tuple[bool, bool] | None = None
         if text is not None:
-            # One look tells of most documents that they have neither; each of the others takes as long again.
+            # Most documents have neither word, and one search shows that. The others need one more for each.
             has_any = occurs(_ONLY, text)
             self._text_flags = (has_any and b"readOnly" in text, has_any and b"writeOnly" in text)
 
@@ -62,13 +62,13 @@ class Document:
         return "openapi-3.0" if self.version in ("2.0", "3.0") else "openapi-3.1"
 
     def may_use(self, keyword: str) -> bool:
-        """Whether ``readOnly`` or ``writeOnly`` can occur in the document."""
+        """Return True if ``readOnly`` or ``writeOnly`` can occur in the document."""
         if self._text_flags is None:
             return True
         return self._text_flags[0 if keyword == "readOnly" else 1]
 
     def lookup(self, reference: str) -> Any:
-        """What ``#/a/b`` points to, one step only.
+        """Return what ``#/a/b`` points to, one step only.
 
         Raises:
             PointerError: the reference is not within the document, or its target is missing.
@@ -86,7 +86,7 @@ class Document:
         return node
 
     def resolve(self, node: Any) -> Any:
-        """``node``, or what its chain of ``$ref`` ends at.
+        """Return ``node``, or what its chain of ``$ref`` ends at.
 
         Raises:
             PointerError: the chain leads nowhere, or in a circle.
@@ -101,7 +101,7 @@ class Document:
 
 
 def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
-    """Whether ``pattern``, which begins with a byte that is itself, matches somewhere in a large text.
+    """Return True if ``pattern``, which begins with a byte that is itself, matches somewhere in a large text.
 
     Half the time of ``pattern.search``, which looks at each byte; to find one byte is a ``memchr``.
     """
@@ -115,7 +115,7 @@ def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
 
 
 def pointer_tokens(pointer: str) -> list[str]:
-    """The tokens of a JSON pointer in a URL fragment (RFC 6901, 6)."""
+    """Return the tokens of a JSON pointer in a URL fragment (RFC 6901, 6)."""
     if not pointer:
         return []
     if not pointer.startswith("/"):

@@ -14,13 +14,13 @@ from operad import SourceError
 from operad_openapi._document.document import GRAFTS, Document, Json, occurs
 
 _EXTERNAL = re.compile(rb'\$ref["\']?\s*:\s*["\']?[^#"\'\s]')
-# Objects whose keys are names that somebody chose, not words of the specification.
+# Objects whose keys are names from the document, not words of the specification.
 _NAMED = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "schemas", "paths", "webhooks"}
     | {"responses", "parameters", "requestBodies", "headers", "securitySchemes", "securityDefinitions", "links"}
     | {"callbacks", "pathItems", "mediaTypes", "content", "encoding", "additionalOperations"}
 )
-# What holds values and prose: a "$ref" in it is somebody's data.
+# Keys that hold values and prose: a "$ref" in it is data.
 _DATA = frozenset({"example", "examples", "default", "enum", "const", "value", "description", "summary"})
 
 Read = Callable[[Sequence[str]], Awaitable[list[Any]]]
@@ -34,7 +34,7 @@ class _Reference:
     holder: Json
     key: str
     is_extension: bool
-    """Whether it stands in an extension: nobody can know what it means, so nothing is said if it leads nowhere."""
+    """Whether it is in an extension. Its meaning is not known, so it may lead nowhere without a warning."""
 
     @property
     def text(self) -> str:
@@ -42,14 +42,14 @@ class _Reference:
 
 
 def has_external(text: bytes | None, root: Any) -> bool:
-    """Whether a reference leaves the document: a guess that errs to yes."""
+    """Return True if a reference leaves the document: a guess that errs to yes."""
     if text is not None:
         return occurs(_EXTERNAL, text)
     return any(not reference.text.startswith("#") for reference in _references(root, is_map=False))
 
 
 def _references(root: Any, *, is_map: bool) -> Iterator[_Reference]:
-    """The references below ``root``, by an iterative walk; nodes that a YAML alias shares count once.
+    """Yield the references below ``root``, by an iterative walk; nodes that a YAML alias shares count once.
 
     Args:
         root: a document, or a part of one.
@@ -87,7 +87,7 @@ async def graft_external(
     Args:
         document: has to be this loader's own: its references are rewritten.
         read: reads URLs and paths.
-        report: is told of each reference that stays as it is, with the reason.
+        report: called with the reason for each reference that stays as it is.
         limit: the most documents that are read.
     """
     await _Grafting(document, read, report, limit).run()
@@ -165,7 +165,7 @@ class _Grafting:
             waiting.setdefault(absolute, []).append((reference, part, fragment))
 
     async def _read(self, waiting: dict[str, list[tuple[_Reference, _Part, str]]]) -> list[_Part]:
-        """The documents that references wait for; those references become pointers."""
+        """Return the documents that references wait for; those references become pointers."""
         allowed = list(waiting)[: self._left]
         self._left -= len(allowed)
         contents = await self._read_all(allowed) if allowed else []
@@ -191,7 +191,7 @@ class _Grafting:
 
 
 def _is_reference(text: str, root: Any) -> bool:
-    """Whether the value of a discriminator's mapping is a reference, not the name of a schema."""
+    """Return True if the value of a discriminator's mapping is a reference, not the name of a schema."""
     if text in _component_schemas(root):
         return False
     return text.startswith("#") or "/" in text or text.endswith((".json", ".yaml", ".yml"))
@@ -204,7 +204,7 @@ def _component_schemas(root: Any) -> Mapping[str, Any]:
 
 
 def _join(base: str, target: str) -> str:
-    """``target`` relative to ``base``; both may be URLs or absolute paths."""
+    """Return ``target`` relative to ``base``; both may be URLs or absolute paths."""
     if urlsplit(target).scheme:
         return target
     if urlsplit(base).scheme:

@@ -14,7 +14,7 @@ from operad_openapi._document.document import Document, Json, PointerError, poin
 
 
 def is_base(node: Json) -> bool:
-    """Whether a schema has a discriminator, and no alternatives of its own."""
+    """Return True if a schema has a discriminator, and no alternatives of its own."""
     return "discriminator" in node and "oneOf" not in node and "anyOf" not in node
 
 
@@ -40,7 +40,7 @@ def heirs(document: Document, reference: str) -> list[str]:
 
 
 def tags_of_2_0(document: Document, reference: str) -> dict[str, str]:
-    """The mapping that a document of 2.0 has no word for: tags that its heirs have beside their names."""
+    """Return the mapping that a document of 2.0 has no word for: tags that its heirs have beside their names."""
     mapping = {}
     for heir in (reference, *heirs(document, reference)):
         node = document.lookup(heir)
@@ -67,7 +67,7 @@ def _children(document: Document) -> dict[str, list[str]]:
 
 
 def pointer(tokens: Iterable[str]) -> str:
-    """The reference to a place, in its one plain spelling."""
+    """Return the reference to a place, in its one plain spelling."""
     return "#" + "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
 
 

@@ -1,7 +1,7 @@
 """List the operations of a document in one normal form, whatever its version.
 
 `list_operations` walks the paths once and looks at no more than it must; `parameters_of`, `body_of`,
-`responses_of` and `servers_of` look at the rest when an operation is first used.
+`responses_of` and `servers_of` read the rest when an operation is first used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
 class NotUsableError(ValueError):
-    """A part of the document cannot be used; the message says which and why."""
+    """A part of the document cannot be used; the message states which one and why."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -37,7 +37,7 @@ class RawOperation:
     node: Json
     """The operation object."""
     pointer: str
-    """Where it stands: ``#/paths/~1pets/get``."""
+    """Its place: ``#/paths/~1pets/get``."""
 
     @property
     def placeholders(self) -> list[str]:
@@ -60,7 +60,7 @@ class Diagnostic:
 
 
 def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
-    """The operations of a document, and what cannot be one."""
+    """Yield the operations of a document, and what cannot be one."""
     paths = document.root.get("paths")
     if paths is None:
         return
@@ -115,7 +115,7 @@ def _additional_operations(
 def _operation(
     document: Document, method: str, path: str, item: Json, node: Any, pointer: str
 ) -> RawOperation | Diagnostic:
-    """The operation that ``node`` is, or refers to: no version of OpenAPI allows that, many documents do it."""
+    """Return the operation that ``node`` is or refers to, which many documents do against the specification."""
     try:
         node = document.resolve(node)
     except PointerError as error:

@@ -34,17 +34,17 @@ _JSON = frozenset({JSON, "text/json", "application/x-json", "text/x-json"})
 
 @lru_cache(maxsize=1024)
 def is_json(media_type: str) -> bool:
-    """Whether ``media_type`` (without parameters, lower case) is JSON or one of the ``+json`` family."""
+    """Return True if ``media_type`` (without parameters, lower case) is JSON or one of the ``+json`` family."""
     return media_type in _JSON or media_type.endswith("+json")
 
 
 @lru_cache(maxsize=1024)
 def essence(content_type: str) -> str:
-    """The media type without parameters, in lower case (RFC 9110, 8.3.1); the first where a header came twice."""
+    """Return the media type without parameters, in lower case (RFC 9110, 8.3.1); the first of several."""
     return content_type.partition(";")[0].partition(",")[0].strip().lower()
 
 
 def charset_of(content_type: str) -> str | None:
-    """The ``charset`` parameter of a content type, in lower case."""
+    """Return the ``charset`` parameter of a content type, in lower case."""
     match = re.search(r';\s*charset\s*=\s*"?([^\s";]+)', content_type, re.IGNORECASE)
     return match[1].lower() if match else None

@@ -27,7 +27,7 @@ class Naming:
         self._unused = set(names) if isinstance(names, Mapping) else set()
 
     def of(self, raw: RawOperation) -> str:
-        """The name that is wanted for an operation. Raises `ConfigError` for one that cannot be a name."""
+        """Return the name that is wanted for an operation. Raises `ConfigError` for one that cannot be a name."""
         wanted: Any = self._configured(raw) if self._names else None
         if wanted is None:
             return wanted_name(raw)
@@ -56,14 +56,14 @@ class Naming:
 
 
 def words_of(raw: RawOperation) -> tuple[str, ...]:
-    """What a table may call an operation by: its operationId, and ``GET /path``."""
+    """Return what a table may call an operation by: its operationId, and ``GET /path``."""
     given = raw.node.get("operationId")
     route = f"{raw.method} {raw.path}"
     return (given, route) if isinstance(given, str) else (route,)
 
 
 def _function_name(raw: RawOperation) -> str | None:
-    """The function of an operationId as FastAPI makes them: function, path and method, joined."""
+    """Return the function of an operationId as FastAPI makes them: function, path and method, joined."""
     given = raw.node.get("operationId")
     ending = re.sub(r"\W", "_", raw.path) + f"_{raw.method.lower()}"
     if isinstance(given, str) and given.endswith(ending) and given != ending:
@@ -72,7 +72,7 @@ def _function_name(raw: RawOperation) -> str | None:
 
 
 def wanted_name(raw: RawOperation) -> str:
-    """The operationId; without one, ``{method}_{path}`` with braces dropped and slashes as underscores."""
+    """Return the operationId; without one, ``{method}_{path}`` with braces dropped and slashes as underscores."""
     given = raw.node.get("operationId")
     name = given if isinstance(given, str) and given.strip() else _path_name(raw)
     if name.isprintable() and " " not in name and not name[0].isspace():
@@ -96,7 +96,7 @@ class Names:
         """All names, in order."""
 
     def claim(self, name: str) -> str:
-        """``name``, or the next free one."""
+        """Return ``name``, or the next free one."""
         key = candidate = name.lower()
         number = self._next.get(key, 2)
         while candidate in self._taken:
@@ -121,7 +121,7 @@ class Filters:
         self._used: set[str] = set()
 
     def admits(self, name: str, raw: RawOperation) -> bool:
-        """Whether the operation is wanted."""
+        """Return True if the operation is wanted."""
         included = not self._include or self._matching(self._include, name, raw)
         excluded = bool(self._exclude) and self._matching(self._exclude, name, raw)
         return included and not excluded

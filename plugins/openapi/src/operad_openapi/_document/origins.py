@@ -11,7 +11,7 @@ _DEFAULT_PORT = re.compile(r"^(http://[^/?#]*(?=:80(?:[/?#]|$))|https://[^/?#]*(
 
 
 def origin_of(url: str) -> str:
-    """``scheme://host:port`` in lower case (RFC 6454), ``""`` for what has none."""
+    """Return ``scheme://host:port`` in lower case (RFC 6454), ``""`` for what has none."""
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -22,12 +22,12 @@ def origin_of(url: str) -> str:
 
 
 def without_default_port(url: str) -> str:
-    """``url`` without ``:80`` of http and ``:443`` of https, which people leave out."""
+    """Return ``url`` without ``:80`` of http and ``:443`` of https, which people leave out."""
     return _DEFAULT_PORT.sub(r"\1", url)
 
 
 def is_private_host(host: str | None) -> bool:
-    """Whether ``host`` is written as an address of this machine or a private network, or as ``localhost``."""
+    """Return True if a host is an address of this machine or a private network, or ``localhost``."""
     if not host:
         return False
     host = host.rstrip(".").lower()
@@ -36,13 +36,13 @@ def is_private_host(host: str | None) -> bool:
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
-        # 127.1, 0x7f.1 and 2130706433 are addresses to most resolvers: nobody needs them in a document.
+        # 127.1, 0x7f.1 and 2130706433 are addresses to most resolvers, and no document needs them.
         return re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}", host) is not None
     return not address.is_global or address.is_multicast
 
 
 def is_link_local_host(host: str | None) -> bool:
-    """Whether ``host`` is written as an address of this link: 169.254.0.0/16, fe80::/10."""
+    """Return True if ``host`` is written as an address of this link: 169.254.0.0/16, fe80::/10."""
     try:
         address = ipaddress.ip_address((host or "").strip("[]").partition("%")[0])
     except ValueError:

@@ -11,12 +11,12 @@ from operad_openapi._document.listing import RawOperation
 from operad_openapi._document.mediatypes import EVENT_STREAM, JSON, essence, is_json
 from operad_openapi._document.schemas import SchemaView
 
-# Draft 4, and so OpenAPI 3.0, has no better word for null that stands alone.
+# Draft 4, and so OpenAPI 3.0, has no other way to write null alone.
 _NULL: Json = {"enum": [None]}
 
 
 def output_schema(document: Document, raw: RawOperation, view: SchemaView) -> Any:
-    """The union of the JSON schemas of 2xx responses; ``True`` where one of them could be anything."""
+    """Return the union of the JSON schemas of 2xx responses; ``True`` where one of them could be anything."""
     if raw.method == "HEAD":
         return _NULL
     unique: list[Any] = []
@@ -50,7 +50,7 @@ def _body_schemas(status: str, content: Mapping[str, Json], view: SchemaView) ->
 
 
 def item_schema(document: Document, raw: RawOperation, stream_type: str, view: SchemaView) -> Any:
-    """The schema of one item of a stream: ``itemSchema`` in 3.2, ``schema`` before it."""
+    """Return the schema of one item of a stream: ``itemSchema`` in 3.2, ``schema`` before it."""
     for _, media_type, media in success_media(document, raw):
         if essence(media_type) == stream_type or (stream_type == JSON and is_json(essence(media_type))):
             if "itemSchema" not in media:
@@ -61,7 +61,7 @@ def item_schema(document: Document, raw: RawOperation, stream_type: str, view: S
 
 
 def is_text_item(schema: Any, view: SchemaView) -> bool:
-    """Whether items of ``schema`` are text that is not to be parsed."""
+    """Return True if items of ``schema`` are text that is not to be parsed."""
     try:
         node = view.resolve(schema)
     except PointerError:
@@ -70,7 +70,7 @@ def is_text_item(schema: Any, view: SchemaView) -> bool:
 
 
 def _event_data(schema: Any, view: SchemaView) -> Any:
-    """The schema of an event's data, from 3.2's schema of the whole event."""
+    """Return the schema of an event's data, from 3.2's schema of the whole event."""
     try:
         node = view.resolve(schema)
         properties = node.get("properties") if isinstance(node, dict) else None

@@ -48,7 +48,7 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
 
 
 def _matches(root: Json, target: str, where: str) -> list[tuple[str | int, ...]]:
-    """Where ``target`` leads; the last places of a list first, so that removing one moves no other."""
+    """Return where ``target`` leads; the last places of a list first, so that removing one moves no other."""
     try:
         from jsonpath import JSONPathEnvironment, JSONPathError
     except ImportError as error:

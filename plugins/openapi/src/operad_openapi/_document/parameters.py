@@ -45,12 +45,12 @@ class Parameter:
 
 
 def is_token(name: str) -> bool:
-    """Whether ``name`` can be the name of a header."""
+    """Return True if ``name`` can be the name of a header."""
     return _TOKEN.match(name) is not None
 
 
 def is_reserved_header(name: str) -> bool:
-    """Whether a header is no input: it is made from the body or a credential, or belongs to the connection."""
+    """Return True if a header is no input: the body, a credential or the connection decides it."""
     return name.lower() in _NOT_INPUTS
 
 
@@ -66,7 +66,7 @@ def unusable(name: str, location: str) -> str | None:
 
 
 def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Parameter], list[Json]]:
-    """The parameters that are inputs, and Swagger 2.0's body and form parameters as they stand.
+    """Return the parameters that are inputs, and Swagger 2.0's body and form parameters as they stand.
 
     An optional parameter that cannot be sent is left out.
 
@@ -81,7 +81,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
                 if not isinstance(node, dict) or not isinstance(node.get("name"), str):
                     raise NotUsableError(f"parameter {index} has no name")
             except (PointerError, NotUsableError) as error:
-                # Without it the request may still be right, unless it is required; nobody can know.
+                # It may be required: without it, a request could be wrong.
                 raise NotUsableError(f"parameter {index}: {error}") from error
             merged[(node["name"], str(node.get("in")))] = node
     parameters: list[Parameter] = []
@@ -98,7 +98,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
 
 
 def normal_parameter(node: Json, version: str, document: Document | None = None) -> Parameter:
-    """A parameter object of any version in normal form."""
+    """Return a parameter object of any version in normal form."""
     location = node["in"]
     common: Json = {
         "name": node["name"],

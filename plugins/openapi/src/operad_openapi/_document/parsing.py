@@ -19,7 +19,7 @@ _EXCERPT = 60
 
 
 def parse(data: bytes, where: str) -> Any:
-    """The value of a JSON or YAML text: an object or an array.
+    """Return the value of a JSON or YAML text: an object or an array.
 
     JSON is tried first wherever the text looks like it: PyYAML refuses some JSON, and is 40 times slower.
 
@@ -51,7 +51,7 @@ def _parsed(data: bytes, where: str) -> Any:
         raise SourceError(f"{where}: {reason}not YAML: {error}") from error
     if repeated:
         more = f", and {len(repeated) - 1} more" if repeated[1:] else ""
-        logger.warning("%s: a key stands twice, and the last one counts: %s%s", where, repeated[0], more)
+        logger.warning("%s: a key is there twice, and the last one is used: %s%s", where, repeated[0], more)
     if isinstance(value, (dict, list)):
         return value
     kind = "nothing" if value is None else f"text that begins {' '.join(str(value).split())[:_EXCERPT]!r}"
@@ -60,7 +60,7 @@ def _parsed(data: bytes, where: str) -> Any:
 
 
 async def parse_aside(data: bytes, where: str) -> Any:
-    """As `parse`; what is large is parsed in a thread."""
+    """Parse a text; a large one in a thread. Raises `SourceError`."""
     if len(data) < ASIDE_BYTES:
         return parse(data, where)
     return await asyncio.to_thread(parse, data, where)

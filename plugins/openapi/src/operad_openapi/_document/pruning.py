@@ -15,7 +15,7 @@ _ROOTS = {"components": 3, "definitions": 2, "parameters": 2, "responses": 2}
 
 
 def pruned(document: Document, operations: Iterable[RawOperation]) -> Json:
-    """A root with what ``operations`` refer to, directly or not; its parts are the document's own objects."""
+    """Return a root with all that ``operations`` refer to; its parts are the document's own objects."""
     root: Json = {key: document.root[key] for key in (*_KEPT, *_KEPT_2) if key in document.root}
     components = document.root.get("components")
     if isinstance(components, dict) and "securitySchemes" in components:
@@ -35,12 +35,12 @@ def pruned(document: Document, operations: Iterable[RawOperation]) -> Json:
 
 
 def without_siblings(operation: RawOperation) -> Json:
-    """The path item of an operation, without the operations beside it."""
+    """Return the path item of an operation, without the operations beside it."""
     return {key: value for key, value in operation.item.items() if key not in (*METHODS, "additionalOperations")}
 
 
 def _collect(node: Any, references: list[str]) -> None:
-    """The references within ``node``, those of discriminators included; an iterative walk."""
+    """Return the references within ``node``, those of discriminators included; an iterative walk."""
     stack, seen = [node], set()
     while stack:
         current = stack.pop()

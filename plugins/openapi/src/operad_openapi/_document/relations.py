@@ -43,7 +43,7 @@ def callbacks_of(document: Document, raw: RawOperation) -> Json:
 
 
 def webhooks_of(document: Document) -> list[Json]:
-    """The requests that the server sends of itself: ``name, method, operationId, summary, pointer``."""
+    """Return the requests that the server sends of itself: ``name, method, operationId, summary, pointer``."""
     webhooks = document.root.get("webhooks", document.root.get("x-webhooks"))
     key = "webhooks" if "webhooks" in document.root else "x-webhooks"
     found = []

@@ -63,7 +63,7 @@ class SchemaView:
         """What references of the view's schemas resolve against."""
 
     def schema(self, node: Any) -> Any:
-        """``node`` as this direction sees it; what it refers to is in `root`."""
+        """Return ``node`` as this direction sees it; what it refers to is in `root`."""
         if self._identity:
             return node
         pending: list[str] = []
@@ -76,7 +76,7 @@ class SchemaView:
         return result
 
     def resolve(self, node: Any) -> Any:
-        """``node`` of the view, or what its chain of references ends at. Raises `PointerError`."""
+        """Return ``node`` of the view, or what its chain of references ends at. Raises `PointerError`."""
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node
@@ -118,7 +118,7 @@ class SchemaView:
         return _whole(tokens) in self._done
 
     def _transform(self, node: Any, not_required: frozenset[str], pending: list[str], depth: int) -> Any:
-        """``node``, or a copy of it if anything in it changes. Collects the references that it holds."""
+        """Return ``node``, or a copy of it if anything in it changes. Collects the references that it holds."""
         if not isinstance(node, dict) or depth > _MAX_DEPTH:
             return node
         if _CHANGING.isdisjoint(node) and node.get("type") != "file":
@@ -193,7 +193,7 @@ class SchemaView:
             changed["discriminator"] = node["discriminator"]  # marks the copy; it is made into today's form there
 
     def _hidden_names(self, node: Json, depth: int) -> frozenset[str]:
-        """The names of hidden properties of ``node``, and of what its ``allOf`` composes it from."""
+        """Return the names of hidden properties of ``node``, and of what its ``allOf`` composes it from."""
         names: set[str] = set()
         properties = node.get("properties")
         if isinstance(properties, dict):

@@ -9,7 +9,7 @@ from operad_openapi._document.listing import RawOperation
 
 
 def schemes_of(document: Document) -> Json:
-    """The security schemes of a document by name, as they stand."""
+    """Return the security schemes of a document by name, as they stand."""
     if document.version == "2.0":
         schemes = document.root.get("securityDefinitions")
     else:
@@ -19,7 +19,7 @@ def schemes_of(document: Document) -> Json:
 
 
 def scheme_of(document: Document, name: str) -> Json:
-    """The security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
+    """Return the security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
     try:
         scheme = document.resolve(schemes_of(document).get(name))
     except PointerError:

@@ -22,13 +22,13 @@ class Server:
     url: str
     """Without a slash at its end, and without a query."""
     declared_origin: str
-    """The origin that the document names, or ``base_url`` where that replaces it."""
+    """The origin that the document names, or that of ``base_url`` if it is set."""
     query: str = ""
     """Encoded; goes with every request."""
 
 
 def server_of(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> Server:
-    """The server of an operation.
+    """Return the server of an operation.
 
     An operation's own servers come before the path's, and those before the root's, which ``base_url`` replaces;
     ``servers`` of the configuration move what the document names.
@@ -53,7 +53,7 @@ def server_of(document: Document, operation: RawOperation, options: HTTPOptions,
 
 
 def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> frozenset[str]:
-    """The origins of the API itself, which configured headers and credentials are for."""
+    """Return the origins of the API itself, which configured headers and credentials are for."""
     try:
         root = server_of(document, RawOperation("GET", "/", {}, {}, "#"), options, trusted=trusted)
     except NotUsableError:
@@ -62,7 +62,7 @@ def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> 
 
 
 def moved(url: str, servers: dict[str, str]) -> str | None:
-    """``url`` by the configured table of servers; ``None`` where that does not name it. The longest key wins.
+    """Return ``url`` moved by the configured table of servers; ``None`` if it is not in it. The longest key wins.
 
     Both may name the port that their scheme has anyway.
     """
@@ -77,7 +77,7 @@ def moved(url: str, servers: dict[str, str]) -> str | None:
 
 
 def _placed(document: Document, url: str, options: HTTPOptions, *, trusted: bool) -> Server:
-    """The server that ``url`` of the document stands for."""
+    """Return the server for a URL of the document."""
     if (target := moved(url, options.servers)) is not None:
         return Server(_checked(target, "servers"), origin_of(url))
     url = _permitted(document, url, trusted=trusted)
@@ -95,9 +95,7 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     )
     base = options.base_url or document.base or ""
     try:
-        url = (
-            url or "/"
-        )  # by RFC 3986 the document's own URL, which nobody means: connexion writes it for the root
+        url = url or "/"  # by RFC 3986 the document's own URL, but connexion writes it for the root
         if not urlsplit(url).scheme and urlsplit(base).scheme in ("http", "https"):
             url = urljoin(base, url)
         elif url.startswith("//"):
@@ -138,7 +136,7 @@ def _swagger_server(document: Document) -> str:
 
 
 def swagger_url(scheme: str, host: str, path: Any) -> str:
-    """The server of a 2.0 document. Many a ``basePath`` lacks its slash, and many a ``host`` has a scheme."""
+    """Return the server of a 2.0 document. Some lack the slash of ``basePath``, or have a scheme in ``host``."""
     host = host.rpartition("://")[2].rstrip("/")
     return f"{scheme}://{host}/{path.lstrip('/')}" if isinstance(path, str) and path else f"{scheme}://{host}"
 

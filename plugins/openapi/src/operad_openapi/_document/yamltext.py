@@ -28,11 +28,11 @@ _NUMERIC = frozenset("+-.0123456789")
 
 
 class YAMLError(ValueError):
-    """The text is no YAML, or beyond a bound; the message says where."""
+    """The text is not YAML, or exceeds a limit; the message states where."""
 
 
 def load_yaml(data: bytes | str, repeated: list[str] | None = None) -> Any:
-    """The first document of ``data``. Keys that a mapping has twice, of which the last one counts, are told in
+    """Return the first document of ``data``. Keys that a mapping has twice, of which the last one is used, are in
     ``repeated``, the first hundred of them. Raises `YAMLError`."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:

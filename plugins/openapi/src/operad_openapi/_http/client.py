@@ -93,7 +93,7 @@ class HTTPClient:
         return made
 
     async def send(self, request: Request) -> ClientResponse:
-        """The head of the response, after retries and redirects; the caller reads or closes it.
+        """Return the head of the response, after retries and redirects; the caller reads or closes it.
 
         Raises:
             CallError: ``UNAVAILABLE``, ``TIMEOUT`` or ``EXECUTION_ERROR``; the message names the server.
@@ -162,7 +162,7 @@ class HTTPClient:
         )
 
     async def _wait_for_limits(self, request: Request, credentials: Credentials, started: float) -> None:
-        """Wait where the server has said that nothing may be asked of it now, if that is not for long."""
+        """Wait if the server has announced that its limit is reached, unless that takes too long."""
         assert self._limits is not None
         wait = self._limits.wait(_counted(request, credentials))
         self._limit(request, started)
@@ -181,7 +181,7 @@ class HTTPClient:
     async def _follow(
         self, request: Request, credentials: Credentials, response: ClientResponse, started: float
     ) -> ClientResponse:
-        """The response that a redirect leads to; any other one as it is."""
+        """Return the response that a redirect leads to; any other one as it is."""
         if response.status not in STATUSES or "Location" not in response.headers or not request.may_redirect:
             return response
         left = self._options.limits.redirects
@@ -213,7 +213,7 @@ class HTTPClient:
     def _sending(
         self, request: Request, credentials: Credentials, loop: asyncio.AbstractEventLoop
     ) -> Awaitable[ClientResponse]:
-        """What sends the request, once, when it is awaited. Raises what aiohttp raises."""
+        """Return what sends the request, once, when it is awaited. Raises what aiohttp raises."""
         session = self._session if self._loop is loop else None
         if session is None:
             session = self._open_session(loop)
@@ -270,7 +270,7 @@ class HTTPClient:
 
 
 def _sent(body: EncodedBody, headers: Any, report: Report | None) -> Any:
-    """The body as aiohttp takes it; where it is large and somebody looks on, in pieces that are told of."""
+    """Return the body as aiohttp takes it; a large one in pieces, if their progress is to be reported."""
     total = body.length if body.data is None else len(body.data)
     if report is None or (total is not None and total < LARGE):
         return body.data if body.stream is None else body.stream()
@@ -293,7 +293,7 @@ def _counted(request: Request, credentials: Credentials) -> tuple[str, int]:
 
 
 def _with_query(url: str, pairs: list[str], *, is_redirected: bool) -> str:
-    """``url`` with the credentials of a query, which the Location of a redirect may repeat."""
+    """Return ``url`` with the credentials of a query, which the Location of a redirect may repeat."""
     base, mark, query = url.partition("?")
     present = query.split("&") if is_redirected else []
     added = [pair for pair in pairs if pair not in present]
@@ -310,7 +310,7 @@ def _joined_cookies(configured: str, cookies: list[str]) -> str:
 
 
 def _is_replayable(request: Request) -> bool:
-    """Whether the body, if there is one, can be sent again."""
+    """Return True if the body, if there is one, can be sent again."""
     return request.body is None or request.body.replayable
 
 

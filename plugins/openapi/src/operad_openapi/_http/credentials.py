@@ -89,7 +89,7 @@ class Authenticator:
         return key_of(str(scheme.get("in")), str(scheme.get("name")))
 
     def meets(self, name: str) -> bool:
-        """Whether the configuration has what the scheme of that name asks for."""
+        """Return True if the configuration has what the scheme of that name asks for."""
         return self._scheme(name, "", self._options.auth) is not None
 
     def _scheme(self, name: str, server: str, auth: HTTPAuth | None) -> Applier | None:
@@ -128,7 +128,7 @@ class Authenticator:
         return authorization(auth)
 
     def _digest(self, auth: HTTPAuth) -> Applier | None:
-        """Answers the challenge of the server (RFC 7616); what it has learnt of it is kept."""
+        """Return what responds to the challenge of the server (RFC 7616) and keeps what it has learned of it."""
         if auth.type not in ("basic", "digest") or auth.username is None:
             return None
         username, password = auth.username, auth.password or ""
@@ -187,7 +187,7 @@ def _refusing(message: str) -> Applier:
 
 
 def authorization(auth: HTTPAuth) -> Applier | None:
-    """Puts a bearer or basic credential into its header; ``None`` if the credential is incomplete."""
+    """Put a bearer or basic credential into its header; ``None`` if the credential is incomplete."""
     prefix = auth.prefix
     if auth.type == "basic":
         prefix = prefix or "Basic"

@@ -25,16 +25,16 @@ class Decoder(Protocol):
     """Unpacks a body, chunk by chunk."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What ``data`` unpacks to. Raises an error of the library for what is broken."""
+        """Return what ``data`` unpacks to. Raises an error of the library for what is broken."""
         ...
 
     def finish(self) -> None:
-        """The body is over. Raises `TruncatedError` if it should go on."""
+        """End the body. Raises `TruncatedError` if it is not whole."""
         ...
 
 
 def decoder_of(encoding: str) -> Decoder | None:
-    """What unpacks a body of that ``Content-Encoding``; ``None`` if there is nothing to unpack.
+    """Return what unpacks a body of that ``Content-Encoding``; ``None`` if there is nothing to unpack.
 
     Raises:
         ValueError: the encoding is unknown, or its package is not installed.

@@ -8,12 +8,12 @@ from operad_openapi._document.origins import origin_of
 
 
 def host_of(url: str) -> str:
-    """The origin of ``url``, for a message."""
+    """Return the origin of ``url``, for a message."""
     return origin_of(url) or "the server"
 
 
 def network_failure(error: Exception, method: str, url: str, timeout: float | None = None) -> CallError | None:
-    """The `CallError` for what sending or reading raised; ``None`` for what has to do with neither."""
+    """Return the `CallError` for what sending or reading raised; ``None`` for what has to do with neither."""
     import aiohttp
 
     if isinstance(error, CallError):
@@ -24,7 +24,7 @@ def network_failure(error: Exception, method: str, url: str, timeout: float | No
 
 
 def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
-    """The `CallError` for a failure below HTTP; it names the server, never the whole URL."""
+    """Return the `CallError` for a failure below HTTP; it names the server, never the whole URL."""
     from operad_openapi._http.session import LostConnectionError
 
     if isinstance(error, LostConnectionError) and error.__cause__ is not None:
@@ -37,7 +37,7 @@ def network_error(error: BaseException, method: str, url: str, timeout: float | 
 
 
 def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, str]:
-    """The code, and the end of a sentence that begins with method and server."""
+    """Return the code, and the end of a sentence that begins with method and server."""
     import aiohttp
 
     if isinstance(error, aiohttp.ConnectionTimeoutError):

@@ -23,13 +23,13 @@ _DONE = "[DONE]"
 
 
 def is_stream(response: ClientResponse, *kinds: str) -> bool:
-    """Whether an answer is a stream (of one of ``kinds``, or any), by what it says of itself."""
+    """Return True if the content type of a response is that of a stream, of one of ``kinds`` or any."""
     kind = essence(response.headers.get("Content-Type", ""))
     return response.status != 204 and kind in (kinds or STREAM_TYPES)
 
 
 def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., ResponseEnvelope[Any]]:
-    """`http_envelope` for the items of an answer: with the metadata that they have in common."""
+    """Return `http_envelope` for the items of an answer: with the metadata that they have in common."""
     return partial(
         http_envelope,
         status_code=response.status,
@@ -43,12 +43,12 @@ def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., Re
 async def items_of(
     response: ClientResponse, request: Request, parser: SSEParser, limit: int, *, is_text: bool
 ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-    """An envelope for each item.
+    """Yield an envelope for each item.
 
     Args:
         response: a stream.
-        request: what it answers.
-        parser: of its events; its ``retry`` is -1 after the end that the stream itself says.
+        request: its request.
+        parser: of its events; its ``retry`` is -1 if the stream is not to be resumed.
         limit: the largest record, in bytes (limit ``event_bytes``).
         is_text: whether the data of events are text that is not to be parsed.
 
@@ -84,7 +84,7 @@ def _fed(parser: SSEParser, chunk: bytes, where: str, limit: int) -> list[SSEEve
 def _event_value(event: SSEEvent, *, is_text: bool) -> Any:
     if is_text or not event.data:
         return event.data
-    # A stream of words must not turn "5" into a number where nothing says so; the schema, if any, judges.
+    # Text stays text if it is not JSON; the schema, if there is one, judges the value.
     try:
         return decode_body(event.data.encode(), "application/json", "")
     except (CallError, UnicodeEncodeError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 LARGE = 1024 * 1024
-"""Bytes: of a smaller body nothing is told."""
+"""Bytes; the progress of a smaller body is not reported."""
 _CHUNK = 256 * 1024
 _TIMES = 100
-"""How often, at most, where the length is known; else for each `LARGE`."""
+"""How often to report, at most, if the length is known; otherwise once for each `LARGE`."""
 
 Report = Callable[..., None]
 """`operad.OperationContext.report`."""
@@ -18,7 +18,7 @@ class Progress:
     """Counts the bytes of one body.
 
     Args:
-        report: takes what is told.
+        report: called with the progress.
         kind: ``upload`` or ``download``.
         total: the length of the body; ``None``: not known.
     """
@@ -40,13 +40,13 @@ class Progress:
 
 
 async def told(chunks: AsyncIterator[bytes], progress: Progress) -> AsyncIterator[bytes]:
-    """The chunks, counted as each has been taken."""
+    """Yield the chunks, counted as each has been taken."""
     async for chunk in chunks:
         yield chunk
         progress.passed(len(chunk))
 
 
 async def in_chunks(data: bytes) -> AsyncIterator[bytes]:
-    """A body in pieces, so that it can be told how much of it has been sent."""
+    """Yield a body in pieces, so that its progress can be reported."""
     for start in range(0, len(data), _CHUNK):
         yield data[start : start + _CHUNK]

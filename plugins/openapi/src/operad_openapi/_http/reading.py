@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def chunks_of(response: ClientResponse, report: Report | None = None) -> AsyncGenerator[bytes, None]:
-    """The chunks of a body as they come, unpacked; ``report`` is told how much came. Raises `CallError`."""
+    """Yield the chunks of a body as they arrive, unpacked; ``report`` gets the progress. Raises `CallError`."""
     import aiohttp
 
     decoder = _decoder(response)
@@ -71,7 +71,7 @@ async def read_body(
     timeout: float | None = None,
     report: Report | None = None,
 ) -> bytes:
-    """The body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, compressed or not."""
+    """Return the body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, compressed or not."""
     length = response.content_length
     if length is not None and length > limit:
         response.close()

@@ -21,7 +21,7 @@ _PUBLIC_HEADERS = ("Accept", "Content-Type")
 
 
 def redirected(request: Request, status: int, target: str, origins: Collection[str]) -> Request | None:
-    """The request that a redirect asks for; ``None`` if it is not to be sent.
+    """Return the request that a redirect asks for; ``None`` if it is not to be sent.
 
     303 asks for a GET, whatever the method was; 301 and 302 do of a POST, by what all clients have made of them;
     307 and 308 repeat the request, a body to no origin but its own and the configured ones: it may hold anything.
@@ -65,10 +65,10 @@ class Gate:
     """The most that are followed (limit ``redirects``)."""
     trusted: bool
     guard: Callable[[str, str], None]
-    """Remembers who named a host: see `GuardedResolver`."""
+    """Remembers which host named another one: see `GuardedResolver`."""
 
     async def target(self, response: ClientResponse, location: str, left: int) -> str:
-        """The URL of a redirect. Raises `CallError` for one that must not be followed."""
+        """Return the URL of a redirect. Raises `CallError` for one that must not be followed."""
         from yarl import URL
 
         from operad_openapi._http.resolving import is_link_local, is_private

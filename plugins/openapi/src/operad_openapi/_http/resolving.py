@@ -30,7 +30,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of ``host``. Raises `OSError`."""
+        """Return the addresses of ``host``. Raises `OSError`."""
         found = await self._resolver.resolve(host, port, family)
         namer = self._namer_of(host)
         if namer is None or not any(is_private_host(address["host"]) for address in found):
@@ -42,16 +42,16 @@ class GuardedResolver(AbstractResolver):
         raise OSError(f"{host}, which {namer} named, has a private address; trusted = true allows that")
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 async def is_private(host: str | None) -> bool:
-    """Whether ``host`` is, or resolves to, an address of a private network."""
+    """Return True if ``host`` is, or resolves to, an address of a private network."""
     return is_private_host(host) or any(map(is_private_host, await _addresses(host)))
 
 
 async def is_link_local(host: str | None) -> bool:
-    """Whether ``host`` is, or resolves to, an address of this link, such as a cloud's metadata service."""
+    """Return True if ``host`` is, or resolves to, an address of this link, such as a cloud's metadata service."""
     return is_link_local_host(host) or any(map(is_link_local_host, await _addresses(host)))
 
 

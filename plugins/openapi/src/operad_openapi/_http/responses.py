@@ -23,7 +23,7 @@ _EXCERPT = 500
 
 
 def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
-    """The value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one.
+    """Return the value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one.
 
     Where JSON is all that is expected, a body without a content type, or of plain text, that is JSON is taken so.
 
@@ -118,7 +118,7 @@ _MAX_SAID = 300
 
 
 def said_by(body: bytes, content_type: str) -> str:
-    """What a body that was not expected says, in a line."""
+    """Return the message of a body that was not expected, in a line."""
     try:
         return _said(decode_body(body, content_type, ""))
     except CallError:
@@ -126,7 +126,7 @@ def said_by(body: bytes, content_type: str) -> str:
 
 
 def _said(body: Any, depth: int = 0) -> str:
-    """What the JSON of an error says, in the members that APIs have for it; ``""`` if it is none of these."""
+    """Return the message of an error in JSON, from the members that APIs use for it; ``""`` without one."""
     if isinstance(body, str) and depth:
         return "".join(c if c.isprintable() else " " for c in body[:_MAX_SAID]).strip()
     if isinstance(body, list) and body and depth:

@@ -38,7 +38,7 @@ async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerT
 
 
 def request_options(options: HTTPOptions) -> dict[str, Any]:
-    """What each request of a session that the configuration brought is told, since the session was not."""
+    """Return options for each request of a session from the configuration, which lacks them itself."""
     return {
         "skip_auto_headers": ("Content-Type",),
         "auto_decompress": False,
@@ -88,7 +88,7 @@ class Sessions:
         self._open: dict[asyncio.AbstractEventLoop, _Kept] = {}
 
     def of(self, loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-        """The session for calls in ``loop``, which is the running one."""
+        """Return the session for calls in ``loop``, which is the running one."""
         if self._options.session is not None:
             return cast("aiohttp.ClientSession", self._options.session)
         for other in [other for other in self._open if other.is_closed()]:
@@ -152,14 +152,14 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
 
 
 class Proxies:
-    """Which proxy a request takes: the configured one, or what the environment says of its origin."""
+    """Chooses the proxy of a request: the configured one, or that of the environment for its origin."""
 
     def __init__(self, proxy: str | None) -> None:
         self._proxy = proxy
         self._of: dict[str, str | None] = {}
 
     def of(self, origin: str) -> str | None:
-        """The URL of the proxy for requests to ``origin``; ``None`` for none."""
+        """Return the URL of the proxy for requests to ``origin``; ``None`` for none."""
         if self._proxy != "environment":
             return self._proxy
         if origin not in self._of:
@@ -168,7 +168,7 @@ class Proxies:
 
 
 def _from_environment(origin: str) -> str | None:
-    """What ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` say."""
+    """Return the proxy by ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``."""
     parts = urlsplit(origin)
     proxies = urllib.request.getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def tls_of(options: HTTPOptions) -> ssl.SSLContext | bool:
-    """What aiohttp takes for ``ssl``. Raises `ConfigError` for a file that cannot be used."""
+    """Return what aiohttp takes for ``ssl``. Raises `ConfigError` for a file that cannot be used."""
     if options.ssl is not None:
         return cast("ssl.SSLContext", options.ssl)
     if options.tls_ca is None and options.tls_cert is None and options.tls_key is None:
@@ -27,5 +27,5 @@ def tls_of(options: HTTPOptions) -> ssl.SSLContext | bool:
 
 
 def has_certificate(options: HTTPOptions) -> bool:
-    """Whether a client certificate is configured, as far as one can know."""
+    """Return True if a client certificate is configured, as far as one can know."""
     return options.ssl is not None or options.tls_cert is not None

@@ -36,7 +36,7 @@ _MAX_CLIENTS = 1_000
 
 
 def grant_of(auth: HTTPAuth) -> str:
-    """How the credential gets its tokens."""
+    """Return how the credential gets its tokens."""
     if auth.grant is not None:
         return auth.grant
     is_alone = auth.refresh_token is None and (auth.client_secret or auth.private_key) is not None
@@ -44,7 +44,7 @@ def grant_of(auth: HTTPAuth) -> str:
 
 
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
-    """The endpoints, absolute, that a scheme of the document names for a credential; or the ``issuer``."""
+    """Return the endpoints, absolute, that a scheme of the document names for a credential; or the ``issuer``."""
     if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
         return {name: found.removesuffix(_DISCOVERY) for name, found in _absolute(server, {"issuer": url})}
     flows = scheme.get("flows")
@@ -64,7 +64,7 @@ def _absolute(server: str, urls: Mapping[str, object]) -> Iterator[tuple[str, st
 
 
 def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collection[str]) -> OAuthOptions:
-    """What `operad.auth` needs to know.
+    """Return what `operad.auth` needs to know.
 
     Args:
         auth: the credential; what it says wins.
@@ -126,7 +126,7 @@ class Tokens:
         self._clients: dict[tuple[object, ...], OAuthClient] = {}
 
     def applier(self, auth: HTTPAuth, options: OAuthOptions) -> Applier:
-        """Puts an access token into the header."""
+        """Put an access token into the header."""
         client = self._of(options)
 
         async def apply(credentials: Credentials) -> None:
@@ -166,7 +166,7 @@ class Tokens:
         body: bytes | None = None,
         timeout: float = 10.0,
     ) -> FetchResponse:
-        """A `operad.auth.Fetch` by the source's own client."""
+        """Return a `operad.auth.Fetch` by the source's own client."""
         from multidict import CIMultiDict
 
         from operad_auth import FetchResponse

@@ -44,7 +44,7 @@ class Adapter:
         self._seen: dict[int, list[Json]] = {}
 
     def __call__(self, input: Any) -> Any:
-        """``input`` as JSON; itself where it is that already."""
+        """Return ``input`` as JSON; itself where it is that already."""
         # Asked by class first, and in a loop: most inputs are plain, and this is on the way of every call.
         if input.__class__ is not dict and not isinstance(input, Mapping):
             return input
@@ -62,7 +62,7 @@ class Adapter:
         return adapted
 
     def _is_absent(self, key: str) -> bool:
-        """Whether null for ``key`` can mean nothing but that it is not there."""
+        """Return True if null for ``key`` can mean nothing but that it is not there."""
         if key in self._required or key not in self._properties:
             return False
         if key in self._parameters:
@@ -93,7 +93,7 @@ class Adapter:
         return _scalar(value, parts)
 
     def _parts(self, schema: Any) -> list[Json]:
-        """The schema, and what it is made of: members of allOf, and alternatives. They outlive the adapter."""
+        """Return a schema with its members of allOf and its alternatives. They outlive the adapter."""
         if not isinstance(schema, dict):
             return []
         if id(schema) not in self._seen:
@@ -130,13 +130,13 @@ def _scalar(value: Any, parts: list[Json]) -> Any:
 
 
 def _is_text(schema: Json) -> bool:
-    """Whether text will do, which keeps every digit."""
+    """Return True if text will do, which keeps every digit."""
     declared = schema.get("type")
     return "string" in declared if isinstance(declared, list) else declared == "string"
 
 
 def _as_file(value: Any) -> Any:
-    """A file as an object: ``(name, content)``, ``(name, content, type)``, and with headers as the fourth."""
+    """Return a file as an object, from ``(name, content)``, with its type and its headers if given."""
     if not isinstance(value, tuple) or not 2 <= len(value) <= 4:
         return value
     name, content, *more = value

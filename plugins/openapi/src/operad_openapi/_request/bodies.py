@@ -43,11 +43,11 @@ class BodyPlan:
 
     @property
     def is_mergeable(self) -> bool:
-        """Whether the fields of an object can stand among the parameters."""
+        """Whether the fields of an object can be merged with the parameters."""
         return self.is_form or is_json(essence(self.media_type))
 
     def input_schema(self, view: SchemaView) -> Any:
-        """The schema of the key that holds the whole body."""
+        """Return the schema of the key that holds the whole body."""
         media_type = essence(self.media_type)
         if is_json(media_type) or self.is_form:
             return self.schema
@@ -80,7 +80,7 @@ def _rank(media_type: str) -> int:
 
 
 def choose_media_type(media_types: list[str], preferred: list[str]) -> str:
-    """The media type to send: the first preferred one that is offered, else the easiest to be right about."""
+    """Return the media type to send: the first preferred one that is offered, else the simplest one."""
     for wanted in preferred:
         for media_type in media_types:
             if essence(media_type) == essence(wanted):
@@ -89,7 +89,7 @@ def choose_media_type(media_types: list[str], preferred: list[str]) -> str:
 
 
 def plan_body(body: Body, view: SchemaView, preferred: list[str], upload_root: str | None) -> BodyPlan:
-    """How values of ``body`` are sent."""
+    """Return how values of ``body`` are sent."""
     media_type = choose_media_type(list(body.content), preferred)
     media = body.content[media_type]
     schema = view.schema(media.get("schema", True))
@@ -177,7 +177,7 @@ def _form_encoder(media_type: str, encoding: Json) -> Callable[[Any], EncodedBod
 
 
 def _field_encoder(name: str, how: Any) -> Encoder | None:
-    """The encoder of a form field whose ``encoding`` says how; ``None`` for the default."""
+    """Return the encoder of a form field by its ``encoding``; ``None`` for the default."""
     if not isinstance(how, dict):
         return None
     if "collectionFormat" in how:

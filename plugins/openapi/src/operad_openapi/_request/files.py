@@ -36,19 +36,19 @@ FILE_SCHEMA: Json = {
             },
             "oneOf": [{"required": [source]} for source in _SOURCES],
         },
-        # Bytes, and objects that can be read: there is no JSON type for them, so they are none of JSON's.
+        # Bytes, and objects that can be read: JSON has no type for them.
         {"not": {"type": ["string", "object", "array", "number", "boolean", "null"]}},
     ],
 }
 
 
 def is_file_schema(schema: Any) -> bool:
-    """Whether ``schema`` is `FILE_SCHEMA`, or that with another description."""
+    """Return True if ``schema`` is `FILE_SCHEMA`, or that with another description."""
     return isinstance(schema, dict) and schema.get("anyOf") is FILE_SCHEMA["anyOf"]
 
 
 def is_binary(schema: Any) -> bool:
-    """Whether ``schema`` stands for bytes: 3.0's ``format: binary``, or 3.1's media type without an encoding."""
+    """Return True if a schema is of bytes: 3.0's ``format: binary``, or 3.1's media type without encoding."""
     if not isinstance(schema, dict):
         return False
     if schema.get("format") == "binary":
@@ -58,7 +58,7 @@ def is_binary(schema: Any) -> bool:
 
 
 def without_null(schema: Any, view: SchemaView) -> Any:
-    """What ``schema`` refers to; where that is one alternative to null, that one. Raises `PointerError`."""
+    """Return what a schema refers to, without its alternative null. Raises `PointerError`."""
     node = view.resolve(schema)
     for word in ("anyOf", "oneOf"):
         members = node.get(word) if isinstance(node, dict) else None
@@ -118,7 +118,7 @@ class Files:
     upload_root: str | None
 
     def content(self, value: Any) -> Content:
-        """The content that a file value of the input stands for. Raises `SerializationError`."""
+        """Return the content of a file value of the input. Raises `SerializationError`."""
         if isinstance(value, (bytes, bytearray, memoryview)):
             return Content(bytes(value))
         if isinstance(value, PurePath):  # of Python's own: no JSON can name a file so
@@ -181,7 +181,7 @@ class Files:
         return path
 
     def whole_body(self, media_type: str) -> Callable[[Any], EncodedBody]:
-        """The encoder of a body that is one file."""
+        """Return the encoder of a body that is one file."""
 
         def encode(value: Any) -> EncodedBody:
             content = self.content(value)

@@ -67,7 +67,7 @@ class Inputs:
     """``query``, ``body``, ``headers`` -> the key that holds what goes there beyond the document."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
-        """The body's value, or `MISSING` if the input holds none."""
+        """Return the body's value, or `MISSING` if the input holds none."""
         if self.body_key is not None:
             return input.get(self.body_key, MISSING)
         if self.body_fields is None:
@@ -75,7 +75,7 @@ class Inputs:
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
     def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the input adds to the query, the body or the headers. Raises `SerializationError`."""
+        """Return what the input adds to the query, the body or the headers. Raises `SerializationError`."""
         key = self.extras.get(kind)
         value = None if key is None else input.get(key)
         if value is None:
@@ -87,7 +87,7 @@ class Inputs:
 
 @attrs.frozen(eq=False, repr=False)
 class Configured:
-    """What the configuration says of parameters."""
+    """The configured values of parameters."""
 
     values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     """``path``, ``query``, ``header``, ``cookie`` -> values by name; header names in lower case."""
@@ -95,7 +95,7 @@ class Configured:
     """Where inputs may put what the document forgot: ``query``, ``body``, ``headers``."""
 
     def fallback(self, parameter: Parameter, encode: Encoder) -> str | None:
-        """The configured value of a parameter, encoded. Raises `SerializationError`."""
+        """Return the configured value of a parameter, encoded. Raises `SerializationError`."""
         name = parameter.name.lower() if parameter.location == "header" else parameter.name
         value = self.values.get(parameter.location, {}).get(name)
         return None if value is None else encode(value)
@@ -198,17 +198,17 @@ def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] |
     if essence(body.media_type) == _MERGE_PATCH:
         properties = {name: node if name in required else _or_null(node) for name, node in properties.items()}
     for name in required:
-        properties.setdefault(name, True)  # required, and no more is said of it
+        properties.setdefault(name, True)  # required, without a schema
     return properties, required
 
 
 def _or_null(schema: Any) -> Any:
-    """What may be absent can be taken away: null says so (RFC 7396), whatever the resource's schema says of it."""
+    """Return a schema that also takes null, which removes the field (RFC 7396)."""
     return {"anyOf": [schema, {"enum": [None]}]}
 
 
 def _with_files(schema: Any, view: SchemaView, depth: int) -> Any:
-    """A form's schema in which a field that is a file takes one; itself where there is none."""
+    """Return a form's schema with schemas of files for its files; the same one if it has no file."""
     try:
         node = view.resolve(schema)
     except PointerError:

@@ -28,7 +28,7 @@ class Multipart:
     files: Files
 
     def encode(self, value: Any) -> EncodedBody:
-        """The parts of an object, one per field; items of an array are parts of the same name."""
+        """Yield the parts of an object, one per field; items of an array are parts of the same name."""
         if not isinstance(value, Mapping):
             raise SerializationError(f"expected an object of form fields, got {type(value).__name__}")
         boundary = secrets.token_hex(16)
@@ -74,7 +74,7 @@ class Multipart:
             pieces += [Content(head), part, Content(b"\r\n")]
 
     def _property(self, name: str, schema: Any, depth: int) -> Any:
-        """The schema of a field, as the form or one of its members has it."""
+        """Return the schema of a field, as the form or one of its members has it."""
         schema = self._resolved(schema)
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return None
@@ -117,7 +117,7 @@ def _is_untyped(schema: Any) -> bool:
 
 
 def _is_binary_type(declared: str) -> bool:
-    """Whether the content type of an encoding is neither text nor JSON: how OpenAPI 3.1 says "a file"."""
+    """Return True if the content type of an encoding is neither text nor JSON: a file in OpenAPI 3.1."""
     kinds = [essence(option) for option in declared.split(",") if option.strip()]
     return bool(kinds) and not any(
         kind.startswith("text/") or kind.endswith(("+xml", "/xml")) or is_json(kind) or kind == FORM
@@ -126,7 +126,7 @@ def _is_binary_type(declared: str) -> bool:
 
 
 def _file_type(declared: str, filename: str | None) -> str:
-    """The content type of a file: what is declared, if that is one type; else what its name says."""
+    """Return the content type of a file: the declared one, if it is one type; else by its name."""
     options = [option.strip() for option in declared.split(",") if option.strip()]
     if len(options) == 1 and "*" not in options[0]:
         return options[0]
@@ -158,5 +158,5 @@ def _part_head(boundary: str, name: str, part: Content, how: Json) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """A name in a part's head, as browsers write it (HTML Living Standard, "multipart/form-data encoding")."""
+    """Return a name as browsers write it (HTML Living Standard, "multipart/form-data encoding")."""
     return text.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")

@@ -51,7 +51,7 @@ class PathTemplate:
         self.names = tuple(dict.fromkeys(names))
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The path with the encoded ``values`` in place.
+        """Return the path with the encoded ``values`` in place.
 
         Raises:
             SerializationError: a segment would be empty, ``.`` or ``..``, by which a value could reach

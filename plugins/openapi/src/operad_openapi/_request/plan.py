@@ -53,14 +53,14 @@ class Plan:
 
     @property
     def server(self) -> str:
-        """The base URL. Raises `NotUsableError` where the document has none: without it, schemas still work."""
+        """The base URL. Raises `NotUsableError` if the document has none; schemas still work then."""
         server = self.server_or_error
         if isinstance(server, Server):
             return server.url
         raise NotUsableError(str(server))
 
     def with_stream(self, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``input`` that asks for a stream."""
+        """Return ``input`` that asks for a stream."""
         if self.inputs.body_key is None:
             return {**input, str(self.stream_field): True}
         body = input.get(self.inputs.body_key)
@@ -69,7 +69,7 @@ class Plan:
         return {**input, self.inputs.body_key: {**(body or {}), str(self.stream_field): True}}
 
     def request(self, input: Any, stream_type: str | None = None) -> Request:
-        """The request for ``input``, without credentials.
+        """Return the request for ``input``, without credentials.
 
         Raises:
             SerializationError: the input has no request; the message names the field.
@@ -237,7 +237,7 @@ def _server(document: Document, raw: RawOperation, config: HTTPServiceConfig) ->
 
 
 def _media_types(config: HTTPServiceConfig, raw: RawOperation) -> list[str]:
-    """The media types that the operation prefers."""
+    """Return the media types that the operation prefers."""
     if isinstance(config.media_types, list):
         return config.media_types
     names = (str(raw.node.get("operationId", "")), f"{raw.method} {raw.path}")
@@ -256,7 +256,7 @@ def _configured(config: HTTPServiceConfig) -> Configured:
 
 
 def _add_cookies(headers: CIMultiDict[str], config: HTTPServiceConfig, inputs: Inputs) -> None:
-    """Put the configured cookies that no parameter stands for into the header, after the configured header."""
+    """Put the configured cookies that are no parameters into the header, after the configured header."""
     named = {slot.name for slot in inputs.slots if slot.location == "cookie"}
     cookies = [headers["Cookie"]] if "Cookie" in headers else []
     for name, value in config.cookies.items():
@@ -284,7 +284,7 @@ def _stream_field(body: BodyPlan | None, inputs: Inputs, view: SchemaView) -> st
 
 
 def _accept(document: Document, raw: RawOperation) -> str:
-    """The declared media types of success, JSON first."""
+    """Return the declared media types of success, JSON first."""
     declared = dict.fromkeys(
         essence(media_type)
         for _, media_type, _ in success_media(document, raw)

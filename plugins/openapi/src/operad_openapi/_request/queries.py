@@ -47,7 +47,7 @@ class QueryReader:
         self._resolve = resolve
 
     def changed(self, input: Mapping[str, Any], before: str, after: str) -> tuple[Json, set[str]]:
-        """``input`` as the query ``after`` asks for it, and the names of parameters that no input holds.
+        """Return ``input`` as the query ``after`` asks for it, and the names of parameters that no input holds.
 
         What is written as in ``before``, the query that ``input`` made, keeps its value; what is written otherwise
         is read by its schema; what is gone goes, and what is no parameter of the query stays.
@@ -74,7 +74,7 @@ class QueryReader:
         return result, unknown
 
     def _owner(self, name: str) -> str | None:
-        """The parameter that a name of the query is of: ``filter[x]`` is of ``filter``."""
+        """Return the parameter that a name of the query is of: ``filter[x]`` is of ``filter``."""
         if name in self._keys:
             return name
         base = name.partition("[")[0]
@@ -95,7 +95,7 @@ class QueryReader:
         return self._scalar(unquote_plus(texts[-1]), schema)
 
     def _object(self, written: dict[str, list[str]], schema: Any) -> Json:
-        """``a[b][c]=…``, as ``deepObject`` is written."""
+        """Return an object from ``a[b][c]=…``, as ``deepObject`` is written."""
         result: Json = {}
         properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
         for name, texts in written.items():
@@ -110,7 +110,7 @@ class QueryReader:
         return result
 
     def _scalar(self, text: str, schema: Any) -> Any:
-        """The value that ``text`` stands for: itself where the schema takes a text."""
+        """Return the value that ``text`` stands for: itself where the schema takes a text."""
         candidates: list[Any] = [text]
         if _INTEGER.match(text):
             candidates.append(int(text))
@@ -133,7 +133,7 @@ def _is_joined(parameter: Parameter) -> bool:
 
 
 def _split(text: str, parameter: Parameter) -> list[str]:
-    """The items of a joined array, not decoded yet: servers write a delimiter as it is, or encoded."""
+    """Return the items of a joined array, not decoded yet: servers write a delimiter as it is, or encoded."""
     joint = _DELIMITERS.get(parameter.style or "") or _COLLECTIONS.get(parameter.collection_format or "") or "%2C"
     return re.split(f"{re.escape(unquote_plus(joint))}|{joint}|{joint.lower()}", text.replace("+", "%20"))
 

@@ -12,7 +12,7 @@ from operad_auth.http.urls import shown_url
 
 @attrs.define(eq=False)
 class HTTPRequest:
-    """A request as it is about to be sent, credentials included; what ``on_request`` may look at and change."""
+    """A request as it is about to be sent, credentials included; ``on_request`` may read and change it."""
 
     method: str
     url: str = attrs.field(repr=False)
@@ -37,19 +37,19 @@ class Request:
     authorize: Callable[[], Awaitable[Credentials]] | None = None
     """Makes the credentials, for each attempt again."""
     is_stream: bool = False
-    """Whether the response may go on for ever: `idle_timeout` bounds silence, nothing the whole."""
+    """Whether the response may be endless: `idle_timeout` limits silence, nothing limits the whole."""
     idle_timeout: float | None = None
     """Seconds between two reads of a stream."""
     deadline: float | None = None
     """Of the event loop's clock, in s; set when a request is sent again."""
     expires: float | None = None
-    """The deadline of the call, in epoch ms; who waits for the answer is gone then."""
+    """The deadline of the call, in epoch ms."""
     may_redirect: bool = True
     """Whether redirects are followed."""
     is_redirected: bool = False
     """Whether the URL is that of a redirect: it may hold what a credential adds already."""
     report: Callable[..., None] | None = None
-    """Tells observers of the call, where there are any: `operad.OperationContext.report`."""
+    """Reports to observers of the call, if there are any: `operad.OperationContext.report`."""
     prepare: Callable[[HTTPRequest], Awaitable[None]] | None = None
     """The hook ``on_request``: it runs before each attempt, unless the request goes to another origin."""
     attempts: int = 1
@@ -71,7 +71,7 @@ class EncodedBody:
     stream: Callable[[], AsyncIterator[bytes]] | None = None
     """Makes the chunks, where ``data`` is ``None``."""
     length: int | None = None
-    """Of a stream, in bytes, where it is known."""
+    """Of a stream, in bytes, if it is known."""
     replayable: bool = True
     """Whether it can be sent again."""
 

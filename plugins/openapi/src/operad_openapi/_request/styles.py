@@ -66,7 +66,7 @@ def _flat(value: Any, encode: Callable[[str], str], delimiter: str, pair: str | 
 def _pairs(
     name: str, value: Any, encode: Callable[[str], str], encode_name: Callable[[str], str] = percent_encode
 ) -> list[str]:
-    """``name=value`` fragments of an exploded value."""
+    """Return ``name=value`` fragments of an exploded value."""
     if isinstance(value, (str, int, float)):
         return [f"{name}={encode(text_of(value))}"]
     if value is None:
@@ -79,7 +79,7 @@ def _pairs(
 
 
 def deep_pairs(name: str, value: Any, encode: Callable[[str], str] = percent_encode) -> list[str]:
-    """``deepObject``, and what OpenAPI leaves open as Rack, qs and PHP do it.
+    """Return the fragments of ``deepObject``; what OpenAPI leaves open is as in Rack, qs and PHP.
 
     ``name`` is encoded already. Members are ``a[b]``, deeper ones ``a[b][c]``, items ``a[]``, and items that
     are objects or arrays themselves ``a[0][b]``.
@@ -108,7 +108,7 @@ def _join(fragments: list[str], delimiter: str = "&") -> str | None:
 
 
 def compile_parameter(parameter: Parameter) -> Encoder:
-    """The encoder of ``parameter``.
+    """Return the encoder of ``parameter``.
 
     What it returns is the text in place of ``{name}`` for a path parameter, whole ``name=value&…`` fragments
     for a query or cookie parameter (``; `` between those of a cookie), and the value of a header.
@@ -221,7 +221,7 @@ def _cookie_encoder(parameter: Parameter, style: str, explode: bool) -> Encoder:
 
 
 def form_encode(value: Any) -> str:
-    """``application/x-www-form-urlencoded`` of an object: arrays repeat, nested objects are JSON."""
+    """Return ``application/x-www-form-urlencoded`` of an object: arrays repeat, nested objects are JSON."""
     if not isinstance(value, Mapping):
         raise SerializationError(f"expected an object, got {type(value).__name__}")
     return "&".join(
@@ -230,7 +230,7 @@ def form_encode(value: Any) -> str:
 
 
 def form_pairs(name: str, value: Any) -> list[str]:
-    """The fragments of one form field, ``name`` encoded already."""
+    """Return the fragments of one form field, ``name`` encoded already."""
     if value is None:
         return []
     if is_array(value):
@@ -239,7 +239,7 @@ def form_pairs(name: str, value: Any) -> list[str]:
 
 
 def extra_pairs(name: str, value: Any) -> list[str]:
-    """The fragments of a parameter of the query that no document describes: arrays repeat, objects are deep."""
+    """Return the fragments of an undeclared parameter of the query: arrays repeat, objects are deep."""
     encoded = percent_encode(name)
     if isinstance(value, Mapping):
         return deep_pairs(encoded, value)

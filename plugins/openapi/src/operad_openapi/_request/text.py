@@ -12,7 +12,7 @@ Encoder = Callable[[Any], str | None]
 
 
 class SerializationError(ValueError):
-    """A value has no serialisation as this parameter; the message says why."""
+    """A value cannot be serialised as this parameter; the message states why."""
 
 
 RESERVED = ":/?#[]@!$&'()*+,;="
@@ -25,7 +25,7 @@ encode_ascii_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).enc
 
 
 def percent_encode(text: str) -> str:
-    """``text`` with every byte outside RFC 3986's unreserved set as ``%XX``."""
+    """Return ``text`` with every byte outside RFC 3986's unreserved set as ``%XX``."""
     if text.isascii() and text.isalnum():
         return text
     try:
@@ -48,14 +48,14 @@ def reserved_encoder(allowed: str) -> Callable[[str], str]:
     return encode
 
 
-# What would end the component in which the value stands is encoded all the same: a "#" in a query (or a "/",
-# "?" or "#" in a path) that a server never sees is nobody's wish.
+# Characters that would end the component of the value are always encoded: a "#" in a query (or a "/",
+# "?" or "#" in a path) would never reach the server.
 encode_reserved_query = reserved_encoder(RESERVED.replace("#", ""))
 encode_reserved_path = reserved_encoder(re.sub(r"[/?#\[\]]", "", RESERVED))
 
 
 def text_of(value: Any) -> str:
-    """The text of a primitive: exact integers, shortest floats, ``true`` and ``false``, JSON for the rest."""
+    """Return the text of a value: exact integers, shortest floats, ``true`` and ``false``, else JSON."""
     if isinstance(value, str):
         return str(value)
     if value is True:
@@ -77,7 +77,7 @@ def text_of(value: Any) -> str:
 
 
 def integer_text(value: int) -> str:
-    """All digits of ``value``."""
+    """Return an integer with all its digits."""
     try:
         return int.__repr__(value)
     except ValueError as error:  # CPython's bound on the digits of an int
@@ -85,29 +85,29 @@ def integer_text(value: int) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Whether ``value`` is an array of JSON."""
+    """Return True if ``value`` is an array of JSON."""
     return isinstance(value, (list, tuple))
 
 
 def defined_members(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
-    """The members of an object that are not null."""
+    """Return the members of an object that are not null."""
     return [(str(key), item) for key, item in value.items() if item is not None]
 
 
 def defined_items(value: Sequence[Any]) -> list[Any]:
-    """The items of an array that are not null."""
+    """Return the items of an array that are not null."""
     return [item for item in value if item is not None]
 
 
 def check_header_value(text: str) -> str:
-    """``text`` as it is. Raises `SerializationError` if it would end the header or cannot stand in one."""
+    """Return ``text`` as it is. Raises `SerializationError` if it would end the header or cannot be in one."""
     if match := _HEADER_FORBIDDEN.search(text):
         raise SerializationError(f"a header value must not hold the character {match[0]!r}")
     return text
 
 
 def check_cookie_text(text: str) -> str:
-    """``text`` as it is. Raises `SerializationError` if it would end the cookie or the header."""
+    """Return ``text`` as it is. Raises `SerializationError` if it would end the cookie or the header."""
     if match := _COOKIE_FORBIDDEN.search(text):
         raise SerializationError(f"a cookie must not hold the character {match[0]!r}")
     return text
