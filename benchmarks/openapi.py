@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GITHUB = ROOT / "tests/peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 STRIPE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs" / "stripe.json"
 BASE = "http://127.0.0.1:9"
+SOURCES = ("core/src", "schema/src", "plugins/auth/src")
 
 
 def best(function, rounds=5):
@@ -433,12 +434,12 @@ def bench_sse():
         if not python.startswith("/"):
             print(f"SSE      httpx-sse: {python}")
             python = sys.executable
-        source = {**os.environ, "PYTHONPATH": str(ROOT / "plugins/openapi/src")}
+        source = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in SOURCES)}
         subprocess.run([python, "-P", __file__, "sse-here"], env=source, check=True)
 
 
 def bench_sse_here():
-    from operad_openapi.sse import SSEParser
+    from operad_auth.http import SSEParser
 
     def ours(pieces):
         parser = SSEParser()
