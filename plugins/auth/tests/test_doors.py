@@ -156,10 +156,10 @@ async def test_a_callable_is_named_by_module_or_by_file(tmp_path: Path, monkeypa
     for name, complaint in [
         ("who", 'expected "module:name"'),
         ("who:absent", 'has no "absent"'),
-        ("who:number", "is no callable but int"),
+        ("who:number", "is not callable but int"),
         ("who:Door", "is a class"),
         ("nowhere_at_all:caller", "file beside the configuration"),
-        ("absent.py:caller", "there is no file"),
+        ("absent.py:caller", "does not exist"),
     ]:
         with pytest.raises(ConfigError, match=complaint):
             authenticator(name, tmp_path)

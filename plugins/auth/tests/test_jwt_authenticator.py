@@ -58,7 +58,7 @@ async def test_the_keys_are_found_by_the_issuers_metadata(server: Any) -> None:
         ({"exp": 1}, "it has expired"),
         ({"exp": None}, "a claim that it needs is missing"),
         ({"sub": None}, "a claim that it needs is missing"),
-        ({"sub": ""}, "no string, or empty"),
+        ({"sub": ""}, "not a string, or empty"),
         ({"sub": 7}, "it cannot be read"),
         ({"aud": "other"}, "it is for another audience"),
         ({"aud": None}, "a claim that it needs is missing"),

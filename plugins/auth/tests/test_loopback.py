@@ -60,7 +60,7 @@ async def test_anything_else_is_turned_away_and_the_wait_goes_on(request_: bytes
         page = await ask(listener, request_)
         assert page.split(b" ")[1] == status
         assert b"evil" not in page
-        with pytest.raises(CallError, match="nobody logged in"):
+        with pytest.raises(CallError, match="did not log in"):
             await listener.wait(0.01)
         await ask(listener, get(f"/callback?state={STATE}&code=good"))
         assert (await listener.wait(1))["code"] == "good"

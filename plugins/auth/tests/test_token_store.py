@@ -92,7 +92,7 @@ async def test_a_file_that_is_none_of_tokens_is_refused_and_left_alone(tmp_path:
     store = TokenStore(tmp_path, keyring=False)
     store.path.write_text(content)
     for call in (store.get(KEY), store.set(KEY, SECRET), store.delete(KEY)):
-        with pytest.raises(ConfigError, match="is no file of tokens"):
+        with pytest.raises(ConfigError, match="is not a file of tokens"):
             await call
     assert store.path.read_text() == content
 

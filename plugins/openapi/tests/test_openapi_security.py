@@ -302,7 +302,7 @@ async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, a
         ("refresh_token", "r1"),
     ]
     found = operations(document, base, auth={**auth, "account": "other", "refresh_token": "dead"})
-    with pytest.raises(CallError, match="no longer valid") as caught:
+    with pytest.raises(CallError, match="the login has expired") as caught:
         await found["get_x"].handler({}, None)
     assert "dead" not in str(caught.value)
     assert "dead" not in repr(HTTPServiceConfig(namespace="a", auth={**auth, "refresh_token": "dead"}))

@@ -1,7 +1,7 @@
 """Authenticate callers, and log in to services on behalf of the user.
 
-At a door: `Credentials` come in, an `Authenticator` answers an `Identity`. Between processes: `JWTDelegation`.
-Towards others: OAuth 2.0, with tokens that outlive the process.
+A server turns `Credentials` into an `Identity` with an `Authenticator`. `JWTDelegation` carries identities between
+processes. `OAuthClient` gets OAuth 2.0 tokens for services and keeps them for later processes.
 """
 
 from operad.lazy import lazily

@@ -191,7 +191,7 @@ def _bearer(context: OperationContext) -> str:
     shown = context.credentials
     token = shown.bearer if isinstance(shown, Credentials) else None
     if token is None or context.identity is None:
-        raise _denied(context, "did not authenticate with a bearer token here, so there is none to use")
+        raise _denied(context, "did not authenticate with a bearer token here")
     return token
 
 

@@ -20,7 +20,7 @@ from operad.errors import CallError, ConfigError
 logger = logging.getLogger("operad.auth")
 
 MAX_TOKEN = 16_384
-"""The longest token that an authenticator looks at, in characters."""
+"""The longest token that an authenticator accepts, in characters."""
 
 
 def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
@@ -29,11 +29,11 @@ def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
 
 @attrs.frozen
 class Credentials:
-    """What a caller shows at a door: HTTP, MCP, or a hub's handshake. Secrets are not in its repr.
+    """The credentials of a request over HTTP or MCP, or of a connection to a hub. Secrets are not in its repr.
 
     Args:
-        scheme: the authentication scheme in lower case (``bearer``, ``basic``), empty if there is none.
-        token: what follows the scheme, ``None`` if there is none.
+        scheme: the authentication scheme in lower case (``bearer``, ``basic``); empty without one.
+        token: the text after the scheme, or ``None``.
         headers: the request's headers; names are made lower case.
         peer: the caller's address as the server sees it, for logs.
     """
@@ -45,19 +45,19 @@ class Credentials:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], peer: str | None = None) -> Self:
-        """The credentials in a request's ``Authorization`` header (RFC 9110, 11.6.2); without one, empty ones."""
+        """Return the credentials in the ``Authorization`` header (RFC 9110, 11.6.2); without it, empty ones."""
         lowered = _lower_names(headers)
         scheme, _, token = lowered.get("authorization", "").strip().partition(" ")
         return cls(scheme.lower(), token.strip() or None, lowered, peer)
 
     @property
     def bearer(self) -> str | None:
-        """The bearer token (RFC 6750), if there is one of usable length."""
+        """The bearer token (RFC 6750), if there is one of at most `MAX_TOKEN` characters."""
         return self.token if self.scheme == "bearer" and self.token and len(self.token) <= MAX_TOKEN else None
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        """User and password of HTTP Basic (RFC 7617), if that is what came."""
+        """The user and password of HTTP Basic (RFC 7617), or ``None``."""
         if self.scheme != "basic" or not self.token or len(self.token) > MAX_TOKEN:
             return None
         try:
@@ -69,21 +69,21 @@ class Credentials:
 
 
 Authenticator = Callable[[Credentials], Awaitable[Identity | None]]
-"""Answers the identity of whoever shows the credentials, or ``None``: nobody, or credentials that are wrong.
+"""Returns the identity of a caller by its credentials, or ``None`` if they are missing or not valid.
 
-Wrong credentials never raise. `CallError` ``UNAVAILABLE`` says that this cannot be decided now (the issuer's keys
-cannot be fetched): a server answers 503, not 401.
+Invalid credentials never raise. `CallError` ``UNAVAILABLE`` means that this cannot be decided now, for instance while
+the issuer's keys cannot be fetched: a server then responds with 503, not 401.
 """
 
 AnyAuthenticator = Callable[[Credentials], "Awaitable[Identity | None] | Identity | None"]
-"""What may stand for an `Authenticator`: a plain function will do (it must not block)."""
+"""What is accepted as an `Authenticator`: also a plain function, which must not block."""
 
 
 def as_authenticator(function: AnyAuthenticator) -> Authenticator:
-    """``function`` as an `Authenticator`: it may be a plain or a coroutine function.
+    """Return ``function`` as an `Authenticator`. It may be a plain or a coroutine function.
 
-    What it raises, other than a `CallError`, is logged by its type alone (a message may quote the token), and the
-    caller is nobody. What it answers has to be an `Identity` or ``None``.
+    An exception other than `CallError` is logged by its type alone, because its message may quote the token; the
+    caller is then anonymous. The function must return an `Identity` or ``None``.
     """
     if getattr(function, "is_authenticator", False):
         return function  # type: ignore[return-value]  # marked below, or by a class of this package
@@ -98,7 +98,7 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
         except CallError:
             raise
         except Exception as error:  # noqa: BLE001  # other people's code; nobody is let in by a mistake of it
-            logger.error("authenticator %s raised %s; the caller is nobody", name, type(error).__name__)
+            logger.error("authenticator %s raised %s; the caller is anonymous", name, type(error).__name__)
             return None
         if identity is not None and not isinstance(identity, Identity):
             logger.error("authenticator %s answered %s, not an Identity", name, type(identity).__name__)
@@ -110,9 +110,9 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
 
 
 def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
-    """The identity of the first of ``authenticators`` that knows the credentials.
+    """Return an authenticator that asks several, and returns the identity of the first that knows the credentials.
 
-    One that cannot decide (`CallError`) does not stop the next one; it is raised if none of them knows.
+    If one of them cannot decide (`CallError`), the next ones are asked. The error is raised if none knows them.
     """
     members = [as_authenticator(member) for member in authenticators]
 
@@ -135,14 +135,14 @@ def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
 
 
 def authenticator(name: str, base_dir: str | Path | None = None) -> Authenticator:
-    """The authenticator that a configuration names.
+    """Return the authenticator that a configuration names.
 
     Args:
         name: ``package.module:callable``, or ``folder/file.py:callable`` with the path of a Python file.
-        base_dir: where a relative path starts from; default: the current folder.
+        base_dir: where a relative path starts; default: the current folder.
 
     Raises:
-        ConfigError: there is no such module or callable; the message says which part is missing.
+        ConfigError: the module or the callable does not exist; the message says which one.
     """
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
@@ -154,7 +154,7 @@ def authenticator(name: str, base_dir: str | Path | None = None) -> Authenticato
             raise ConfigError(f'authenticate: "{where}" has no "{attribute}"')
         value = getattr(value, part)
     if not callable(value):
-        raise ConfigError(f'authenticate: "{name}" is no callable but {type(value).__name__}')
+        raise ConfigError(f'authenticate: "{name}" is not callable but {type(value).__name__}')
     if isinstance(value, type):
         raise ConfigError(f'authenticate: "{name}" is a class; name an instance of it, or a function')
     return as_authenticator(value)
@@ -173,7 +173,7 @@ def _named_module(name: str) -> Any:
 
 def _file_module(path: Path) -> Any:
     if not path.is_file():
-        raise ConfigError(f'authenticate: there is no file "{path}"')
+        raise ConfigError(f'authenticate: "{path}" does not exist')
     spec = importlib.util.spec_from_file_location(f"_operad_authenticate_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -186,7 +186,7 @@ def _file_module(path: Path) -> Any:
 
 
 def strings_of(value: Any) -> Iterable[str]:
-    """The strings of a claim: one string of words (RFC 8693, 4.2), or a list; others are left out."""
+    """Return the strings of a claim: a string of words (RFC 8693, 4.2) or a list. Other values are ignored."""
     if isinstance(value, str):
         return value.split()
     if isinstance(value, (list, tuple)):

@@ -31,20 +31,20 @@ _REQUIRED = ("iss", "sub", "aud", "iat", "exp", "jti")
 class JWTDelegation:
     """Verifies the ``delegation`` of requests: ``CallHandler(registry, transport, identity=JWTDelegation(…))``.
 
-    A request without one is anonymous; one whose delegation does not hold is refused. Each delegation counts for
-    one request: its ``jti`` is kept until it expires, and only the same request of the same peer, delivered again
-    by the transport, may show it again. Needs ``operad[jwt]``.
+    A request without a delegation is anonymous. A request with an invalid one is rejected. Each delegation is
+    valid for one request: its ``jti`` is remembered until it expires, and only the same request of the same peer,
+    delivered again by the transport, may use it again. Needs ``operad-auth[jwt]``.
 
     Args:
         keys: ``{issuer: keys}``, where keys are a URL, a path or a JWKS; or one of these for all ``issuers``.
-        issuers: whom to believe; default: those of ``keys``. A key speaks for its own issuer only.
-        algorithms: what may have signed.
-        leeway: how far clocks may be apart, in seconds.
-        fetch: how URLs are read.
-        capacity: how many ``jti`` are kept; beyond it requests are refused as ``OVERLOADED``.
+        issuers: the trusted issuers; default: those of ``keys``. A key is valid for its own issuer only.
+        algorithms: the accepted algorithms of signatures.
+        leeway: the accepted difference of clocks, in seconds.
+        fetch: sends requests for keys.
+        capacity: the maximum number of remembered ``jti``; beyond it requests are rejected as ``OVERLOADED``.
 
     Raises:
-        ConfigError: no issuer, keys that cannot be used, PyJWT is not installed.
+        ConfigError: there is no issuer, keys cannot be used, or PyJWT is not installed.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class JWTDelegation:
 
     async def _claims(self, token: Any, operation_id: Any) -> dict[str, Any]:
         if not isinstance(token, str) or len(token) > MAX_TOKEN:
-            raise TokenRefused("it is no compact JWS")
+            raise TokenRefused("it is not a compact JWS")
         issuer = _issuer_of(token)
         if not isinstance(issuer, str) or issuer not in self._keys:
-            raise TokenRefused("nobody here believes its issuer")
+            raise TokenRefused("its issuer is not trusted")
         claims = await verified_claims(token, self._keys[issuer], issuer, [str(operation_id)], self._checks)
         if claims["aud"] not in (operation_id, [operation_id]):
             raise TokenRefused("it is for more than this operation")
@@ -116,19 +116,19 @@ class JWTDelegation:
 
 
 class DelegationSigner:
-    """Signs delegations: ``signer(operation_id, identity)`` is the compact JWS for one call.
+    """Signs delegations: ``signer(operation_id, identity)`` returns the compact JWS for one call.
 
-    Needs ``operad[jwt]``.
+    Needs ``operad-auth[jwt]``.
 
     Args:
-        key: the private key, a JWK, or a PEM as text, or the path of either.
-        issuer: who signs, as the serving side knows it.
-        algorithm: default: the JWK's own, else what fits the key.
-        key_id: the ``kid`` in the header; default: the JWK's.
+        key: the private key: a JWK, or a PEM as text, or the path of either.
+        issuer: the name of the signer, as the serving side knows it.
+        algorithm: default: that of the JWK, else the one that fits the key.
+        key_id: the ``kid`` in the header; default: that of the JWK.
         lifetime: seconds until a delegation expires, at most 60.
 
     Raises:
-        ConfigError: a key that cannot sign, a longer lifetime.
+        ConfigError: the key cannot sign, or the lifetime is longer.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class DelegationSigner:
 
 
 def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
-    """A private key as PyJWT's ``PyJWK``. Raises `ConfigError`, which quotes nothing of it."""
+    """Return a private key as PyJWT's ``PyJWK``. Raises `ConfigError`, whose message does not quote the key."""
     import json
 
     jwt = pyjwt()
@@ -186,7 +186,7 @@ def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
     except OSError as error:
         raise ConfigError(f"the signing key cannot be read: {error.strerror}") from None
     except Exception as error:  # noqa: BLE001  # messages of the libraries may quote the key
-        raise ConfigError(f"the signing key is no usable JWK or PEM ({type(error).__name__})") from None
+        raise ConfigError(f"the signing key is not a usable JWK or PEM ({type(error).__name__})") from None
     if "d" not in key and key.get("kty") != "oct":
         raise ConfigError("the signing key is a public key; signing needs the private one")
     return jwk
@@ -211,7 +211,7 @@ def _per_issuer(keys: Any, issuers: Iterable[str] | None) -> dict[str, KeySource
             names = list(keys)
         missing = [name for name in names if name not in keys]
         if missing:
-            raise ConfigError(f'delegation: there are no keys for issuer "{missing[0]}"')
+            raise ConfigError(f'delegation: keys for the issuer "{missing[0]}" are missing')
         sources = {name: keys[name] for name in names}
     else:
         sources = dict.fromkeys(names or (), keys)
@@ -221,7 +221,7 @@ def _per_issuer(keys: Any, issuers: Iterable[str] | None) -> dict[str, KeySource
 
 
 def _issuer_of(token: str) -> Any:
-    """``iss`` as the token says, to choose whose keys to try; what is chosen is verified afterwards."""
+    """Return the unverified ``iss`` of a token, to choose the keys; the token is verified with them afterwards."""
     try:
         return pyjwt().decode(token, options={"verify_signature": False}).get("iss")
     except Exception:  # noqa: BLE001  # hostile bytes
@@ -231,5 +231,5 @@ def _issuer_of(token: str) -> Any:
 def _subject(claims: Mapping[str, Any]) -> str:
     subject = claims["sub"]
     if not isinstance(subject, str) or not subject:
-        raise TokenRefused('claim "sub" is no string, or empty')
+        raise TokenRefused('claim "sub" is not a string, or empty')
     return subject

@@ -11,11 +11,11 @@ from operad_auth.http.urls import shown_url
 
 
 async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
-    """The metadata of an issuer, from the first well-known address that has some.
+    """Return the metadata of an issuer, from the first well-known address that has them.
 
     Raises:
-        ConfigError: none has any, or they are those of another issuer (RFC 8414, 3.3).
-        CallError: ``UNAVAILABLE``, the server gives no answer.
+        ConfigError: no address has metadata, or they are those of another issuer (RFC 8414, 3.3).
+        CallError: ``UNAVAILABLE``, the server gives no response.
     """
     require_secure(issuer, "issuer")
     for url in well_known_urls(issuer):
@@ -33,7 +33,7 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
 
 
 def well_known_urls(issuer: str) -> list[str]:
-    """Where the metadata of an issuer may lie: before its path (RFC 8414, 3.1), and after it (OpenID Connect)."""
+    """Return the possible addresses of an issuer's metadata (RFC 8414, 3.1; OpenID Connect Discovery 1.0)."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     paths = [

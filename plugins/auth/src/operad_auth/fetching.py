@@ -19,14 +19,14 @@ MAX_BODY = 1 << 20
 
 @attrs.frozen
 class FetchResponse:
-    """An HTTP answer. ``headers`` have lower-case names; the body is at most 1 MiB."""
+    """An HTTP response. ``headers`` have lower-case names; the body is at most 1 MiB."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     body: bytes = attrs.field(default=b"", repr=False)
 
     def json(self) -> Any:
-        """The body as JSON, or ``None`` where it is none."""
+        """Return the body as JSON, or ``None`` if it is not JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -34,10 +34,10 @@ class FetchResponse:
 
 
 class Fetch(Protocol):
-    """Sends one HTTP request and reads the answer, without following redirects.
+    """Sends one HTTP request and reads the response, without following redirects.
 
-    Raises `CallError` ``UNAVAILABLE`` if there is no answer: no connection, none within ``timeout`` seconds, or a
-    body above 1 MiB.
+    Raises `CallError` ``UNAVAILABLE`` if there is no connection, no response within ``timeout`` seconds, or a body
+    above 1 MiB.
     """
 
     async def __call__(
@@ -61,7 +61,7 @@ async def default_fetch(
     body: bytes | None = None,
     timeout: float = 10.0,
 ) -> FetchResponse:
-    """A `Fetch` by the standard library, in a thread; ``HTTPS_PROXY`` and its kin count."""
+    """Send a request with the standard library, in a thread; ``HTTPS_PROXY`` and similar variables apply."""
     return await asyncio.to_thread(_fetch, method, url, dict(headers or {}), body, timeout)
 
 
@@ -92,13 +92,13 @@ def _fetch(method: str, url: str, headers: dict[str, str], body: bytes | None, t
 
 
 def require_http(url: str) -> None:
-    """Raise `ConfigError` unless the URL is one of HTTP."""
+    """Raise `ConfigError` unless the URL's scheme is http or https."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise ConfigError(f'expected an http or https URL, got "{shown_url(url)}"')
 
 
 def require_secure(url: str, what: str) -> None:
-    """Raise `ConfigError` unless the URL is one of HTTPS, or of this machine: tokens and keys go this way."""
+    """Raise `ConfigError` unless the URL uses https or is on this machine, because secrets are sent there."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -110,5 +110,5 @@ def require_secure(url: str, what: str) -> None:
 
 
 def unavailable(url: str, reason: str) -> CallError:
-    """The error for a server that gives no usable answer."""
+    """Return the error for a server that gives no usable response."""
     return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} gives no answer: {reason[:300]}")

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad.auth")
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""The algorithms that are accepted if nobody says otherwise: signatures, no shared secrets, never ``none``."""
+"""The algorithms that are accepted by default: signatures, without shared secrets and ``none``."""
 _TYPES = (None, "jwt", "at+jwt", "application/jwt", "application/at+jwt")
 _KNOWN_ALGORITHMS = (*ALGORITHMS, "HS256", "HS384", "HS512")
 
 
 @attrs.frozen
 class Checks:
-    """What is asked of each token, whoever issued it."""
+    """What every token must fulfil, whatever its issuer."""
 
     algorithms: tuple[str, ...]
     types: tuple[str | None, ...]
@@ -40,7 +40,7 @@ class Checks:
 
 
 class TokenRefused(Exception):
-    """A token that does not count; the message says why in words and never quotes it."""
+    """A token is invalid; the message says why and never quotes it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +67,10 @@ class JWTOptions:
     """The claim with grants on resources."""
 
     def authenticator(self, base_dir: Path | None = None, fetch: Fetch | None = None) -> JWTAuthenticator:
-        """The authenticator that the table describes; a relative path of ``jwks`` starts from ``base_dir``."""
+        """Return the authenticator that the table describes.
+
+        A relative path of ``jwks`` starts at ``base_dir``.
+        """
         options = attrs.asdict(self)
         jwks: KeySource | None = options.pop("jwks")
         if isinstance(jwks, str) and "://" not in jwks:
@@ -76,29 +79,30 @@ class JWTOptions:
 
 
 class JWTAuthenticator:
-    """An authenticator of access tokens that an authorization server signed. Needs ``operad[jwt]``.
+    """An authenticator of access tokens that an authorization server signed. Needs ``operad-auth[jwt]``.
 
-    A token counts if its signature is by a key of the issuer, by an algorithm of the list, and ``iss``, ``aud``,
-    ``exp`` (and ``nbf``, ``iat`` where they are) hold. Whoever it speaks of becomes the identity: its id from
-    ``id_claim``, its scopes from ``scope_claims`` (words or a list), its grants from ``resources_claim``.
+    A token is valid if its signature is by a key of the issuer with a listed algorithm, and ``iss``, ``aud``,
+    ``exp`` (and ``nbf`` and ``iat``, if present) are valid. The identity's id comes from ``id_claim``, its scopes
+    from ``scope_claims`` (a string of words, or a list), its grants from ``resources_claim``.
 
     Args:
         issuer: the exact ``iss``.
-        audience: what ``aud`` has to name, one or several spellings of this service. It cannot be left out: any
-            token that the issuer gave to anybody for anything would count.
-        jwks: the issuer's keys, a URL, a path or a JWKS; ``None``: as its metadata say (RFC 8414).
-        algorithms: what may have signed.
-        leeway: how far clocks may be apart, in seconds.
+        audience: what ``aud`` must name: one or several spellings of this service. It is required: without it any
+            token that the issuer gave to any client for any service would be valid.
+        jwks: the issuer's keys: a URL, a path or a JWKS; ``None``: as its metadata say (RFC 8414).
+        algorithms: the accepted algorithms of signatures.
+        leeway: the accepted difference of clocks, in seconds.
         id_claim: the claim that is the identity's id, a string.
-        id_prefix: put before the id, where several issuers number the same people differently.
+        id_prefix: put before the id, for several issuers that number the same users differently.
         scope_claims: the claims that hold scopes; all of them together.
         resources_claim: the claim with grants, ``{"type:id": ["action"]}``.
-        fetch: how URLs are read; default: the standard library in a thread.
+        fetch: sends requests; default: the standard library in a thread.
         max_age: seconds after which keys are loaded again.
         cooldown: seconds between two attempts to load them.
 
     Raises:
-        ConfigError: no audience, an unknown algorithm, a URL that is not secure, PyJWT is not installed.
+        ConfigError: the audience is missing, an algorithm is unknown, a URL is not secure, or PyJWT is not
+            installed.
     """
 
     is_authenticator = True
@@ -152,13 +156,13 @@ class JWTAuthenticator:
     def _identity(self, claims: Mapping[str, Any]) -> Identity:
         id = claims[self._id_claim]
         if not isinstance(id, str) or not id:
-            raise TokenRefused(f'claim "{self._id_claim}" is no string, or empty')
+            raise TokenRefused(f'claim "{self._id_claim}" is not a string, or empty')
         scopes = [scope for claim in self._scope_claims for scope in strings_of(claims.get(claim))]
         return Identity(self._id_prefix + id, scopes, granted(claims.get(self._resources_claim)))
 
 
 def granted(claim: Any) -> dict[str, list[str]]:
-    """The grants in a claim. Raises `TokenRefused` where it is no table of lists."""
+    """Return the grants in a claim. Raises `TokenRefused` if it is not a table of lists."""
     if claim is None:
         return {}
     if not isinstance(claim, Mapping) or not all(
@@ -170,7 +174,7 @@ def granted(claim: Any) -> dict[str, list[str]]:
 
 
 def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
-    """The algorithms to accept. Raises `ConfigError` for ``none`` and for what nobody knows."""
+    """Return the accepted algorithms. Raises `ConfigError` for ``none`` and for unknown ones."""
     if algorithms is None:
         return ALGORITHMS
     if isinstance(algorithms, str) or not algorithms:
@@ -182,7 +186,7 @@ def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def unverified_header(token: str) -> dict[str, Any]:
-    """The header of a token, as it says; nothing of it is proved. Raises `TokenRefused`."""
+    """Return the header of a token; nothing in it is verified. Raises `TokenRefused`."""
     try:
         header: dict[str, Any] = pyjwt().get_unverified_header(token)
     except Exception as error:  # noqa: BLE001  # hostile bytes; PyJWT's messages may quote them
@@ -193,10 +197,10 @@ def unverified_header(token: str) -> dict[str, Any]:
 async def verified_claims(
     token: str, keys: KeySet, issuer: str, audience: Sequence[str], checks: Checks
 ) -> dict[str, Any]:
-    """The claims of a compact JWS by one of ``keys``, all of them checked.
+    """Return the claims of a compact JWS that one of ``keys`` signed, after all checks.
 
     Raises:
-        TokenRefused: it does not count; why.
+        TokenRefused: the token is invalid; the message says why.
         CallError: ``UNAVAILABLE``, the keys cannot be loaded.
     """
     header = unverified_header(token)

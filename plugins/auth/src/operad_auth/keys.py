@@ -31,7 +31,7 @@ _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP", "HS": "oct"}
 
 
 def pyjwt() -> Any:
-    """The module of PyJWT. Raises `ConfigError` that names the extra where it is missing."""
+    """Return the module of PyJWT. Raises `ConfigError` that names the extra if it is not installed."""
     try:
         import cryptography  # noqa: F401  # PyJWT verifies signatures with it
         import jwt
@@ -41,19 +41,19 @@ def pyjwt() -> Any:
 
 
 class KeySet:
-    """The keys of one issuer, loaded when they are first needed and again when an unknown key id comes.
+    """The keys of one issuer, loaded when they are first needed and again for an unknown key id.
 
-    A set is taken again after ``max_age`` seconds, and for an unknown key id at once, but never twice within
-    ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While it cannot be loaded, the
-    last one counts for a day.
+    The keys are loaded again after ``max_age`` seconds, and at once for an unknown key id, but never twice within
+    ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While they cannot be loaded,
+    the last ones are valid for a day.
 
     Args:
         source: see `KeySource`; ``None`` finds ``jwks_uri`` in the issuer's metadata.
         issuer: the issuer, for ``source=None``.
-        fetch: how a URL is read.
+        fetch: sends requests.
 
     Raises:
-        ConfigError: a set that is none, a URL that is not secure.
+        ConfigError: the set is malformed, or the URL is not secure.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class KeySet:
             require_secure(issuer or "", "issuer")
 
     async def find(self, key_id: Any, algorithm: str) -> list[PyJWK]:
-        """The keys that may have signed a token with this ``kid`` and ``alg``; without a ``kid``, all that fit.
+        """Return the keys that may have signed a token with this ``kid`` and ``alg``; ``kid`` may be missing.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the keys have never been loaded, or not for too long.
+            CallError: ``UNAVAILABLE``, the keys were never loaded, or not for too long.
         """
         age = self._clock() - self._loaded
         if self._keys is None or (age > self._max_age and not isinstance(self._source, Mapping)):
@@ -113,7 +113,7 @@ class KeySet:
         return self._made[position, algorithm]
 
     def _usable(self, key: dict[str, Any], algorithm: str) -> PyJWK | None:
-        """The key for the algorithm. A public key never becomes the secret of an HMAC: the families must agree."""
+        """Return the key for the algorithm. Families must match: a public key must never be an HMAC secret."""
         operations = key.get("key_ops")
         if (
             key.get("kty") != _FAMILIES.get(algorithm[:2])
@@ -133,7 +133,7 @@ class KeySet:
     # --- loading -------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        """Load the set, once for all who wait; one of them that is cancelled does not stop it for the others."""
+        """Load the keys once for all waiting callers. One that is cancelled does not stop it for the others."""
         if self._loading is not None and self._loading.get_loop() is not asyncio.get_running_loop():
             self._loading = None  # its loop was closed
         if self._loading is None and self._clock() - self._tried >= self._cooldown:

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Tell = Callable[[str], None]
-"""Shows a line to the person who logs in."""
+"""Shows a line to the user who logs in."""
 OpenURL = Callable[[str], Any]
-"""Opens a URL in the person's browser; what it answers does not matter. It may block: it runs in a thread."""
+"""Opens a URL in the user's browser. Its result is ignored. It may block: it runs in a thread."""
 
 
 class Login(Protocol):
-    """How to log in at, and out of, what a source talks to; `operad.auth.OAuthClient` is one."""
+    """How to log in to a service and out of it; `operad.auth.OAuthClient` is one."""
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in, and keep what it brings; the answer says where, in words.
+        """Log in and keep the token; return a sentence that says where it is kept.
 
         Args:
-            tell: shows a line to the person.
-            open_url: opens a URL in their browser; ``None``: there is none here.
-            timeout: how long to wait for the person, in seconds.
+            tell: shows a line to the user.
+            open_url: opens a URL in the user's browser; ``None`` if there is no browser on this machine.
+            timeout: how long to wait for the user, in seconds.
         """
         ...
 
     async def logout(self) -> str:
-        """Forget it; the answer says what was done, in words."""
+        """Forget the token; return a sentence that says what was done."""
         ...

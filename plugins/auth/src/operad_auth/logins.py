@@ -20,7 +20,7 @@ from operad_auth.server import AuthorizationServer, Fields
 
 
 def pkce() -> tuple[str, str]:
-    """A code verifier and its S256 challenge (RFC 7636, 4.1 and 4.2)."""
+    """Return a code verifier and its S256 challenge (RFC 7636, 4.1 and 4.2)."""
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -29,7 +29,7 @@ def pkce() -> tuple[str, str]:
 async def authorization_code(
     server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
 ) -> dict[str, Any]:
-    """The answer of the token endpoint after a person agreed in a browser on this machine."""
+    """Return the response of the token endpoint after the user agreed in a browser on this machine."""
     options = server.options
     address = await server.endpoint("authorization_endpoint", options.authorization_url)
     verifier, challenge = pkce()
@@ -55,7 +55,7 @@ async def authorization_code(
 
 
 def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
-    """The code that came back, by the server that was asked (RFC 9207)."""
+    """Return the code that came back, if it came from the server that was asked (RFC 9207)."""
     named = answer.get("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
     if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):
@@ -72,7 +72,7 @@ def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: 
 async def device_code(
     server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
 ) -> dict[str, Any]:
-    """The answer of the token endpoint after a person entered a code in some browser (RFC 8628)."""
+    """Return the response of the token endpoint after the user entered a code in any browser (RFC 8628)."""
     options = server.options
     url = await server.endpoint("device_authorization_endpoint", options.device_url)
     response = await server.post(url, server.fields())
@@ -103,12 +103,12 @@ async def _poll(server: AuthorizationServer, fields: Fields, interval: float, la
                 raise
         except CallError:  # RFC 8628, 3.5: no answer is a reason to ask less often
             interval *= 2
-    raise CallError(ErrorCode.TIMEOUT, f"nobody entered the code within {lasts:g} s")
+    raise CallError(ErrorCode.TIMEOUT, f"the user did not enter the code within {lasts:g} s")
 
 
 @asynccontextmanager
 async def _opened(open_url: OpenURL | None, url: str, tell: Tell) -> AsyncIterator[None]:
-    """Open the URL meanwhile: some browsers, such as those in a terminal, return when they are left."""
+    """Open the URL in a thread: some browsers, such as those in a terminal, return only when they are closed."""
 
     async def run() -> None:
         if open_url is not None:
@@ -134,7 +134,7 @@ def _printable(value: Any) -> str:
 
 
 def _with_query(url: str, query: Mapping[str, str | list[str]]) -> str:
-    """The URL with more in its query; what it had stays (RFC 6749, 3.1)."""
+    """Return the URL with more fields in its query; existing ones are kept (RFC 6749, 3.1)."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     text = urlencode(pairs) + ("&" if pairs else "") + urlencode(query, doseq=True)

@@ -19,12 +19,12 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</
 
 
 class LoopbackListener:
-    """Waits on this machine for the redirect at the end of an authorization; an asynchronous context manager.
+    """Waits on this machine for the redirect that ends an authorization; an asynchronous context manager.
 
     Args:
-        state: the ``state`` of the request; what comes with another one is turned away and does not end the wait.
-        redirect_uri: where the browser is sent: ``http://127.0.0.1[:port]/path``. Port 0 or none: a free one
-            (RFC 8252 has servers accept any port).
+        state: the ``state`` of the request. A redirect with another one is rejected and does not end the wait.
+        redirect_uri: where the browser is sent: ``http://127.0.0.1[:port]/path``. Without a port, or with port 0,
+            a free port is used (RFC 8252 has servers accept any port).
 
     Raises:
         ConfigError: ``redirect_uri`` is not on this machine.
@@ -64,20 +64,20 @@ class LoopbackListener:
 
     @property
     def redirect_uri(self) -> str:
-        """The URI with the port that is listened on."""
+        """The URI, with the port on which it listens."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}{self._path}"
 
     async def wait(self, timeout: float = 300.0) -> dict[str, str]:
-        """The parameters that came with the right ``state``.
+        """Return the parameters of the redirect with the right ``state``.
 
         Raises:
-            CallError: ``TIMEOUT``, nothing came for ``timeout`` seconds.
+            CallError: ``TIMEOUT``, no redirect came within ``timeout`` seconds.
         """
         try:
             return await asyncio.wait_for(asyncio.shield(self._answer), timeout)
         except TimeoutError:
-            raise CallError(ErrorCode.TIMEOUT, f"nobody logged in within {timeout:g} s") from None
+            raise CallError(ErrorCode.TIMEOUT, f"the user did not log in within {timeout:g} s") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

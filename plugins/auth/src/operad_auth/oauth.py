@@ -19,9 +19,9 @@ class OAuthClient(Login):
 
     Args:
         options: the server, the client, the grant.
-        store: where tokens outlive the process; default: a `TokenStore`.
-        fetch: how the server is asked; default: the standard library in a thread.
-        name: what ``operad login`` calls it, for messages.
+        store: keeps tokens for later processes; default: a `TokenStore`.
+        fetch: sends requests; default: the standard library in a thread.
+        name: its name in ``operad login``, for messages.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class OAuthClient(Login):
     # --- the token, when it is needed ------------------------------------------------------------------
 
     async def token(self) -> OAuthToken:
-        """A token that counts, as far as is known: kept, renewed, or fetched. One request, however many ask.
+        """Return a valid token: the kept one, a renewed one, or a new one. Concurrent callers share one request.
 
         Raises:
-            LoginRequired: a person has to log in.
+            LoginRequired: the user must log in.
             OAuthError: the server refused.
-            CallError: ``UNAVAILABLE``, it gives no answer.
+            CallError: ``UNAVAILABLE``, the server gives no response.
             ConfigError: the store cannot be read, or an endpoint is missing.
         """
         if self._counts(self._token):
@@ -65,7 +65,7 @@ class OAuthClient(Login):
             return self._token
 
     def refused(self, access_token: str) -> None:
-        """Say that the service refused a token (a 401): the next `token` is another one."""
+        """Report that the service rejected a token (401): the next `token` is another one."""
         self._refused = {access_token}
 
     def _counts(self, token: OAuthToken | None) -> bool:
@@ -87,7 +87,7 @@ class OAuthClient(Login):
             assert kept is not None
             return kept
         if kept is None:
-            raise self.login_required("nobody has logged in yet")
+            raise self.login_required("the user has not logged in yet")
         # What another process renewed meanwhile is found inside: a refresh token may count only once.
         async with self._store.lock(self.options.key):
             kept = await self._stored()
@@ -103,7 +103,7 @@ class OAuthClient(Login):
             if error.error != "invalid_grant":
                 raise
             await self._store.delete(self.options.key)
-            raise self.login_required("the login is no longer valid") from error
+            raise self.login_required("the login has expired") from error
         token = OAuthToken.from_answer(answer, kept)
         await self._store.set(self.options.key, token.to_record())
         return token
@@ -116,7 +116,7 @@ class OAuthClient(Login):
         return kept
 
     def login_required(self, why: str) -> LoginRequired:
-        """The error that asks for a login."""
+        """Return the error that asks the user to log in."""
         account = f" --account {self.options.account}" if self.options.account else ""
         command = f"operad login {self._name}{account}"
         return LoginRequired("AUTHORIZATION_REQUIRED", f"{why}; run: {command}", {"command": command})
@@ -124,17 +124,17 @@ class OAuthClient(Login):
     # --- logging in and out ----------------------------------------------------------------------------
 
     async def login(self, *, tell: Tell = print, open_url: OpenURL | None = None, timeout: float = 300.0) -> str:
-        """Log in by the grant of the options, and keep the token; the answer says where it is kept.
+        """Log in by the grant of the options and keep the token; return a sentence that says where it is kept.
 
-        Without ``open_url`` and with an endpoint for it, the device flow is taken instead of a browser here.
+        Without ``open_url``, the device flow is used if the server has it.
 
         Raises:
-            CallError: the person or the server refused, or nobody came within ``timeout`` seconds.
+            CallError: the user or the server refused, or the user did not log in within ``timeout`` seconds.
             ConfigError: an endpoint is missing, or the token cannot be kept.
         """
         if self.options.grant == "client_credentials":
             self._token = await self._by_credentials()
-            return "nobody has to log in: the client's own credentials bring a token when it is needed"
+            return "no login is needed: the client's own credentials get a token when it is needed"
         by_device = self.options.grant == "device_code"
         if open_url is None and not by_device:
             by_device = bool(
@@ -150,7 +150,7 @@ class OAuthClient(Login):
         return f"the token is in {where}"
 
     async def logout(self) -> str:
-        """Forget the token, and revoke it (RFC 7009) where the server lets us; the answer says what was done."""
+        """Forget the token, and revoke it (RFC 7009) if the server can. Return what was done, in words."""
         kept, self._token = await self._stored_or_nothing(), None
         found = await self._store.delete(self.options.key)
         if not found:

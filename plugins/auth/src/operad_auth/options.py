@@ -21,7 +21,7 @@ def authenticator_from(
     base_dir: str | Path | None = None,
     fetch: Fetch | None = None,
 ) -> Authenticator | None:
-    """The authenticator that ``[serve]`` or ``[hub]`` describes; ``None`` if it describes none.
+    """Return the authenticator that ``[serve]`` or ``[hub]`` describes; ``None`` if it describes none.
 
     Several are asked in this order: listed tokens, JSON Web Tokens, the callable.
 
@@ -30,8 +30,8 @@ def authenticator_from(
         jwt: the table ``[serve.jwt]``.
         tokens: the records ``[[serve.tokens]]``.
         tokens_file: a TOML or JSON file with more of them.
-        base_dir: where relative paths start from.
-        fetch: how the issuer's keys are read.
+        base_dir: where relative paths start.
+        fetch: sends requests for the issuer's keys.
 
     Raises:
         ConfigError: one of them cannot be used.

@@ -29,24 +29,24 @@ def _words(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 @attrs.frozen(kw_only=True)
 class OAuthOptions:
-    """How to get tokens from an authorization server, as a table of a configuration says it.
+    """How to get tokens from an authorization server, as a table of a configuration has it.
 
     Args:
         client_id: the client, as registered with the server.
         client_secret: its secret, if it has one.
         private_key: its key, for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one.
-        refresh_token: one that was got elsewhere: nobody has to log in. What the server makes of it is kept.
-        grant: ``authorization_code`` (RFC 6749, 4.1, with PKCE; a browser), ``device_code`` (RFC 8628; any
-            browser anywhere), or ``client_credentials`` (RFC 6749, 4.4; nobody logs in).
+        refresh_token: one that the application has already; the user need not log in. Renewed ones are kept.
+        grant: ``authorization_code`` (RFC 6749, 4.1, with PKCE; a browser), ``device_code`` (RFC 8628; any browser
+            on any machine), or ``client_credentials`` (RFC 6749, 4.4; no user).
         issuer: the server; its metadata (RFC 8414) name the endpoints that are not named here.
         token_url, authorization_url, device_url, revocation_url: its endpoints.
-        scopes: what to ask for.
-        audience: the service that the token is for, where the server wants it (Auth0 and others).
+        scopes: the requested scopes.
+        audience: the service that the token is for, if the server requires it (Auth0 and others).
         resource: the same by RFC 8707.
         extra: further fields of token requests.
-        client_auth: how the client proves itself: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto`` by
-            its key if it has one, else as the server says.
-        redirect_uri: where the browser returns to; on this machine; port 0 is any free one.
+        client_auth: how the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto``:
+            with its key if it has one, else as the server's metadata say.
+        redirect_uri: where the browser returns to, on this machine; port 0 is any free one.
         account: which of several accounts of this user.
     """
 
@@ -82,7 +82,7 @@ class OAuthOptions:
 
     @property
     def key(self) -> TokenKey:
-        """Under what the token is kept."""
+        """The key under which the token is kept."""
         return TokenKey(self.issuer or self.token_url or "", self.client_id, self.account)
 
 
@@ -94,7 +94,7 @@ Fields = Mapping[str, str | list[str]]
 
 
 class AuthorizationServer:
-    """Asks one server in the name of one client."""
+    """Sends requests to one authorization server as one client."""
 
     def __init__(self, options: OAuthOptions, fetch: Fetch) -> None:
         self.options = options
@@ -102,7 +102,7 @@ class AuthorizationServer:
         self._metadata: dict[str, Any] | None = None
 
     async def metadata(self) -> Mapping[str, Any]:
-        """What the issuer says of itself; nothing where no issuer is named."""
+        """Return the metadata of the issuer; an empty mapping if no issuer is named."""
         if self._metadata is None:
             self._metadata = await self._discover()
         return self._metadata
@@ -118,7 +118,7 @@ class AuthorizationServer:
             return {}  # it publishes nothing, and need not
 
     async def endpoint(self, name: str, configured: str | None) -> str:
-        """The endpoint of that name in RFC 8414. Raises `ConfigError` if nobody names it."""
+        """Return the endpoint with that name in RFC 8414. Raises `ConfigError` if it is not known."""
         url = configured or (await self.metadata()).get(name)
         if not isinstance(url, str) or not url:
             option = {"device_authorization_endpoint": "device_url"}.get(name, name.replace("_endpoint", "_url"))
@@ -128,10 +128,10 @@ class AuthorizationServer:
         return url
 
     def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
-        """The fields of a request that say what is asked for.
+        """Return the fields of a request that state what is requested.
 
         Args:
-            scope: whether scopes are among them: a code and a refresh token have theirs already (RFC 6749, 6).
+            scope: whether to add the scopes: a code and a refresh token have theirs already (RFC 6749, 6).
         """
         fields: dict[str, str | list[str]] = dict(self.options.extra)
         if self.options.scopes and scope:
@@ -143,12 +143,12 @@ class AuthorizationServer:
         return fields
 
     async def token(self, fields: Fields, *, retry: bool = False) -> dict[str, Any]:
-        """The answer of the token endpoint: a JSON object with an ``access_token``. As `post`.
+        """Return the response of the token endpoint: a JSON object with an ``access_token``. As `post`.
 
         Raises:
-            OAuthError: the server refused; its words are in the details.
-            CallError: ``UNAVAILABLE``, it gave no answer.
-            ConfigError: nobody names the endpoint.
+            OAuthError: the server refused; its message is in the details.
+            CallError: ``UNAVAILABLE``, the server gave no response.
+            ConfigError: the endpoint is unknown.
         """
         url = await self.endpoint("token_endpoint", self.options.token_url)
         response = await self.post(url, fields, retry=retry)
@@ -169,12 +169,13 @@ class AuthorizationServer:
         return answer
 
     async def post(self, url: str, fields: Fields, *, retry: bool = False) -> FetchResponse:
-        """Post a form to an endpoint, in the client's name.
+        """Post a form to an endpoint, authenticated as the client.
 
         Args:
             url: the endpoint; HTTPS, or on this machine.
             fields: the form.
-            retry: whether a lost answer may be asked for again; an answer in `RETRIED` always is, twice.
+            retry: whether to send it again if the response is lost. Statuses in `RETRIED` are always tried again,
+                twice.
         """
         require_secure(url, "endpoint of the authorization server")
         metadata = await self.metadata()
@@ -200,7 +201,7 @@ class AuthorizationServer:
     # --- who asks --------------------------------------------------------------------------------
 
     def _authorization(self, metadata: Mapping[str, Any], url: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The headers and the form fields that name the client at an endpoint (RFC 6749, 2.3.1)."""
+        """Return the headers and form fields that authenticate the client at an endpoint (RFC 6749, 2.3.1)."""
         options = self.options
         named = {"client_id": options.client_id} if options.client_id else {}
         if options.private_key is not None and options.client_auth in ("auto", "private_key_jwt"):
@@ -217,7 +218,7 @@ class AuthorizationServer:
         return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}, {}
 
     def _assertion(self, key: str, audience: str) -> str:
-        """What proves the key instead of a secret (RFC 7523, 2.2)."""
+        """Return the signed assertion that replaces a secret (RFC 7523, 2.2)."""
         from operad_auth.delegation import signing_key
         from operad_auth.keys import pyjwt
 

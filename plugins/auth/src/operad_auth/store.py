@@ -31,19 +31,19 @@ _LOCK_SECONDS = 10.0
 
 @attrs.frozen
 class TokenKey:
-    """Whose token: the issuer (or the token URL where there is none), the client, and the account of the user."""
+    """The key of a token: the issuer (or the token URL without one), the client, and the account of the user."""
 
     issuer: str
     client_id: str
     account: str = ""
 
     def text(self) -> str:
-        """One string for all three, unambiguous."""
+        """One unambiguous string for all three."""
         return json.dumps([self.issuer, self.client_id, self.account], ensure_ascii=False)
 
 
 def default_folder() -> Path:
-    """The folder of this user's configuration."""
+    """Return the folder of this user's configuration."""
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "operad"
     if sys.platform == "darwin":
@@ -54,14 +54,14 @@ def default_folder() -> Path:
 class TokenStore:
     """Records (JSON objects) under a `TokenKey`, safe to share between processes.
 
-    They go to the system's keyring where the package ``keyring`` is installed and finds one. Where it does not, or
-    refuses, they go to ``tokens.json`` in the user's configuration folder, mode 0600, replaced as a whole;
-    encrypted (Fernet) if ``OPERAD_TOKEN_KEY`` is set. `set` says in words which of these it was.
+    They are kept in the system's keyring if the package ``keyring`` is installed and finds one. Otherwise they are
+    in ``tokens.json`` in the user's configuration folder, mode 0600, replaced as a whole, and encrypted (Fernet)
+    if ``OPERAD_TOKEN_KEY`` is set. `set` returns a sentence that says which of these it was.
 
     Args:
         folder: the folder of the file; default: ``operad`` in the user's configuration folder.
         keyring: ``False`` uses the file only.
-        encryption_key: instead of the environment's ``OPERAD_TOKEN_KEY``.
+        encryption_key: instead of ``OPERAD_TOKEN_KEY`` of the environment.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TokenStore:
         return self.folder / _FILE
 
     async def get(self, key: TokenKey) -> dict[str, Any] | None:
-        """The record, or ``None``.
+        """Return the record, or ``None``.
 
         Raises:
             ConfigError: the file cannot be read, or is encrypted with another key than ``OPERAD_TOKEN_KEY``.
@@ -85,16 +85,16 @@ class TokenStore:
         return await asyncio.to_thread(self._get, key)
 
     async def set(self, key: TokenKey, record: Mapping[str, Any]) -> str:
-        """Keep a record; the answer says where it is now, and whether encrypted. Raises as `get`."""
+        """Keep a record; return a sentence that says where it is and whether it is encrypted. Raises as `get`."""
         return await asyncio.to_thread(self._set, key, dict(record))
 
     async def delete(self, key: TokenKey) -> bool:
-        """Forget a record, wherever it is; whether there was one. Raises as `get`."""
+        """Forget a record; return whether there was one. Raises as `get`."""
         return await asyncio.to_thread(self._delete, key)
 
     @contextlib.asynccontextmanager
     async def lock(self, key: TokenKey, timeout: float = 30.0) -> AsyncIterator[None]:
-        """Hold what only one process at a time may do with this key: a refresh token may count only once.
+        """Hold a lock between processes for this key: a refresh token may be valid only once.
 
         Raises:
             CallError: ``UNAVAILABLE``, another process held it for ``timeout`` seconds.
@@ -160,7 +160,7 @@ class TokenStore:
         return self._change(key, None) or found
 
     def _keyring(self) -> Any:
-        """The system's keyring, or ``None``: what keeps plain text, or nothing, is none."""
+        """Return the system's keyring; ``None`` if there is none, or it keeps plain text or nothing."""
         if not self._use_keyring:
             return None
         try:
@@ -222,11 +222,11 @@ class TokenStore:
             if not isinstance(entries, dict):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{self.path} is no file of tokens; remove it and log in again") from None
+            raise ConfigError(f"{self.path} is not a file of tokens; remove it and log in again") from None
         return entries
 
     def _change(self, key: TokenKey, entry: dict[str, Any] | None) -> bool:
-        """Put or remove one entry of the file, whole or not at all; whether there was one."""
+        """Put or remove one entry of the file atomically; return whether there was one."""
         if entry is None and not self.path.exists():
             return False
         with self._locked():

@@ -20,7 +20,7 @@ from operad_auth.credentials import Credentials
 
 @attrs.frozen(kw_only=True)
 class TokenRecord:
-    """One ``[[serve.tokens]]`` of a configuration: a token, and whom it stands for."""
+    """One ``[[serve.tokens]]`` of a configuration: a token and the identity that it represents."""
 
     token: str = attrs.field(repr=False)
     """What the caller sends as ``Authorization: Bearer``."""
@@ -32,22 +32,22 @@ class TokenRecord:
     """Grants: ``type:id`` -> actions."""
 
     def identity(self) -> Identity:
-        """Whom the token stands for."""
+        """The identity that the token represents."""
         return Identity(self.id, self.scopes, self.resources)
 
 
 class StaticTokens:
-    """An authenticator of bearer tokens that are listed.
+    """An authenticator of listed bearer tokens.
 
-    Tokens are not kept: only their HMAC under a key that this process drew, so that looking one up takes the same
-    time whatever it has in common with a right one.
+    Only the HMAC of a token is kept, under a random key of this process, so looking one up takes the same time
+    however much of it is right.
 
     Args:
         tokens: ``{token: Identity}``; an identity may be its JSON form ``{id, scopes, resources}`` or its id
             alone. Or records, each with ``token, id, scopes, resources``, as in ``[[serve.tokens]]``.
 
     Raises:
-        ConfigError: no token, an empty one, one that stands twice, or a record that is none. No token is quoted.
+        ConfigError: a token is missing, empty or listed twice, or a record is malformed. No token is quoted.
     """
 
     is_authenticator = True
@@ -70,7 +70,7 @@ class StaticTokens:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """The tokens of a TOML or JSON file: ``{token = "id"}``, or an array ``tokens`` of records.
+        """Return the tokens of a TOML or JSON file: ``{token = "id"}``, or an array ``tokens`` of records.
 
         Raises:
             ConfigError: the file cannot be read, or holds something else; no token is quoted.

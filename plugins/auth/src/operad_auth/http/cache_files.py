@@ -33,7 +33,7 @@ def recall(kind: str, slot: Any, key: Any) -> Any:
     Args:
         kind: a word for what is kept.
         slot: what it is about, as JSON.
-        key: a value that changes when the kept value is no longer true, as JSON.
+        key: a value that changes when the kept value becomes wrong, as JSON.
     """
     try:
         found = json.loads(read_private(_file(kind, slot)) or b"null")

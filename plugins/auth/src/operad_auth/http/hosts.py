@@ -1,4 +1,4 @@
-"""Which ``Host`` and ``Origin`` a request may have: a page whose own name leads to 127.0.0.1 gets no answer."""
+"""Check ``Host`` and ``Origin``, so that a page whose own name resolves to 127.0.0.1 gets no response."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from operad_auth.http.urls import is_loopback_host
 
 _SINGLE = frozenset({b"authorization", b"content-length", b"content-type", b"host", b"origin"})
-"""Headers by which is decided who calls what, from where."""
+"""Headers that decide the caller, the target and the origin of a request."""
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -17,8 +17,8 @@ class HostRules:
     """The rules of one server.
 
     Args:
-        hosts: names that ``Host`` may have, with or without a port; ``*``: any.
-        origins: origins whose pages may call; ``*``: any.
+        hosts: allowed values of ``Host``, with or without a port; ``*``: any.
+        origins: origins whose pages may send requests; ``*``: any.
     """
 
     def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
@@ -28,31 +28,31 @@ class HostRules:
     def refusal(
         self, server: Sequence[Any] | None, host: str | None, origin: str | None
     ) -> tuple[int, str] | None:
-        """The status of HTTP and the reason with which a request is refused, or ``None``.
+        """Return the HTTP status and the reason to refuse a request, or ``None``.
 
         Args:
-            server: address and port that the request came to, as ASGI's ``scope["server"]`` has them; the path
-                and ``None`` of a Unix socket, for which the names of this machine hold as well.
+            server: the address and port of the server, as in ASGI's ``scope["server"]``; the path and ``None`` of
+                a Unix socket, for which the names of this machine are allowed too.
             host: the header ``Host``.
             origin: the header ``Origin``.
         """
         local = is_loopback(server) or _is_unix(server)
         if not self._is_host(host, local):
             what = f'Host "{_shown(host)}" is not served here'
-            return 421, f"{what}; a name that leads here has to be in allowed_hosts"
+            return 421, f"{what}; add it to allowed_hosts"
         if origin is None or not local or self.allows_origin(origin) or _is_same(origin, host):
             return None
-        return 403, f'a page of origin "{_shown(origin)}" may not call; allow it in allowed_origins'
+        return 403, f'a page of origin "{_shown(origin)}" may not send requests; add it to allowed_origins'
 
     @staticmethod
     def ambiguity(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str] | None:
-        """The status of HTTP and the reason with which a request is refused that two readers take for two.
+        """Return the HTTP status and the reason to refuse an ambiguous request; ``None`` for all others.
 
-        Whoever stands in front may have judged the other ``Host`` or ``Authorization``, or have seen the end of
-        the body elsewhere (RFC 9112, 6.1 and 11.2). ``None`` for all others.
+        A proxy in front may have read another ``Host`` or ``Authorization`` than this server, or another end of
+        the body (RFC 9112, 6.1 and 11.2).
 
         Args:
-            headers: as ASGI's ``scope["headers"]`` has them.
+            headers: as in ASGI's ``scope["headers"]``.
         """
         seen = dict(headers)
         if len(seen) == len(headers) and b"transfer-encoding" not in seen:  # of all requests but a few
@@ -81,12 +81,12 @@ class HostRules:
 
 
 def is_loopback(server: Sequence[Any] | None) -> bool:
-    """Whether an address, ``(host, …)``, is one that only this machine reaches."""
+    """Return True if only this machine can reach an address ``(host, …)``."""
     return bool(server) and is_loopback_host(str(server[0]))  # type: ignore[index]  # not None here
 
 
 def _is_unix(server: Sequence[Any] | None) -> bool:
-    """Whether an address is a Unix socket. A proxy before it passes on the names of pages, too."""
+    """Return True for a Unix socket. A proxy in front of it passes on the names of pages, too."""
     return server is not None and len(server) > 1 and server[1] is None
 
 
@@ -96,7 +96,7 @@ def _without_port(host: str) -> str:
 
 
 def _is_same(origin: str, host: str | None) -> bool:
-    """Whether the page came from this very server: behind a proxy the scheme may differ, the name does not."""
+    """Return True if the page came from this server. Behind a proxy the scheme may differ, the name does not."""
     try:
         return host is not None and urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:

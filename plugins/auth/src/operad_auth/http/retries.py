@@ -1,4 +1,4 @@
-"""When a request to somebody else's server is sent again, and when it waits: the decision, no sending.
+"""Decide when a request to a server is sent again, and how long it waits; nothing is sent here.
 
 Sources: RFC 9110, 9.2.2 (idempotent methods) and 10.2.3 (Retry-After); RFC 6585, 4 (429); the IETF draft
 "RateLimit header fields for HTTP", and the ``X-RateLimit-*`` that came before it.
@@ -58,24 +58,24 @@ class RetryPolicy:
     """
 
     attempts: int = attrs.field(default=2, validator=_at_least_0)
-    """How many times more, at most."""
+    """The maximum number of further attempts."""
     backoff: float = attrs.field(default=0.25, validator=_at_least_0)
-    """Seconds."""
+    """The first delay, in seconds."""
     max_delay: float = attrs.field(default=10.0, validator=_at_least_0)
-    """Seconds; a ``Retry-After`` beyond it is not waited for."""
+    """The longest delay, in seconds. For a longer ``Retry-After`` the request fails."""
     methods: frozenset[str] = attrs.field(default=_METHODS, converter=_methods)
-    """Methods of which a repetition does no harm."""
+    """Methods that may be repeated without harm."""
     statuses: frozenset[int] = attrs.field(default=_STATUSES, converter=_statuses)
     """Statuses after which a request is sent again."""
     also: dict[str, frozenset[int]] = attrs.field(factory=dict, converter=_also)
-    """Methods -> further statuses after which they are repeated, such as ``{"POST": [429]}``: whoever says so
-    knows that the server has done nothing then."""
+    """Further statuses by method after which it is repeated, such as ``{"POST": [429]}``, because the server does
+    nothing before it sends them."""
     rate_limit: bool = False
-    """Whether a request waits, up to ``max_delay``, where the server has said that it takes none now."""
+    """Whether a request waits, up to ``max_delay``, if the server has announced that its limit is reached."""
 
     @classmethod
     def of(cls, value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
-        """What a configuration says: a policy, the number of attempts, or a table. Raises `ConfigError`."""
+        """Return the policy of a policy, a number of attempts, or a table. Raises `ConfigError`."""
         if isinstance(value, RetryPolicy):
             return value
         if isinstance(value, Mapping):
@@ -95,15 +95,7 @@ class RetryPolicy:
         *,
         repeatable: bool = False,
     ) -> float | None:
-        """Seconds to wait before the request is sent again; ``None`` to give up.
-
-        Args:
-            attempt: how often it has been sent again already.
-            method: upper case.
-            status: of the answer; ``None`` if the connection was lost before one.
-            headers: of the answer; names in any case if the mapping takes them so, else in lower case.
-            repeatable: whether the request itself says that repeating it does no harm.
-        """
+        """Return the seconds to wait; 0 if a request may be sent now."""
         if attempt >= self.attempts:
             return None
         is_safe = repeatable or method in self.methods
@@ -149,17 +141,17 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
 
 
 class RateLimits:
-    """What servers have said of their limits: how long there is no use in asking.
+    """How long servers have asked clients to wait.
 
-    Believed where nothing remains (``X-RateLimit-Remaining: 0`` with its ``-Reset``, ``RateLimit: …;r=0;t=30``),
-    and for the ``Retry-After`` of a 429. Kept per key: whom the server counts for, such as origin and credential.
+    Read from ``X-RateLimit-Remaining: 0`` with its ``-Reset``, ``RateLimit: …;r=0;t=30``, and the ``Retry-After``
+    of a 429. Kept by key: what the server counts, such as origin and credential.
     """
 
     def __init__(self) -> None:
         self._until: dict[Hashable, float] = {}
 
     def observe(self, key: Hashable, status: int, headers: Mapping[str, str], now: float | None = None) -> None:
-        """Take note of an answer. ``now`` is in seconds since 1970."""
+        """Note a response. ``now`` is in seconds since 1970."""
         now = time.time() if now is None else now
         wait = retry_after(headers.get("retry-after"), now) if status == 429 else None
         if wait is None:
@@ -183,7 +175,7 @@ class RateLimits:
 
 
 def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds until something may be asked again, if nothing may now."""
+    """Return the seconds to wait if the limit is exhausted, else ``None``."""
     for prefix in _PREFIXES:
         if headers.get(f"{prefix}-remaining", "").strip() == "0":
             return _reset(headers.get(f"{prefix}-reset", ""), now)
@@ -192,7 +184,7 @@ def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _reset(text: str, now: float) -> float | None:
-    """Seconds of a ``-Reset``: an interval, or seconds (or ms) since 1970."""
+    """Return the seconds of a ``-Reset``: an interval, or seconds (or ms) since 1970."""
     try:
         value = float(text)
     except ValueError:

@@ -30,17 +30,17 @@ class SSEEventTooLargeError(ValueError):
 
 
 class SSEParser:
-    """A stateful parser: `feed` it the bytes of a stream as they come, it returns the events they complete.
+    """A stateful parser: `feed` it the bytes of a stream as they come; it returns the completed events.
 
-    Malformed lines and unknown fields are ignored in silence, as the standard asks; what stands at the end of
-    the stream without a blank line after it is never dispatched.
+    Malformed lines and unknown fields are ignored, as the standard requires. An event at the end of the stream
+    without a blank line after it is never dispatched.
 
     Args:
         max_event_size: the largest event, in characters of input, that is kept in memory.
 
     Attributes:
         last_event_id: what a client sends as ``Last-Event-ID`` when it reconnects.
-        retry: the reconnection time in ms that the server asked for last, or ``None``.
+        retry: the reconnection time in ms that the server requested last, or ``None``.
     """
 
     __slots__ = (
@@ -75,10 +75,10 @@ class SSEParser:
         self._retry: int | None = None
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
-        """The events that ``chunk`` completes, in order.
+        """Return the events that ``chunk`` completes, in order.
 
         Raises:
-            SSEEventTooLargeError: an event exceeds ``max_event_size``; the parser is of no more use.
+            SSEEventTooLargeError: an event exceeds ``max_event_size``; the parser cannot be used any more.
         """
         if self._bytes:
             chunk = self._bytes + chunk
@@ -107,7 +107,7 @@ class SSEParser:
         return events
 
     def _keep(self, text: str) -> None:
-        """Put aside the beginning of a line."""
+        """Keep the beginning of a line."""
         if text:
             self._tail.append(text)
             self._tail_size += len(text)
@@ -115,7 +115,10 @@ class SSEParser:
                 raise self._too_large()
 
     def _lines(self, lines: list[str]) -> list[SSEEvent]:
-        """The events that whole ``lines`` complete. The state is held in locals: this loop is the hot one."""
+        """Return the events that whole ``lines`` complete.
+
+        The state is held in locals: this loop is the hot one.
+        """
         events: list[SSEEvent] = []
         data, event, size, limit = self._data, self._event, self._size, self._limit
         for line in lines:
@@ -154,7 +157,7 @@ class SSEParser:
         return events
 
     def _set(self, name: str, value: str) -> None:
-        """Take a field that is no part of the event itself; an unknown one says nothing."""
+        """Apply a field that does not belong to the event itself; unknown ones are ignored."""
         if name == "id":
             if "\0" not in value:
                 self._id = value
