@@ -124,7 +124,12 @@ def _details(error: BaseException, definition: ErrorDefinition) -> Any:
 
 
 def mask_error(
-    error: CallError, declared: Iterable[str] = (), *, mask: bool = True, operation_id: str = "?"
+    error: CallError,
+    declared: Iterable[str] = (),
+    *,
+    mask: bool = True,
+    operation_id: str = "?",
+    request_id: str | None = None,
 ) -> CallError:
     """What of an error may cross a network edge.
 
@@ -137,18 +142,20 @@ def mask_error(
         declared: further codes that pass.
         mask: ``False`` lets everything through (development).
         operation_id: what failed, for the log.
+        request_id: the id of the call, which becomes the reference; the log has it beside the traceback.
     """
     if not (mask and error.undeclared) or error.code in declared:
         return error
-    reference = os.urandom(6).hex()
-    cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
-    logger.error(
-        "operation %r failed (reference %s): %s: %s",  # the id may be a caller's: %r keeps it on its line
-        operation_id,
-        reference,
-        cause,
-        error.message,
-        exc_info=None if error.logged else error.__cause__,
-    )
+    reference = request_id or os.urandom(6).hex()
+    if not (error.logged and request_id):
+        cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
+        logger.error(
+            "operation %r failed (reference %s): %s: %s",  # the id may be a caller's: %r keeps it on its line
+            operation_id,
+            reference,
+            cause,
+            error.message,
+            exc_info=None if error.logged else error.__cause__,
+        )
     message = f"the operation failed; the log of the server has the reason under reference {reference}"
     return CallError(error.code, message, {"message": message, "reference": reference})

@@ -219,7 +219,7 @@ async def count(n: FEW = 3) -> AsyncIterator[int]:
 
 
 @operation(namespace="shop", type="subscription")
-async def words(n: FEW = 3) -> AsyncIterator[str]:
+async def growing(n: FEW = 3) -> AsyncIterator[str]:
     """A short word and one of n letters."""
     yield "a"
     yield "a" * n
@@ -248,4 +248,4 @@ TOKENS = {"root-token-123456": Identity("root", ["admin"]), "joe-token-123456": 
 
 
 def everything() -> list[Any]:
-    return [add, find, order, crash, buy, upstream, picture, count, words, breaks, secret]
+    return [add, find, order, crash, buy, upstream, picture, count, growing, breaks, secret]

@@ -212,6 +212,6 @@ async def test_a_result_larger_than_result_bytes_is_an_error_for_calls_and_strea
         assert (await client.problem("POST", "/operations/shop.add", json={"a": 1}, headers=envelope))[
             "status"
         ] == 413
-        stream = front_door.events((await client("POST", "/operations/shop.words", json={"n": 40})).body)
+        stream = front_door.events((await client("POST", "/operations/shop.growing", json={"n": 40})).body)
         assert [event.event for event in stream] == ["message", "operad.error"]
         assert json.loads(stream[-1].data)["code"] == "PAYLOAD_TOO_LARGE"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, operation
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
 
@@ -123,13 +123,13 @@ async def test_metadata_that_do_not_fit_into_a_header_are_left_to_the_envelope(
     registry: OperationRegistry,
 ) -> None:
     async def large(input: Any, context: OperationContext) -> Any:
-        return front_door.web_envelope(1, url="http://x/" + "é" * 5_000, method="GET")
+        return front_door.web_envelope(1, event_type="é" * 5_000)
 
     registry.register(OperationSpec(namespace="x", name="large"), large)
     async with front_door.client_of(to_openapi(registry)) as client:
         response = await client("POST", "/operations/x.large")
         meta = json.loads(response.headers["Operad-Meta"])
-        assert (meta["method"], "url" in meta) == ("GET", False)
+        assert (meta["statusCode"], "eventType" in meta) == (200, False)
 
 
 @pytest.mark.parametrize("begun", [b"", b'{"a"'], ids=["nothing", "a part"])
@@ -207,3 +207,106 @@ async def test_an_envelope_that_stands_for_an_error_is_502_and_200_as_an_envelop
                 200,
                 True,
             )
+
+
+@operation(namespace="shop")
+async def unreachable() -> None:
+    """Its upstream cannot be reached."""
+    details = {"method": "GET", "url": "http://10.0.0.3:9009/x"}
+    raise CallError("UNAVAILABLE", "GET http://10.0.0.3:9009: cannot connect: refused", details)
+
+
+@operation(namespace="shop")
+async def outside(context: OperationContext) -> None:
+    """It calls another operation, whose upstream fails."""
+    try:
+        await context.env["shop.lost"]({})
+    except CallError as error:
+        raise CallError(
+            "EXECUTION_ERROR", str(error), {"message": str(error), "cause": error.to_wire()}
+        ) from error
+
+
+@operation(namespace="shop")
+async def lost() -> None:
+    """Its upstream has no such item."""
+    raise CallError(
+        "EXECUTION_ERROR",
+        "GET http://10.0.0.3:9009/items/99: 404 Not Found: no item",
+        {"statusCode": 404, "headers": {"x-internal-node": "n7"}, "contentType": "text/plain", "body": "no item"},
+    )
+
+
+@operation(namespace="shop")
+async def own_words() -> None:
+    """An error of the application's own, with an address for the caller."""
+    raise CallError("EXECUTION_ERROR", "see https://example.com/help", {"topic": "help"})
+
+
+@operation(namespace="shop", type="query")
+async def remote() -> Any:
+    """A result of an upstream."""
+    return front_door.web_envelope(1, status_code=200, url="http://10.0.0.3:9009/items", method="GET")
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[OperationRegistry]:
+    async with OperationRegistry(front_door.plugins()) as made:
+        for each in (unreachable, outside, lost, own_words, remote):
+            made.register(each)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("name", "detail", "details"),
+    [
+        ("unreachable", "the upstream server: cannot connect: refused", None),
+        (
+            "lost",
+            "the upstream server: 404 Not Found: no item",
+            {"statusCode": 404, "contentType": "text/plain", "body": "no item"},
+        ),
+        ("own_words", "see https://example.com/help", {"topic": "help"}),
+    ],
+)
+async def test_callers_see_no_address_and_no_header_of_an_upstream(
+    upstream: OperationRegistry, name: str, detail: str, details: Any
+) -> None:
+    async with front_door.client_of(to_openapi(upstream)) as client:
+        problem = await client.problem("POST", f"/operations/shop.{name}")
+        assert (problem["detail"], problem.get("details") or None) == (detail, details)
+
+
+async def test_errors_of_nested_calls_and_metadata_keep_the_upstream_inside_too(
+    upstream: OperationRegistry,
+) -> None:
+    async with front_door.client_of(to_openapi(upstream)) as client:
+        text = (await client("POST", "/operations/shop.outside")).body
+        assert b"10.0.0.3" not in text
+        assert b"x-internal-node" not in text
+        assert b'"statusCode":404' in text
+        answer = await client("POST", "/operations/shop.remote")
+        assert json.loads(answer.headers["Operad-Meta"])["statusCode"] == 200
+        assert "10.0.0.3" not in answer.headers["Operad-Meta"]
+        answer = await client("POST", "/operations/shop.remote", headers={"Accept": ENVELOPE})
+        assert answer.json()["meta"] == {"source": "web", "statusCode": 200, "contentType": "", "isError": False}
+
+
+async def test_an_upstream_is_exposed_if_that_is_configured(upstream: OperationRegistry) -> None:
+    async with front_door.client_of(to_openapi(upstream, expose_upstream=True)) as client:
+        problem = await client.problem("POST", "/operations/shop.lost")
+        assert problem["detail"].startswith("GET http://10.0.0.3:9009/items/99")
+        assert problem["details"]["headers"] == {"x-internal-node": "n7"}
+        answer = await client("POST", "/operations/shop.remote", headers={"Accept": ENVELOPE})
+        assert answer.json()["meta"]["url"] == "http://10.0.0.3:9009/items"
+
+
+async def test_a_failing_call_is_one_line_in_the_log_with_the_request_id(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with front_door.client_of(to_openapi(registry)) as client:
+        problem = await client.problem("POST", "/operations/shop.crash")
+    (record,) = [record for record in caplog.records if "shop.crash" in record.getMessage()]
+    assert problem["requestId"] == problem["details"]["reference"]
+    assert f"(request {problem['requestId']})" in record.getMessage()
+    assert record.exc_info is not None

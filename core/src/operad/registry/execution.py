@@ -169,7 +169,7 @@ class Execution:
         except CallError:
             raise
         except BaseException as error:
-            if (failure := _failure(error, operation_id, entry, call.deadline)) is None:
+            if (failure := _failure(error, operation_id, entry, call.deadline, call.request_id)) is None:
                 raise
             raise failure from error
 
@@ -188,7 +188,7 @@ class Execution:
         """
         deadline = earlier(call.deadline, timeout)
         items: AsyncIterator[Any] | None = None
-        errors = _Errors(operation_id, deadline)
+        errors = _Errors(operation_id, deadline, call.request_id)
         try:
             with errors:
                 errors.entry = entry = await self._prepared(operation_id, deadline)
@@ -242,13 +242,13 @@ class Execution:
 
         async def handle(inner: InterceptedCall) -> ResponseEnvelope[Any]:
             call, limit = inner.context, inner.limit
-            with _Errors(operation_id, call.deadline, entry, of_handler=True):
+            with _Errors(operation_id, call.deadline, call.request_id, entry, of_handler=True):
                 given = inner.input
                 return finish(await (invoke(given, call) if limit is None else until(limit, invoke, given, call)))
 
         async def stream(inner: InterceptedCall) -> Envelopes:
             items = entry.items(inner.input, inner.context, self._workers)
-            errors = _Errors(operation_id, None, entry, of_handler=True)
+            errors = _Errors(operation_id, None, inner.context.request_id, entry, of_handler=True)
             try:
                 while True:
                     with errors:
@@ -396,15 +396,17 @@ class _Errors:
 
     Args:
         operation_id: the operation, for messages.
-        deadline: the deadline of the call, for messages.
+        deadline, request_id: those of the call, for messages and the log.
         entry: its entry, once that is known.
         of_handler: whether a `CallError` comes from the handler; else it is the call's own.
     """
 
     def __init__(
-        self, operation_id: str, deadline: float | None, entry: Entry | None = None, *, of_handler: bool = False
-    ) -> None:
-        self.operation_id, self.deadline, self.entry, self.of_handler = operation_id, deadline, entry, of_handler
+        self, operation_id: str, deadline: float | None, request_id: str | None, entry: Entry | None = None,
+        *, of_handler: bool = False,
+    ) -> None:  # fmt: skip
+        self.operation_id, self.deadline, self.request_id = operation_id, deadline, request_id
+        self.entry, self.of_handler = entry, of_handler
 
     def __enter__(self) -> Self:
         return self
@@ -414,7 +416,7 @@ class _Errors:
             return
         failure: CallError | None = None
         if not isinstance(error, CallError):
-            failure = _failure(error, self.operation_id, self.entry, self.deadline)
+            failure = _failure(error, self.operation_id, self.entry, self.deadline, self.request_id)
         elif self.of_handler and self.entry is not None:
             failure = out_of_handler(error, self.operation_id, self.entry.spec.error_schemas)
         if failure is not None and failure is not error:
@@ -422,7 +424,11 @@ class _Errors:
 
 
 def _failure(
-    error: BaseException, operation_id: str, entry: Entry | None, deadline: float | None
+    error: BaseException,
+    operation_id: str,
+    entry: Entry | None,
+    deadline: float | None,
+    request_id: str | None,
 ) -> CallError | None:
     """Return the error to raise instead of ``error``; ``None`` if it must pass through."""
     if isinstance(error, DeadlineExpired):
@@ -436,6 +442,8 @@ def _failure(
         return None
     failure = map_error(error, () if entry is None else entry.spec.error_schemas)
     if failure.undeclared:  # unexpected: log the traceback where it happened
-        logger.error("operation %r raised %s", operation_id, failure.message, exc_info=error)
+        logger.error(
+            "operation %r raised %s (request %s)", operation_id, failure.message, request_id, exc_info=error
+        )
         failure.logged = True
     return failure

@@ -281,6 +281,12 @@ class Gate:
             exchange.add_header(b"access-control-allow-headers", headers)
             exchange.add_header(b"access-control-max-age", "600")
 
+    def is_foreign_page(self, exchange: Exchange) -> bool:
+        """Return True if a page of another origin, which is not allowed, sent a request."""
+        origin = exchange.header("origin")
+        is_own = origin is None or origin.partition("://")[2] == exchange.header("host")
+        return not (is_own or (origin is not None and self._rules.allows_origin(origin)))
+
     def check(self, exchange: Exchange) -> None:
         """Check ``Host`` and ``Origin``, and that no header is ambiguous. Raises `Problem`."""
         scope = exchange.scope

@@ -58,6 +58,7 @@ class OpenAPIApplication:
             registry,
             config,
             Forms(registry, formats=config.check_formats),
+            self._gate,
             self._traces if config.explorer else None,
         )
         self._documents = DocumentMaker(registry, config, guarded=guarded)

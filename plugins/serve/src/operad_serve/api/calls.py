@@ -15,7 +15,9 @@ from operad.plugin import mask_error, may_list, trace_context
 from operad.wire import from_json
 from operad_serve.api.forms import Form, Forms
 from operad_serve.api.leaving import Sweep, Watch
+from operad_serve.api.multipart import MULTIPART, read_multipart
 from operad_serve.api.options import OpenAPIServerConfig
+from operad_serve.api.queries import Root
 from operad_serve.api.responses import (
     check_size,
     data_response,
@@ -25,8 +27,8 @@ from operad_serve.api.responses import (
 )
 from operad_serve.api.streams import EventStream, last_event_id
 from operad_serve.api.traces import Traces
-from operad_serve.asgi import Exchange
-from operad_serve.problems import Problem, denied, problem_of
+from operad_serve.asgi import Exchange, Gate
+from operad_serve.problems import Problem, denied, problem_of, without_upstream
 
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _TRACE = ("traceparent", "tracestate", "baggage")
@@ -38,11 +40,17 @@ class Calls:
     """The calls of one application."""
 
     def __init__(
-        self, registry: OperationRegistry, config: OpenAPIServerConfig, forms: Forms, traces: Traces | None = None
+        self,
+        registry: OperationRegistry,
+        config: OpenAPIServerConfig,
+        forms: Forms,
+        gate: Gate,
+        traces: Traces | None = None,
     ) -> None:
         self._registry = registry
         self._config = config
         self._forms = forms
+        self._gate = gate
         self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
         self._late: set[asyncio.Task[Any]] = set()
@@ -156,7 +164,7 @@ class Calls:
     async def _input(self, exchange: Exchange, spec: OperationSpec | None) -> Any:
         form = None if spec is None else self._forms.known(spec) or await self._forms.form(spec)
         if exchange.method == "POST":
-            value = await self._body(exchange)
+            value = await self._body(exchange, form)
         else:
             # `_check_method` has checked it
             assert form is not None
@@ -166,12 +174,17 @@ class Calls:
             _check(form, value)
         return value
 
-    async def _body(self, exchange: Exchange) -> Any:
+    async def _body(self, exchange: Exchange, form: Form | None) -> Any:
         body = await exchange.body(self._config.max_body, self._config.body_timeout)
         if not body:
             return {}
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
-        # Browsers send JSON under another type without a preflight: any page could do it.
+        # Browsers send these forms, and JSON under another type, without a preflight: any page could do it.
+        if kind == MULTIPART and form is not None and not self._gate.is_foreign_page(exchange):
+            definitions = form.bundled.get("$defs", {}) if isinstance(form.bundled, dict) else {}
+            return read_multipart(
+                body, exchange.header("content-type") or "", form.bundled, Root(definitions, "#/$defs/")
+            )
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Problem(415, f'expected a body of application/json, got "{kind[:100]}"')
         coding = (exchange.header("content-encoding") or "identity").strip().lower()
@@ -216,13 +229,15 @@ class Calls:
         try:
             async with Watch(exchange.receive, self._sweep):
                 envelope = await self._registry.execute(operation_id, input, context)
-            accept = exchange.header("accept")
+            accept, exposed = exchange.header("accept"), self._config.expose_upstream
             if wants_envelope(accept):
-                body, content_type, headers = envelope_response(envelope)
+                body, content_type, headers = envelope_response(
+                    envelope, expose_upstream=self._config.expose_upstream
+                )
             elif self._registry.plugins.envelope_kinds.is_error(envelope):
                 raise error_response(envelope)
             else:
-                body, content_type, headers = data_response(envelope)
+                body, content_type, headers = data_response(envelope, expose_upstream=exposed)
             check_size(body, self._config.result_bytes, "result")
         except CallError as error:
             raise self._problem(
@@ -242,6 +257,7 @@ class Calls:
             envelopes=wants_envelope(exchange.header("accept")),
             heartbeat=config.heartbeat,
             item_bytes=config.result_bytes,
+            expose_upstream=config.expose_upstream,
             ending=self._ending,
         )
         self._streams += 1
@@ -265,7 +281,10 @@ class Calls:
             {definition.code for definition in declared},
             mask=self._config.mask_errors,
             operation_id=operation_id,
+            request_id=exchange.request_id,
         )
+        if not self._config.expose_upstream:
+            masked = without_upstream(masked)
         return problem_of(masked, declared, has_identity=exchange.identity is not None)
 
 

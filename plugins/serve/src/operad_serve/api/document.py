@@ -17,9 +17,10 @@ from operad.wire import to_json
 from operad_schema.bundling import SharedDefinitions
 from operad_schema.formats import CHECKED
 from operad_serve.api.forms import path_of
+from operad_serve.api.multipart import MULTIPART, multipart_schema
 from operad_serve.api.options import OpenAPIServerConfig
 from operad_serve.api.plain import plain
-from operad_serve.api.queries import query_form
+from operad_serve.api.queries import Root, query_form
 from operad_serve.problems import PROBLEM_TYPE
 
 logger = logging.getLogger("operad.serve")
@@ -208,6 +209,9 @@ class _Writer:
             "required": _needs_body(spec, input_schema),
             "content": {"application/json": {"schema": input_schema}},
         }
+        upload = multipart_schema(input_schema, Root(self._shared.definitions, COMPONENTS))
+        if upload is not None:
+            post["requestBody"]["content"][MULTIPART] = {"schema": upload}
         form = query_form(spec, input_schema, self._shared.definitions, COMPONENTS)
         if form is None:
             return {"post": post}

@@ -45,6 +45,8 @@ class Form:
     """Its input as a query string; None if the input has no such form."""
     schema: Schema
     """The schema of its input."""
+    bundled: Any
+    """The same schema as JSON, with its definitions; None if it is unknown."""
     strict: Schema | None
     """The same schema with its formats checked, which the registry does not do; None if it has none to check."""
 
@@ -80,13 +82,13 @@ class Forms:
         try:
             whole = await self._registry.describe(spec.id) or spec
         except CallError:  # the peer that serves it is gone: the call will report that
-            return Form(spec, None, spec.input_schema, None)
+            return Form(spec, None, spec.input_schema, None, None)
         schema = whole.input_schema.bundled()
         query = query_form(whole, schema, schema.get("$defs", {}) if isinstance(schema, dict) else {})
         strict = None
         if self._formats and _has_formats(schema):
             strict = from_schema(schema, formats=True, limits=whole.input_schema.origin.limits)
-        made = Form(whole, query, whole.input_schema, strict)
+        made = Form(whole, query, whole.input_schema, schema, strict)
         if len(self._kept) >= _MAX_KEPT:  # most belong to operations that were removed
             self._kept.clear()
         self._kept[spec.id] = spec, made

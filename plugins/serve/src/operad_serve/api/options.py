@@ -63,6 +63,8 @@ class OpenAPIServerConfig:
     """Origins, such as ``https://app.example.com``, whose pages may send requests (CORS); ``*`` for any."""
     mask_errors: bool = True
     """Whether to replace the messages of undeclared exceptions by a reference to the log."""
+    expose_upstream: bool = False
+    """Whether callers see the addresses and the headers of upstream servers, in errors and in metadata."""
     check_formats: bool = True
     """Whether to check inputs for the formats in the document, such as ``date-time`` and ``int32``. If False, the
     document has none of them."""

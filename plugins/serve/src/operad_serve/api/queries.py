@@ -97,8 +97,8 @@ class QueryForm:
         return values[0] if len(values) == 1 else values
 
 
-class _Root(NamedTuple):
-    """The definitions that the references of a schema lead to."""
+class Root(NamedTuple):
+    """The definitions that the references of a schema lead to, and the prefix of such references."""
 
     definitions: Mapping[str, Any]
     prefix: str
@@ -115,8 +115,8 @@ def query_form(
         definitions: the definitions that the schema refers to.
         prefix: the prefix of such a reference.
     """
-    root = _Root(definitions, prefix)
-    schema = _resolved(schema, root)
+    root = Root(definitions, prefix)
+    schema = resolved(schema, root)
     if spec.type is OperationType.MUTATION or not isinstance(schema, dict) or not schema.keys() <= _ROOT:
         return None
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -128,17 +128,18 @@ def query_form(
         or not set(required) <= properties.keys()
     ):
         return None
-    fields = {name: _field(name, node, root, name in required) for name, node in properties.items()}
+    fields = {name: field_of(name, node, root, name in required) for name, node in properties.items()}
     if any(field.required and field.kind == "json" for field in fields.values()):
         return None
     return QueryForm(fields)
 
 
-def _field(name: str, node: Any, root: _Root, required: bool) -> Field:
+def field_of(name: str, node: Any, root: Root, required: bool) -> Field:
+    """Return the parameter for a property of an input."""
     types = _types(node, root)
     if types is not None:
         return _scalar(name, node, types, required)
-    target = _resolved(node, root)
+    target = resolved(node, root)
     if isinstance(target, dict) and target.get("type") == "array" and "items" in target:
         items = _types(target["items"], root)
         # If an item may be null, or its text could mean two values, the parameter needs JSON.
@@ -185,9 +186,9 @@ def _is_null(node: Any) -> bool:
     return isinstance(node, dict) and (node.get("type") == "null" or node.get("enum") == [None])
 
 
-def _types(node: Any, root: _Root, depth: int = 8) -> frozenset[str] | None:
+def _types(node: Any, root: Root, depth: int = 8) -> frozenset[str] | None:
     """Return the types of a scalar; None if the value is, or may be, something else."""
-    node = _resolved(node, root)
+    node = resolved(node, root)
     if not isinstance(node, dict) or depth == 0:
         return None
     for keyword in ("anyOf", "oneOf"):
@@ -210,7 +211,8 @@ def _type_of(value: Any) -> str:
     return "null" if value is None else "object"
 
 
-def _resolved(node: Any, root: _Root) -> Any:
+def resolved(node: Any, root: Root) -> Any:
+    """Return what a schema refers to; None if that is nothing, or has keywords beside the reference."""
     for _ in range(16):
         if not isinstance(node, dict) or "$ref" not in node:
             return node

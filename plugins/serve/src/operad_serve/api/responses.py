@@ -14,6 +14,8 @@ from operad_serve.problems import Problem
 ENVELOPE_TYPE = "application/vnd.operad.envelope+json"
 JSON_TYPE = b"application/json"
 BINARY_TYPE = "application/octet-stream"
+_INNER = ("url", "method", "setCookie")
+"""Metadata about the request to an upstream, and its cookies."""
 MAX_META = 4_096
 """The largest ``Operad-Meta``, in bytes."""
 
@@ -26,9 +28,11 @@ def wants_envelope(accept: str | None) -> bool:
     return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
 
 
-def data_response(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
+def data_response(
+    envelope: ResponseEnvelope[Any], *, expose_upstream: bool = False
+) -> tuple[bytes, bytes, list[Header]]:
     """Return body, content type and headers of the data form. Raises `CallError` if JSON cannot hold the data."""
-    headers = meta_headers(envelope)
+    headers = meta_headers(envelope, expose_upstream=expose_upstream)
     data = envelope.data
     if isinstance(data, (bytes, bytearray, memoryview)):
         declared = getattr(envelope.meta, "content_type", None)
@@ -43,9 +47,22 @@ def check_size(body: bytes, limit: int, what: str) -> None:
         raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": "result_bytes", "bytes": limit})
 
 
-def envelope_response(envelope: ResponseEnvelope[Any]) -> tuple[bytes, bytes, list[Header]]:
+def envelope_response(
+    envelope: ResponseEnvelope[Any], *, expose_upstream: bool = False
+) -> tuple[bytes, bytes, list[Header]]:
     """Return body, content type and headers of the envelope form. Raises `CallError`, as `data_response`."""
-    return to_json(envelope.to_wire()), ENVELOPE_TYPE.encode(), []
+    return to_json(envelope_wire(envelope, expose_upstream)), ENVELOPE_TYPE.encode(), []
+
+
+def envelope_wire(envelope: ResponseEnvelope[Any], expose_upstream: bool) -> dict[str, Any]:
+    """Return the JSON form of an envelope; without the addresses and headers of an upstream unless exposed."""
+    wire = envelope.to_wire()
+    if not expose_upstream:
+        meta = {name: value for name, value in wire["meta"].items() if name not in _INNER}
+        if "headers" in meta:
+            meta["headers"] = {}
+        return {**wire, "meta": meta}
+    return wire
 
 
 def error_response(envelope: ResponseEnvelope[Any]) -> Problem:
@@ -60,7 +77,7 @@ def error_response(envelope: ResponseEnvelope[Any]) -> Problem:
     )
 
 
-def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
+def meta_headers(envelope: ResponseEnvelope[Any], *, expose_upstream: bool = False) -> list[Header]:
     """Return ``Operad-Source``, and ``Operad-Meta`` with the scalar metadata as JSON, as far as they fit."""
     meta = envelope.meta
     source = str(meta.source)
@@ -74,7 +91,7 @@ def meta_headers(envelope: ResponseEnvelope[Any]) -> list[Header]:
     kept: list[str] = []
     size = 2
     for name, value in wire.items():
-        if name == "source" or isinstance(value, (dict, list)):
+        if name == "source" or isinstance(value, (dict, list)) or (name in _INNER and not expose_upstream):
             continue
         # ASCII, so that any value is a valid header.
         pair = f"{json.dumps(name)}:{json.dumps(value)}"

@@ -13,7 +13,7 @@ from typing import Any
 
 from operad import CallError, ErrorCode, ResponseEnvelope, Subscription
 from operad.wire import to_json
-from operad_serve.api.responses import check_size, meta_headers
+from operad_serve.api.responses import check_size, envelope_wire, meta_headers
 from operad_serve.asgi import SECURITY, Exchange
 
 STREAM_TYPE = b"text/event-stream"
@@ -39,6 +39,7 @@ class EventStream:
         envelopes: whether to send whole envelopes.
         heartbeat: seconds without an item after which a comment is sent.
         item_bytes: the largest item, in bytes.
+        expose_upstream: see `OpenAPIServerConfig`.
         ending: is set when the server ends its streams.
     """
 
@@ -49,12 +50,14 @@ class EventStream:
         envelopes: bool,
         heartbeat: float,
         item_bytes: int,
+        expose_upstream: bool,
         ending: asyncio.Event,
     ) -> None:
         self._exchange = exchange
         self._envelopes = envelopes
         self._heartbeat = heartbeat
         self._item_bytes = item_bytes
+        self._expose_upstream = expose_upstream
         self._ending = ending
         self.count = 0
         self._written = False
@@ -112,7 +115,7 @@ class EventStream:
         await self._exchange.start(200, headers)
 
     def _event(self, envelope: ResponseEnvelope[Any]) -> bytes:
-        data = to_json(envelope.to_wire() if self._envelopes else _json_data(envelope))
+        data = to_json(envelope_wire(envelope, self._expose_upstream) if self._envelopes else _json_data(envelope))
         check_size(data, self._item_bytes, "item")
         lines = [b"id: " + self._id_of(envelope)]
         kind = getattr(envelope.meta, "event_type", None)
