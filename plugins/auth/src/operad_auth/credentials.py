@@ -71,7 +71,7 @@ class Credentials:
 Authenticator = Callable[[Credentials], Awaitable[Identity | None]]
 """Returns the identity of a caller by its credentials, or ``None`` if they are missing or not valid.
 
-Invalid credentials never raise. `CallError` ``UNAVAILABLE`` means that this cannot be decided now, for instance while
+Invalid credentials never raise. `CallError` ``UNAVAILABLE`` means that this cannot be decided now, for example if
 the issuer's keys cannot be fetched: a server then responds with 503, not 401.
 """
 
