@@ -21,7 +21,10 @@ from operad_testing import (
     support_table,
 )
 
-ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tools import versions  # as a script, this file does not have the root on its path
+
+ROOT = versions.ROOT
 PAGE = ROOT / "docs" / "support.md"
 SUITES: dict[str, tuple[type[Any], type[Any]]] = {
     "SourceConformance": (SourceConformance, SourceCapabilities),
@@ -39,6 +42,14 @@ classes of the kit (`operad.testing`) document what each word means.
 SUITE = """\
 Run by `tests/peers/mcp/test_mcp_suite.py`, through a registry. The skills extension (SEP-2640) does not apply:
 skills are not offered.
+"""
+
+VERSIONS = """\
+Every change is tested with CPython 3.11 and the pinned versions of `pyproject.toml`. The other runs are made
+before a release, and write their rows: `nox -s floors newest pythons`. Other versions are not tested.
+
+CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 have a defect in asyncio (CVE-2024-12254): `StreamWriter.drain` does
+not wait. operad-nats works around it; newer patch releases do not need that.
 """
 
 
@@ -105,6 +116,7 @@ def page() -> str:
     }
     parts = [f"## {title}\n\n{support_table(suites)}\n" for title, suites in tables.items()]
     parts.append(f"## MCP: the official conformance suite, as a client\n\n{SUITE}\n{suite_of_mcp()}\n")
+    parts.append(f"## Versions\n\n{VERSIONS}\n{versions.block()}")
     return "\n".join([INTRODUCTION, *parts])
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from packaging.requirements import Requirement
 
 from tools import rooms
 
@@ -18,25 +20,29 @@ SOURCES = {source.parent.name: source for source in rooms.sources()}
 MOST = 8
 """Private names of dependencies in the whole project."""
 
-TABLE: dict[tuple[str, str], tuple[str, str]] = {
+TABLE: dict[tuple[str, str], tuple[str, str, str]] = {
     ("operad_mcp.wire.memory", "_lowlevel_server"): (
+        "mcp",
         "`MCPServer` has no public way to the server that it is made of; the SDK's own client takes this one",
         "test_a_server_object_in_this_process_is_a_source",
     ),
     ("operad_mcp.server.changes", "_connection"): (
+        "mcp",
         "the SDK tells in no other way which connection a request came over",
         "test_a_session_of_the_handshake_generation_hears_that_tools_changed",
     ),
     ("operad_nats._client", "_process_msg"): (
+        "nats-py",
         "a subject that is not UTF-8 ends nats-py's reader without a word",
         "test_a_subject_that_is_not_utf_8_does_not_end_the_connection",
     ),
     ("operad_testing._leaks", "_scheduled"): (
+        "",
         "an event loop offers no list of its timers; one without this attribute is not asked",
         "test_a_timer_that_is_left_is_named",
     ),
 }
-"""(module, name) -> (why there is no public way, the test that covers it). Its dependency has an upper bound."""
+"""(module, name) -> (the dependency, or "" for Python; why there is no public way; the test that covers it)."""
 
 KNOWN = frozenset(name for _, name in TABLE) | {"_exit"}
 
@@ -140,8 +146,29 @@ def test_each_entry_of_the_table_is_used_and_names_a_test_that_exists() -> None:
     used = {(use.module, use.name) for source in SOURCES.values() for use in private_names(source)}
     assert TABLE.keys() - used == set()
     tests = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("plugins/*/tests/**/test_*.py"))
-    assert [test for _, test in TABLE.values() if f"def {test}(" not in tests] == []
+    assert [test for _, _, test in TABLE.values() if f"def {test}(" not in tests] == []
     assert len({name for _, name in TABLE}) <= MOST
+
+
+def bounded(requirements: list[str], dependency: str) -> bool:
+    """Whether requirements name a dependency, and each that does has an upper bound."""
+    named = [each for each in map(Requirement, requirements) if each.name == dependency]
+    return bool(named) and all(
+        any(part.operator in ("<", "<=", "==") for part in each.specifier) for each in named
+    )
+
+
+def test_each_dependency_with_a_private_name_has_an_upper_bound() -> None:
+    for (module, _), (dependency, _, _) in TABLE.items():
+        folder = SOURCES[module.partition(".")[0].removeprefix("operad_")].parent
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert not dependency or bounded(project["dependencies"], dependency), (folder.name, dependency)
+
+
+def test_a_planted_requirement_without_an_upper_bound_is_found() -> None:
+    assert bounded(["nats-py>=2.16,<2.17"], "nats-py")
+    assert not bounded(["nats-py>=2.16"], "nats-py")
+    assert not bounded(["attrs>=25"], "nats-py")
 
 
 @pytest.mark.parametrize(

