@@ -34,6 +34,8 @@ async function violations(page, name) {
   for (const violation of JSON.parse(result.value)) tell("violation", `${name}: ${violation}`);
 }
 
+const picture = { name: "dot.png", mimeType: "image/png", buffer: Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=", "base64") };
+
 const result = (page) => page.locator("section[aria-label=Result]");
 
 async function features() {
@@ -76,6 +78,43 @@ async function features() {
   await page.click("button:has-text('Call')");
   await result(page).locator("[aria-label=Data]").waitFor();
   tell("kinds", JSON.parse(await result(page).locator("[aria-label=Data]").textContent()));
+
+  await page.goto(base + "#/operation/shop.put");
+  await page.click("button:has-text('Example')");
+  await page.click("[aria-label='Add an item to book.authors']");
+  await page.fill("[name='book.title']", "Emma");
+  await page.fill("[name='book.authors[0].name']", "Jane");
+  await page.fill("[name='book.authors[0].born']", "1775-12-16");
+  await page.selectOption("[name='where?']", { label: "integer" });
+  await page.fill("[name=where]", "9007199254740993");
+  await page.click("button.primary");
+  await result(page).locator("[aria-label=Data]").waitFor();
+  tell("nested", await result(page).locator("[aria-label=Data]").textContent());
+  await page.click("summary:has-text('Call it from elsewhere')");
+  await page.waitForSelector(".elsewhere pre");
+  tell("snippets", await page.locator(".elsewhere pre").allTextContents());
+  await page.click("#tab-json");
+  tell("nested as json", await page.inputValue("#whole"));
+  await page.click("#tab-form");
+  tell("nested again", [await page.inputValue("[name='book.authors[0].name']"), await page.inputValue("[name=where]")]);
+  for (const head of await page.locator(".about-output > details > summary").all()) await head.click();
+  await page.waitForFunction(() => document.querySelectorAll(".about-output > details > ul").length === 2);
+  tell("returns", await page.locator(".about-output b").allTextContents());
+  await page.fill("[name='book.title']", "");
+  await page.click("[aria-label='Add an item to book.authors']");
+  await page.fill("[name='book.pages']", "x");
+  await page.click("button.primary");
+  tell("wrong inside", [await page.locator(".wrong:visible").textContent(), await page.evaluate(() => document.activeElement.name)]);
+  await violations(page, "nested");
+
+  await page.goto(base + "#/operation/shop.cover");
+  await page.setInputFiles("[name=picture]", picture);
+  await page.waitForSelector("text=68 bytes");
+  await page.click("button.primary");
+  await page.waitForSelector("img.picture");
+  tell("picture", await page.evaluate(() => document.querySelector("img.picture").naturalWidth));
+  tell("saved", await page.getAttribute("a[download]", "download"));
+  await violations(page, "picture");
 
   await page.goto(base + "#/operation/shop.buy");
   await page.click("button:has-text('Call')");
@@ -129,6 +168,36 @@ async function keyboard() {
   await reach(() => document.activeElement.textContent === "Envelope");
   await page.keyboard.press("Enter");
   tell("pressed", await page.evaluate(() => document.activeElement.getAttribute("aria-pressed")));
+  const choose = async (words, id) => {
+    await page.evaluate(() => document.activeElement.blur());
+    await page.keyboard.press("/");
+    await page.keyboard.press("Control+A");
+    await page.keyboard.type(words);
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(`h1:has-text('${id}')`);
+  };
+  await choose("put a book", "shop.put");
+  await reach(() => document.activeElement.name === "book.title");
+  await page.keyboard.type("Emma");
+  await reach(() => document.activeElement.name === "book.pages");
+  await page.keyboard.type("474");
+  await reach(() => document.activeElement.textContent === "Add an item");
+  await page.keyboard.press("Space");
+  tell("focus in the item", await page.evaluate(() => document.activeElement.name));
+  await page.keyboard.type("Jane");
+  await page.keyboard.press("Control+Enter");
+  await result(page).locator("[aria-label=Data]").waitFor();
+  tell("nested by keyboard", JSON.parse(await result(page).locator("[aria-label=Data]").textContent()).book.authors[0].name);
+  await choose("states of an order", "shop.breaks");
+  await page.keyboard.press("Control+Enter");
+  await reach(() => document.activeElement.name === "n");
+  await page.keyboard.press("Control+Enter");
+  await page.waitForSelector("text=Ended by");
+  await choose("what is left", "shop.buy");
+  await reach(() => document.activeElement.textContent === "Call");
+  await page.keyboard.press("Enter");
+  await result(page).locator("[aria-label=Problem]").waitFor();
+  tell("error by keyboard", await result(page).locator(".status b").textContent());
   await page.context().close();
 }
 

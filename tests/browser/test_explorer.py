@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
 import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import uvicorn
@@ -56,6 +58,37 @@ async def offer(a: int, context: OperationContext) -> int:
     return int(first.data)
 
 
+@dataclasses.dataclass
+class Author:
+    name: str
+    born: date | None = None
+
+
+@dataclasses.dataclass
+class Book:
+    title: str
+    pages: int
+    authors: list[Author] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Put:
+    book: Book
+    where: int
+
+
+@operation(namespace="shop", error_schemas=[{"code": "FULL", "description": "No shelf is free."}])
+async def put(book: Book, where: Author | Annotated[int, "A shelf."] = 1) -> Put:
+    """Put a book onto a shelf."""
+    return Put(book, where if isinstance(where, int) else 0)
+
+
+@operation(namespace="shop", type="query")
+async def cover(picture: bytes) -> bytes:
+    """Return a picture as it is."""
+    return picture
+
+
 @operation(namespace="shop", error_schemas=[{"code": "SOLD_OUT", "httpStatus": 409}])
 async def buy() -> None:
     """Buy what is left."""
@@ -86,7 +119,7 @@ async def secret() -> int:
 
 
 MORE = 'from operad import operation\n@operation(namespace="more")\nasync def {}() -> int:\n    return 1\n'
-OPERATIONS = (add, find, offer, buy, ticks, breaks, secret)
+OPERATIONS = (add, find, offer, put, cover, buy, ticks, breaks, secret)
 
 
 class Server(uvicorn.Server):
@@ -155,7 +188,17 @@ async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_pa
     assert seen["outside"] == []
     assert seen["error"] == []
     assert one["title"] == "A small bookshop"
-    assert [name[1:] for name in one["listed"]] == ["loaded", "add", "breaks", "buy", "find", "offer", "ticks"]
+    assert [name[1:] for name in one["listed"]] == [
+        "loaded",
+        "add",
+        "breaks",
+        "buy",
+        "cover",
+        "find",
+        "offer",
+        "put",
+        "ticks",
+    ]
     assert one["found"] == ["Qadd"]
     assert (one["missing"], one["wrong"]) == ("A value is required.", "Expected an integer.")
     assert one["answer"] == "42"
@@ -164,6 +207,22 @@ async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_pa
     assert (one["json"], one["form again"]) == ({"a": 40}, "5")
     assert one["no json"].startswith("Not JSON")
     assert one["kinds"] == {"names": ["a", "b"], "ratio": None, "on": True, "where": {"k": 1}}
+    author = {"name": "Jane", "born": "1775-12-16"}
+    exact = 9007199254740993  # 2 ** 53 + 1, which JavaScript has no number for
+    assert f'"where": {exact}' in one["nested"]
+    assert json.loads(one["nested"])["book"]["authors"] == [author]
+    assert json.loads(one["nested as json"])["where"] == exact
+    assert one["nested again"] == ["Jane", str(exact)]
+    curl, python, command = one["snippets"]
+    assert curl.startswith("curl 'http://127.0.0.1")
+    assert command.startswith("operad call 'shop.put' --json '{")
+    assert all(str(exact) in text for text in (curl, python, command))
+    compile(python, "snippet", "exec")
+    assert one["returns"] == ["book", "where", "FULL"]
+    assert one["wrong inside"] == ["Expected an integer.", "book.pages"]
+    assert (one["picture"], one["saved"]) == (1, "cover")
+    assert (one["focus in the item"], one["nested by keyboard"]) == ("book.authors[0].name", "Jane")
+    assert one["error by keyboard"] == "409 SOLD_OUT"
     assert one["problem"] == "409 SOLD_OUT"
     assert one["stopped"] is True
     assert one["broken stream"] == "Ended by EXECUTION_ERROR"

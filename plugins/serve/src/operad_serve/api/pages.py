@@ -24,7 +24,7 @@ _TYPES = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_FILES = ("index.html", "app.js", "calls.js", "forms.js", "page.js", "style.css", "icon.svg")
+_FILES = ("index.html", "about.js", "app.js", "calls.js", "forms.js", "page.js", "style.css", "icon.svg")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -102,6 +102,7 @@ class Explorer:
             "guarded": self._guarded,
             "identity": None if identity is None else identity.id,
             "manages": manages,
+            "adminScope": self._config.admin_scope,
             "operations": sum(may_list(spec.access_control, identity) for spec in registry.specs()),
         }
         if manages:

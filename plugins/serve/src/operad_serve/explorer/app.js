@@ -4,6 +4,15 @@ export const ENVELOPE = "application/vnd.operad.envelope+json";
 
 export const server = { document: null, operations: [], state: {}, token: "" };
 
+// Parses JSON. A number that JavaScript cannot hold, such as 2^53 + 1, keeps its text, which JSON.stringify writes.
+export function exact(text) {
+  return JSON.parse(text, (_, value, context) => (typeof value === "number" && context && JSON.rawJSON && context.source !== String(value) ? JSON.rawJSON(context.source) : value));
+}
+
+export function pretty(value, indent = 2) {
+  return JSON.stringify(value, null, indent);
+}
+
 function headers(more) {
   const all = { ...more };
   // The token stays in the memory of this page. It is never stored, and never part of an address.
@@ -40,15 +49,24 @@ export async function load() {
     const post = item.post;
     const mark = post && post["x-operad"];
     if (!mark) return [];
+    const access = mark.accessControl || {};
     const dot = mark.id.indexOf(".");
     return [{
       id: mark.id, namespace: mark.id.slice(0, dot), name: mark.id.slice(dot + 1), type: mark.type,
       title: post.summary || "", description: post.description || "", deprecated: post.deprecated === true,
-      tags: mark.tags || [], scopes: (mark.accessControl && mark.accessControl.requiredScopes) || [],
+      tags: mark.tags || [], scopes: (access.requiredScopes || []).join(" and ") || (access.requiredScopesAny || []).join(" or "),
       schema: post.requestBody.content["application/json"].schema, path: path.slice(1),
+      output: outputOf(post.responses["200"].content || {}), errors: mark.errors || [],
     }];
   });
   return server;
+}
+
+// Returns the schema of the result, or of one item of a stream, which is the content of an event.
+function outputOf(content) {
+  if (content["application/json"]) return content["application/json"].schema;
+  const stream = content["text/event-stream"];
+  return stream && stream.schema.anyOf ? stream.schema.anyOf[0].properties.data.contentSchema : {};
 }
 
 export async function reload(name) {

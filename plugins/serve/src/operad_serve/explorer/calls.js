@@ -1,13 +1,9 @@
 // Calls an operation and shows the result or the stream, and the tree of calls behind it.
 
-import { ENVELOPE, ask, trace } from "./app.js";
-import { element } from "./forms.js";
+import { ENVELOPE, ask, exact, pretty, trace } from "./app.js";
+import { element, simple } from "./forms.js";
 
 const MOST_ITEMS = 500;
-
-function pretty(value) {
-  return JSON.stringify(value, null, 2);
-}
 
 function shown(value, { bad = false, label = "Answer" } = {}) {
   return element("pre", { class: bad ? "bad" : "", tabindex: "0", role: "region", "aria-label": label }, typeof value === "string" ? value : pretty(value));
@@ -17,12 +13,12 @@ export async function call(operation, input, holder, signal) {
   const started = performance.now();
   const stream = operation.type === "subscription";
   const response = await ask(operation.path, {
-    method: "POST", signal, body: JSON.stringify(input),
+    method: "POST", signal, body: pretty(input, 0),
     headers: { "Content-Type": "application/json", Accept: stream ? `text/event-stream, ${ENVELOPE}` : ENVELOPE, "Operad-Trace": "1" },
   });
   const requestId = response.headers.get("Operad-Request-Id");
   if (stream && response.ok) await follow(response, holder, started, signal);
-  else await once(response, holder, started);
+  else await once(response, holder, started, operation);
   if (requestId) await drawTrace(requestId, holder);
 }
 
@@ -32,11 +28,11 @@ function statusLine(ok, words, started, more = "") {
     element("span", {}, `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`), more ? element("span", {}, more) : null);
 }
 
-async function once(response, holder, started) {
+async function once(response, holder, started, operation) {
   const type = (response.headers.get("Content-Type") || "").split(";")[0];
   const text = await response.text();
   let value = text;
-  if (type.endsWith("json")) { try { value = JSON.parse(text); } catch { /* shown as it is */ } }
+  if (type.endsWith("json")) { try { value = exact(text); } catch { /* shown as it is */ } }
   if (!response.ok) {
     const code = value && value.code ? value.code : response.statusText;
     holder.replaceChildren(statusLine(false, `${response.status} ${code}`, started), shown(value, { bad: true, label: "Problem" }));
@@ -44,7 +40,24 @@ async function once(response, holder, started) {
   }
   const failed = value.meta && value.meta.isError === true;
   const line = statusLine(!failed, failed ? "The operation returned an error" : "Succeeded", started, `source ${value.meta.source}`);
-  holder.replaceChildren(line, ...halves(value));
+  holder.replaceChildren(line, ...bytesOf(value, operation), ...halves(value));
+}
+
+const MAGIC = { iVBORw0KGgo: "image/png", "/9j/": "image/jpeg", R0lGOD: "image/gif", UklGR: "image/webp" };
+
+// Shows images of a result as images, and offers other bytes as a file.
+function bytesOf({ data, meta }, operation) {
+  const found = [];
+  const add = (base64, type) => {
+    const guessed = type || MAGIC[Object.keys(MAGIC).find((start) => base64.startsWith(start))] || "application/octet-stream";
+    found.push([`data:${guessed.split(";")[0]};base64,${base64}`, guessed.startsWith("image/") && !guessed.includes("svg")]);
+  };
+  if (typeof data === "string" && (meta.encoding === "base64" || simple(operation.output).contentEncoding === "base64")) add(data, meta.contentType);
+  for (const block of Array.isArray(meta.content) ? meta.content : []) {
+    if (block && block.type === "image" && typeof block.data === "string") add(block.data, block.mimeType);
+  }
+  return found.map(([href, isImage], index) => element("p", {}, isImage ? element("img", { src: href, class: "picture", alt: `Image ${index + 1} of the result` }) : null,
+    element("a", { href, download: operation.name.replaceAll("/", "-") }, "Save the file")));
 }
 
 // Shows the data first. A button shows the whole envelope.
@@ -69,7 +82,7 @@ async function follow(response, holder, started, signal) {
   const tell = (ok, words) => line.replaceChildren(statusLine(ok, words, started, `${count} item${count === 1 ? "" : "s"}`));
   try {
     for await (const event of events(response.body)) {
-      const value = JSON.parse(event.data);
+      const value = exact(event.data);
       if (event.type === "operad.end") { tell(true, "Ended"); return; }
       if (event.type === "operad.error") {
         tell(false, `Ended by ${value.code || "an error"}`);

@@ -1,8 +1,9 @@
 // The page: the list, one operation, the system.
 
-import { TokenRequired, documentFile, found, load, reload, server } from "./app.js";
+import { TokenRequired, documentFile, exact, found, load, pretty, reload, server } from "./app.js";
+import { example, returns, snippets } from "./about.js";
 import { call } from "./calls.js";
-import { buildForm, element, fieldsOf, fillForm, readForm } from "./forms.js";
+import { element, inputForm } from "./forms.js";
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -42,15 +43,16 @@ function current() {
 // --- one operation ------------------------------------------------------------------------------
 
 function drawOperation(operation) {
-  const about = element("p", { class: "about" }, element("b", { class: operation.type }, operation.type),
+  const facts = element("p", { class: "about" }, element("b", { class: operation.type }, operation.type),
     operation.title ? element("span", {}, operation.title) : null, operation.deprecated ? element("span", {}, "deprecated") : null,
-    operation.scopes.length ? element("span", {}, `needs ${operation.scopes.join(", ")}`) : null);
+    operation.scopes ? element("span", {}, `needs ${operation.scopes}`) : null);
   const result = element("section", { class: "card", "aria-label": "Result", hidden: true });
-  const parts = [backLink(), element("h1", { tabindex: "-1" }, operation.id), about];
+  const parts = [backLink(), element("h1", { tabindex: "-1" }, operation.id), facts];
   if (operation.description && operation.description !== operation.title) {
     parts.push(element("p", { class: "description", tabindex: "0", role: "region", "aria-label": "Description" }, operation.description));
   }
-  main.replaceChildren(...parts, inputCard(operation, result), result);
+  const about = returns(operation);
+  main.replaceChildren(...parts, element("div", { class: "work" }, inputCard(operation, result), element("div", {}, result, about)));
 }
 
 function backLink() {
@@ -58,19 +60,19 @@ function backLink() {
 }
 
 function inputCard(operation, result) {
-  const fields = fieldsOf(operation.schema);
+  const fields = inputForm(operation.schema);
   const whole = element("textarea", { class: "whole", id: "whole", spellcheck: "false", "aria-describedby": "whole-wrong" });
   const wrong = element("p", { class: "wrong", id: "whole-wrong", role: "alert", hidden: true });
-  whole.value = "{}";
+  whole.value = fields ? "{}" : pretty(example(operation.schema));
   const panels = {
-    form: element("div", { role: "tabpanel", id: "panel-form", "aria-labelledby": "tab-form" }, fields ? buildForm(fields) : ""),
+    form: element("div", { role: "tabpanel", id: "panel-form", "aria-labelledby": "tab-form" }, fields ? fields.element : ""),
     json: element("div", { role: "tabpanel", id: "panel-json", "aria-labelledby": "tab-json", class: "field" }, element("label", { for: "whole" }, "Input ", element("span", {}, "JSON")), whole, wrong),
   };
   let mode = fields ? "form" : "json";
   const readJSON = () => {
     wrong.hidden = true;
     whole.removeAttribute("aria-invalid");
-    try { return { value: JSON.parse(whole.value) }; } catch (error) {
+    try { return { value: exact(whole.value) }; } catch (error) {
       wrong.textContent = `Not JSON: ${error.message}`;
       wrong.hidden = false;
       whole.setAttribute("aria-invalid", "true");
@@ -80,18 +82,21 @@ function inputCard(operation, result) {
   };
   const read = () => {
     if (mode === "json") return readJSON();
-    const value = readForm(fields);
-    return value === null ? null : { value };
+    try { return { value: fields.read(false) }; } catch {
+      const wrong = panels.form.querySelector("[aria-invalid]");
+      if (wrong) wrong.focus();
+      return null;
+    }
   };
   const tabs = Object.keys(panels).filter((name) => name === "json" || fields).map((name) => element("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, onclick: () => choose(name), onkeydown: arrows,
   }, name === "form" ? "Form" : "JSON"));
   function choose(name) {
     if (name !== mode) {
-      const got = mode === "json" ? readJSON() : { value: readForm(fields, { partly: true }) };
+      const got = mode === "json" ? readJSON() : { value: fields.read(true) };
       if (!got) return;
-      if (name === "json") whole.value = JSON.stringify(got.value, null, 2);
-      else if (!fillForm(fields, got.value)) {
+      if (name === "json") whole.value = pretty(got.value);
+      else if (!fields.fill(got.value)) {
         wrong.textContent = "The form lacks fields for this input; edit it as JSON.";
         wrong.hidden = false;
         return;
@@ -111,6 +116,22 @@ function inputCard(operation, result) {
     choose(mode === "form" ? "json" : "form");
     at(`tab-${mode}`).focus();
   }
+  function fillExample() {
+    const value = example(operation.schema);
+    if (mode === "form" && fields.fill(value)) return;
+    whole.value = pretty(value);
+    mode = "json";
+    choose("json");
+  }
+  const elsewhere = element("details", { class: "elsewhere", ontoggle: drawSnippets }, element("summary", {}, "Call it from elsewhere"), element("div", {}));
+  function drawSnippets() {
+    if (!elsewhere.open) return;
+    let value;
+    try { value = mode === "json" ? exact(whole.value) : fields.read(true); } catch { return; }
+    elsewhere.lastChild.replaceChildren(...Object.entries(snippets(operation, value, server.state.guarded)).map(([name, text]) =>
+      element("div", {}, element("div", { class: "actions" }, element("b", {}, name), copyButton(text, `Copy for ${name}`)),
+        element("pre", { tabindex: "0", role: "region", "aria-label": name }, text))));
+  }
   const stream = operation.type === "subscription";
   const go = element("button", { type: "submit", class: "primary" }, stream ? "Subscribe" : "Call");
   const stop = element("button", { type: "button", disabled: true, onclick: () => running && running.abort() }, "Stop");
@@ -119,12 +140,21 @@ function inputCard(operation, result) {
     const got = read();
     if (got) await run(operation, got.value, result, go, stop);
   } }, element("div", { class: "tabs", role: "tablist", "aria-label": "Input as" }, ...tabs), panels.form, panels.json,
-  element("div", { class: "actions" }, go, stop, element("span", { class: "note" }, "Ctrl + Enter")));
+  element("div", { class: "actions" }, go, stop, element("button", { type: "button", onclick: fillExample }, "Example"),
+    element("span", { class: "note" }, "Ctrl + Enter")), elsewhere);
+  form.addEventListener("change", drawSnippets);
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); form.requestSubmit(); }
   });
   choose(mode);
   return form;
+}
+
+function copyButton(text, label) {
+  const button = element("button", { type: "button", class: "small", "aria-label": label, onclick: async () => {
+    try { await navigator.clipboard.writeText(text); button.textContent = "Copied"; } catch { button.textContent = "Select the text to copy it"; }
+  } }, "Copy");
+  return button;
 }
 
 async function run(operation, input, result, go, stop) {
@@ -153,7 +183,7 @@ function drawSystem() {
   const { state } = server;
   const parts = [backLink(), element("h1", { class: "plain", tabindex: "-1" }, "System")];
   if (!state.manages) {
-    parts.push(element("p", { class: "empty" }, "Plugins and sources are shown to administrators. Use a token with the required scope."));
+    parts.push(element("p", { class: "empty" }, `You need a token with the scope ${state.adminScope} to see plugins and sources.`));
   } else {
     parts.push(element("h2", {}, "Sources"), table(["Name", "Type", "State", "Operations", ""], state.sources.map((source) => [
       source.name, source.type, stateOf(source), String(source.operations), reloadButton(source.name)]), "No source is loaded: the operations were registered by the application."));
