@@ -18,9 +18,11 @@ from typing import Self
 import click
 import pytest
 
+from operad import OperationSpec
 from operad_cli.app import application
 from operad_cli.main import main
-from operad_cli.running import opening
+from operad_cli.running import opening, schemas
+from operad_schema import from_schema
 from plugins.cli.tests.at_rest import wait_until_at_rest
 from plugins.cli.tests.conftest import Run
 
@@ -484,6 +486,24 @@ def test_init_writes_what_is_found_and_doctor_finds_it_well(run: Run) -> None:
     checks = {check["what"]: check for check in json.loads(run("doctor", "--json")[1])}
     assert checks["source shop"]["status"] == "ok"
     assert all(check["status"] != "error" for check in checks.values())
+
+
+def test_doctor_judges_the_published_schemas_of_operations(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "valid by the meta-schema" in run("doctor")[1]
+    monkeypatch.setattr(schemas, "LARGEST", 10)
+    checks = {check["what"]: check for check in json.loads(run("doctor", "--json")[1])}
+    assert "schemas were not checked (10 characters" in checks["schemas"]["message"]
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    checks = {check["what"]: check for check in json.loads(run("doctor", "--json")[1])}
+    assert checks["schemas"]["fix"] == "pip install operad-cli[schemas]"
+
+
+def test_what_is_wrong_with_a_published_schema_is_told_in_words() -> None:
+    """Operations of a server may have such schemas; those of functions are refused at registration."""
+    wrong = from_schema({"type": "object", "required": "a"})
+    spec = OperationSpec(namespace="shop", name="a", type="query", input_schema=wrong)
+    found = list(schemas.errors_of_schemas([spec, spec], 20))
+    assert found == [("shop.a", "input_schema at $.required: 'a' is not of type 'array'")]
 
 
 def test_doctor_without_a_configuration_says_how_to_get_one(run: Run) -> None:

@@ -21,6 +21,7 @@ from operad import ConfigError, OperadError, OperationRegistry
 from operad.plugin import Table
 from operad_cli.options import chosen_profile, load_plugins_quietly, quiet_plugins
 from operad_cli.output.errors import with_place
+from operad_cli.running.schemas import MOST_SHOWN, Unchecked, errors_of_schemas
 
 Status = Literal["ok", "warning", "error"]
 _SINCE = 1_730_000_000
@@ -71,11 +72,11 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     async with registry:
         with _warnings_of_sources() as collected:
             found = await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources))
-        open_doors = list(_credentials(registry))
+        rest = [*_schemas(registry, timeout), *_credentials(registry)]
     for check, name in zip(found, configuration.sources, strict=True):
         checks.append(check)
         checks += [Check("warning", check.what, line) for line in collected.get(name, ())]
-    return [*checks, *open_doors, *await _transport(registry, timeout)]
+    return [*checks, *rest, *await _transport(registry, timeout)]
 
 
 def _machine() -> Iterator[Check]:
@@ -161,6 +162,25 @@ def _credentials(registry: OperationRegistry) -> Iterator[Check]:
         yield Check("warning", "credentials", found, fix)
     if registry.configuration is not None and registry.configuration.values("hub").get("anonymous") is True:
         yield Check("warning", "hub", "clients may connect without credentials", "remove anonymous = true")
+
+
+def _schemas(registry: OperationRegistry, seconds: float) -> Iterator[Check]:
+    """Check the published schemas of all operations. An operation works without: its schema checks less."""
+    number = 0
+    try:
+        for operation_id, message in errors_of_schemas(registry.specs(), seconds):
+            number += 1
+            if number <= MOST_SHOWN:
+                yield Check("warning", f"schema of {operation_id}", message, "its author must correct it")
+    except ModuleNotFoundError:
+        yield Check("ok", "schemas", "not checked: jsonschema is not installed", "pip install operad-cli[schemas]")
+    except Unchecked as error:
+        yield Check("warning", "schemas", str(error))
+    else:
+        if not number:
+            yield Check("ok", "schemas", "valid by the meta-schema of their draft")
+    if number > MOST_SHOWN:
+        yield Check("warning", "schemas", f"{number - MOST_SHOWN} more are not JSON Schema")
 
 
 def _unread(registry: OperationRegistry, table: str, distribution: str) -> Iterator[Check]:

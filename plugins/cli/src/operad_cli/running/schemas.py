@@ -1,0 +1,65 @@
+"""Check the schemas that operations publish against the meta-schema of their draft, with jsonschema."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from operad import OperationSpec
+
+MOST_SHOWN = 5
+"""Operations whose schemas are reported; the others are counted."""
+LONGEST_MESSAGE = 200
+"""Characters of the message of an error, which may repeat a whole schema."""
+LARGEST = 100_000
+"""Characters of JSON: larger schemas are not checked, since jsonschema would need seconds for one."""
+
+
+class Unchecked(Exception):  # a reason, not an error
+    """Not all schemas were checked. The message says why, and how many."""
+
+
+def errors_of_schemas(specs: Iterable[OperationSpec], seconds: float) -> Iterator[tuple[str, str]]:
+    """Yield operation ids and what is wrong with one of their schemas, in words.
+
+    The schemas may come from documents of others: the time is limited, and so is the size of each.
+
+    Raises:
+        ModuleNotFoundError: jsonschema is not installed.
+        Unchecked: there was no time for all, or some are too large. Raised at the end.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+
+    until, left_out = time.monotonic() + seconds, 0
+    seen: set[str] = set()
+    for spec in specs:
+        for key, schema in _published(spec):
+            try:
+                text = json.dumps(schema, sort_keys=True)
+                if text in seen:
+                    continue
+                if len(text) > LARGEST or time.monotonic() > until:
+                    left_out += 1
+                    continue
+                seen.add(text)
+                judge = validator_for(schema, default=Draft202012Validator)
+                error = best_match(judge(judge.META_SCHEMA).iter_errors(schema))
+            except RecursionError:
+                left_out += 1
+                continue
+            if error is not None:
+                yield spec.id, f"{key} at {error.json_path}: {error.message[:LONGEST_MESSAGE]}"
+    if left_out:
+        limits = f"{LARGEST:,} characters for each schema, {seconds:g} s for all, see --timeout"
+        raise Unchecked(f"{left_out} schemas were not checked ({limits})")
+
+
+def _published(spec: OperationSpec) -> Iterator[tuple[str, Any]]:
+    yield "input_schema", spec.input_schema.published()
+    yield "output_schema", spec.output_schema.published()
+    for error in spec.error_schemas:
+        yield f"error_schemas[{error.code}]", error.schema.published()
