@@ -6,12 +6,17 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad.observers import CallRecord
+
+
+class Entity(TypedDict):
+    name: str
+    notes: list[str]
 
 
 @operation(namespace="shop", name="books/find", type="query")
@@ -177,6 +182,17 @@ async def test_a_call_without_await_is_a_mistake(registry: OperationRegistry) ->
 async def test_what_the_interpreter_lacks_is_a_mistake(registry: OperationRegistry) -> None:
     error = await failure(registry, "class A(Exception):\n    pass\n1")
     assert (error.code, error.details["mistakes"][0]["line"]) == ("VALIDATION_ERROR", 1)
+
+
+async def test_inputs_may_be_put_together_in_variables(registry: OperationRegistry) -> None:
+    @operation(namespace="memory")
+    async def create(entities: list[Entity]) -> int:
+        return len(entities)
+
+    registry.register(create)
+    code = "found = [{'name': str(n), 'notes': [str(n)]} for n in range(3)]\nawait memory.create(entities=found)"
+    assert await run(registry, code) == 3
+    assert (await failure(registry, "await memory.create(entities=3)")).code == "VALIDATION_ERROR"
 
 
 async def test_a_program_with_mistakes_does_not_run(registry: OperationRegistry) -> None:

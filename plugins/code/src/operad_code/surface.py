@@ -124,7 +124,7 @@ def namespaces(used: Mapping[str, Sequence[Member]]) -> tuple[Namespace, ...]:
     return tuple(
         Namespace(
             variable,
-            program_module(variable, {member.attribute: member.spec for member in members}),
+            program_module(variable, {member.attribute: member.spec for member in members}, loose=True),
             tuple(member.function.partition(".")[2] for member in members),
         )
         for variable, members in used.items()

@@ -16,7 +16,7 @@ from operad_schema.bundling import SharedDefinitions
 
 MARK = "# Written by `operad stubs`. Changes are lost when it runs again.\n"
 _IMPORTS = {
-    "collections.abc": ("AsyncGenerator",),
+    "collections.abc": ("AsyncGenerator", "Mapping", "Sequence"),
     "typing": ("Any", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict"),
     "operad": ("ResponseEnvelope", "Subscription"),
 }
@@ -32,7 +32,10 @@ __all__ = ["Context", "Env", "Registry"]
 _TIMEOUT = "timeout: float | None = ..."
 _TEXT = re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*+"""|\'(?:[^\'\\]|\\.)*+\'|"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _OWN = frozenset({"ResponseEnvelope", "Subscription"})
-_HOMES = {"AsyncGenerator": "collections.abc", "ResponseEnvelope": "operad", "Subscription": "operad"}
+_LOOSE = frozenset({"Mapping", "Sequence"})
+_TYPE = re.compile(r"(?<![\w'\"])\w+\b(?!:)")
+_TYPED_DICT = re.compile(r"(?:class )?(\w+)(?:\(TypedDict\)| = TypedDict\()")
+_HOMES = {name: home for home in ("collections.abc", "operad") for name in _IMPORTS[home]}
 
 
 def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
@@ -45,7 +48,7 @@ def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
     return {"__init__.py": MARK + _RUNTIME, "__init__.pyi": _face(modules), "py.typed": "", **files}
 
 
-def program_module(name: str, specs: Mapping[str, OperationSpec]) -> str:
+def program_module(name: str, specs: Mapping[str, OperationSpec], *, loose: bool = False) -> str:
     """Return the types of a namespace for programs of code mode: a module with one object of that name.
 
     As the module that `package` writes, but calls return data, and ``take`` reads a subscription.
@@ -53,13 +56,17 @@ def program_module(name: str, specs: Mapping[str, OperationSpec]) -> str:
     Args:
         name: the name of the namespace in programs.
         specs: the operations by attribute.
+        loose: whether inputs may be any mappings and sequences instead of TypedDicts and lists: for a checker,
+            ``[{"a": n} for n in …]`` is a list of dicts. The call itself checks the input.
     """
     shared = SharedDefinitions()
     client = class_name(name)
     client = client if client != name else f"{client}_"
-    types = Types(shared.definitions, {*specs, *_OWN, client, name, "self"})
+    types = Types(shared.definitions, {*specs, *_OWN, *_LOOSE, client, name, "self"})
     methods = [_method(attribute, spec, types, shared) for attribute, spec in sorted(specs.items())]
-    hidden = WORDS & specs.keys()
+    if loose:
+        methods = [attrs.evolve(one, parameters=_loosened(one.parameters, types.blocks)) for one in methods]
+    hidden = (WORDS | _LOOSE) & specs.keys()
     streams, parts = [], [f"class {client}:\n"]
     for one in methods:
         if not one.is_stream:
@@ -71,6 +78,12 @@ def program_module(name: str, specs: Mapping[str, OperationSpec]) -> str:
         parts.append(f"    @property\n    def {one.attribute}(self) -> {stream}: ...\n")
     body = "\n".join([*types.blocks, *streams, "".join(parts), f"{name}: {client}\n"])
     return "\n".join([_imports(body, hidden), body])
+
+
+def _loosened(parameters: str, blocks: Iterable[str]) -> str:
+    classes = {found[1] for block in blocks if (found := _TYPED_DICT.match(block))}
+    parameters = re.sub(r"\blist\[", "Sequence[", re.sub(r"\bdict\[", "Mapping[", parameters))
+    return _TYPE.sub(lambda name: f"{name[0]} | Mapping[str, Any]" if name[0] in classes else name[0], parameters)
 
 
 def one_line(attribute: str, spec: OperationSpec) -> str:
