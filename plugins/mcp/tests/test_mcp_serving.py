@@ -25,6 +25,7 @@ from operad import (
     load_plugins,
     operation,
 )
+from operad.registry.base import RegistryBase
 from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
 from operad_testing import hostile_schemas
 
@@ -521,6 +522,18 @@ async def test_many_operations_are_searched_described_and_called_by_three_tools(
         assert stream.structured_content == {"items": [0], "truncated": False}
         with pytest.raises(MCPError, match="Unknown tool"):
             await session.call_tool("m_add", {"a": 1, "b": 2})
+
+
+async def test_a_search_lets_the_index_grow_in_steps_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[object] = []
+
+    async def prepare(self: RegistryBase) -> None:
+        prepared.append(self)
+
+    monkeypatch.setattr(RegistryBase, "prepare_search", prepare)
+    async with client(to_mcp(registry(), tools="search")) as session:
+        await session.call_tool("search", {"query": "sum"})
+    assert len(prepared) == 1
 
 
 async def test_search_returns_short_lines_and_an_unknown_id_a_similar_one() -> None:

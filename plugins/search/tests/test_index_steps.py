@@ -112,14 +112,14 @@ def test_a_description_counts_less_after_its_first_25_words():
 
 
 def test_the_weight_of_a_word_is_its_saturated_count_by_the_length_of_all():
-    (postings,) = [index_of(spec("only"))._postings["only"]]
+    weights = index_of(spec("only"))._weights["only"]
     norm = 1.2 * (1 - 0.5 + 0.5 * 2 / 20)
-    assert list(postings.weights) == [int(255 * 3 / (3 + norm))]
-    twice = index_of(spec("only", title="only"))._postings["only"]
-    assert list(twice.weights) == [int(255 * 6 / (6 + 1.2 * (0.5 + 0.5 * 3 / 20)))]
+    assert list(weights) == [int(255 * 3 / (3 + norm))]
+    twice = index_of(spec("only", title="only"))._weights["only"]
+    assert list(twice) == [int(255 * 6 / (6 + 1.2 * (0.5 + 0.5 * 3 / 20)))]
     long = " ".join(["filler"] * 24 + ["rare"] + ["filler"] * 200)
-    rare = index_of(spec("n", description=long))._postings["rare"]
-    assert list(rare.weights) == [int(255 * 1 / (1 + 1.2 * (0.5 + 0.5 * 40 / 20)))]
+    rare = index_of(spec("n", description=long))._weights["rare"]
+    assert list(rare) == [int(255 * 1 / (1 + 1.2 * (0.5 + 0.5 * 40 / 20)))]
 
 
 def test_a_word_weighs_nothing_where_it_is_not():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
+import sys
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,8 +75,8 @@ def _singular(word: str) -> str:
 class _Postings:
     """The operations that hold a word, ascending, and what it weighs in each (0 to 255)."""
 
-    documents: array[int] = attrs.field(factory=lambda: array("I"))
-    weights: bytearray = attrs.field(factory=bytearray)
+    documents: array[int]
+    weights: bytearray
 
     def weight(self, document: int) -> int:
         at = bisect_left(self.documents, document)
@@ -136,13 +137,16 @@ class RankedIndex:
     """
 
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
-        self._postings: dict[str, _Postings] = {}
+        # Text and bytes, which the garbage collector of Python does not count: for objects it would pass over the
+        # whole heap while the index of a large registry grows. Numbers of operations take four bytes each.
+        self._documents: dict[str, bytearray] = {}
+        self._weights: dict[str, bytearray] = {}
         self._ids: list[str] = []
         self._titles: list[str | None] = []
         self._numbers: dict[str, int] = {}
         self._dead: set[int] = set()
         self._vocabulary: list[str] | None = None
-        self._terms: dict[str, tuple[str, ...]] = {}
+        self._terms: dict[str, str] = {}
         """The last words of specs, and what they are in the index."""
         for spec in specs:
             self.add(spec)
@@ -166,20 +170,19 @@ class RankedIndex:
             for word in _WORD.findall(text):
                 terms = cache.get(word)
                 if terms is None:
-                    terms = cache[word] = _terms(word)
-                for term in terms:
+                    terms = cache[word] = " ".join(_terms(word))
+                for term in terms.split():
                     length += 1
                     counts[term] = counts.get(term, 0.0) + value
         norm = _K * (1 - _B + _B * min(length, _LONGEST) / _USUAL_LENGTH)
-        index = self._postings
+        documents, weights, packed = self._documents, self._weights, number.to_bytes(4, sys.byteorder)
         for term, count in counts.items():
-            postings = index.get(term)
-            if postings is None:
-                postings = index[term] = _Postings()
+            if term not in weights:
+                documents[term], weights[term] = bytearray(), bytearray()
                 if self._vocabulary is not None:
                     insort(self._vocabulary, term)
-            postings.documents.append(number)
-            postings.weights.append(int(255 * count / (count + norm)) or 1)
+            documents[term] += packed
+            weights[term].append(int(255 * count / (count + norm)) or 1)
 
     def remove(self, operation_id: str) -> None:
         """Remove the spec of an id, if there is one."""
@@ -243,20 +246,23 @@ class RankedIndex:
                     yield self._word(self._matches(part))
 
     def _word(self, matches: Sequence[tuple[str, float]]) -> _Word:
-        found = [(self._postings[term], factor) for term, factor in matches]
+        found = [(self._held(term), factor) for term, factor in matches]
         size = sum(len(postings.documents) for postings, _ in found)
         count = len(self._numbers)
         idf = math.log(1 + max(count - size + 0.5, 0.5) / (size + 0.5))
         tables = [(postings, [idf * factor * weight for weight in range(256)]) for postings, factor in found]
         return _Word(tables, size, max(table[-1] for _, table in tables), dict(matches))
 
+    def _held(self, term: str) -> _Postings:
+        return _Postings(array("I", bytes(self._documents[term])), self._weights[term])
+
     def _matches(self, term: str) -> list[tuple[str, float]]:
         """The index's words for a query's: itself, and those that begin with it, the shortest first."""
-        matches = [(term, 1.0)] if term in self._postings else []
+        matches = [(term, 1.0)] if term in self._weights else []
         if len(term) < _MIN_PREFIX:
             return matches
         if self._vocabulary is None:
-            self._vocabulary = sorted(self._postings)
+            self._vocabulary = sorted(self._weights)
         vocabulary = self._vocabulary
         start = bisect_left(vocabulary, term)
         end = bisect_left(vocabulary, term + "\U0010ffff", start)
@@ -264,13 +270,13 @@ class RankedIndex:
         if len(longer) > _MAX_PREFIXED:
             longer = heapq.nsmallest(_MAX_PREFIXED, longer, key=len)
         matches += ((word, _PREFIX * len(term) / len(word)) for word in longer)
-        return matches or [(word, _TYPO) for word in sorted(_one_edit(term)) if word in self._postings]
+        return matches or [(word, _TYPO) for word in sorted(_one_edit(term)) if word in self._weights]
 
     def _split(self, term: str) -> tuple[str, ...]:
         """A word that is two of the index's, written together: ``pullrequest``."""
         for at in range(len(term) - 2, 1, -1):
             parts = term[:at], _singular(term[at:])
-            if all(part in self._postings for part in parts):
+            if all(part in self._weights for part in parts):
                 return parts
         return ()
 
