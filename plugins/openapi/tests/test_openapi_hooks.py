@@ -196,8 +196,7 @@ async def test_the_reason_of_a_failure_names_no_host(serve, api, operations):
     assert caught.value.details["reason"] == "404 Not Found: no such item"
     with pytest.raises(CallError) as caught:
         await operations(document, "http://127.0.0.1:9", retries=0)["x"].handler({}, None)
-    assert caught.value.details["reason"].startswith("cannot connect")
-    assert "127.0.0.1:9" not in caught.value.details["reason"]
+    assert caught.value.details["reason"] == "cannot connect: Connection refused"
 
 
 def repository(api):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from operad import CallError, ErrorCode
 from operad_auth.http.urls import shown_url
 from operad_openapi._document.origins import origin_of
@@ -52,8 +54,7 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return ErrorCode.UNAVAILABLE, ": cannot connect to the proxy"
     if isinstance(error, aiohttp.ClientConnectorError):
-        reason = error.os_error.strerror or str(error.os_error)
-        return ErrorCode.UNAVAILABLE, f": cannot connect: {reason}"
+        return ErrorCode.UNAVAILABLE, f": cannot connect: {_why(error.os_error)}"
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return ErrorCode.UNAVAILABLE, f": the proxy refuses: {error.status} {error.message}"
     if isinstance(error, (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)):
@@ -71,6 +72,13 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
     if isinstance(error, OSError):
         return ErrorCode.UNAVAILABLE, f": {error}"
     return ErrorCode.EXECUTION_ERROR, f": {type(error).__name__}: {error}"
+
+
+def _why(error: OSError) -> str:
+    """Return why a connection failed, without the address, which asyncio puts into its messages."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or "no address of the host accepts the connection"
 
 
 def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
