@@ -207,7 +207,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"minContains": float("nan")}, "minContains: expected a whole number"),
     ({"uniqueItems": "yes"}, "uniqueItems: expected a boolean, got str 'yes'"),
     ({"pattern": 5}, "pattern: expected a string, got int 5"),
-    ({"pattern": "(a+)+"}, "pattern '(a+)+' is not checked: a repeat or alternation under a repeat"),
+    ({"pattern": "(?=a)a"}, "pattern '(?=a)a' is not checked: look-around"),
     ({"required": "a"}, "required: expected an array of strings, got str 'a'"),
     ({"required": [1]}, "required: expected an array of strings"),
     ({"required": True}, "required: expected an array of strings"),
@@ -238,11 +238,11 @@ def test_nonsense_is_ignored_where_it_stands_and_said(schema: dict[str, Any], wa
 
 def test_what_an_unsafe_pattern_claims_may_not_be_called_undeclared() -> None:
     schema = from_schema(
-        {"properties": {"a": {}}, "patternProperties": {"(b+)+": {}}, "additionalProperties": False}
+        {"properties": {"a": {}}, "patternProperties": {"(?=b)b": {}}, "additionalProperties": False}
     )
     assert schema.is_valid({"bb": 1})
     assert schema.cast({"bb": 1}) == {"bb": 1}
-    other = from_schema({"patternProperties": {"(b+)+": {}}, "unevaluatedProperties": False})
+    other = from_schema({"patternProperties": {"(?=b)b": {}}, "unevaluatedProperties": False})
     assert other.is_valid({"bb": 1})
 
 
@@ -300,7 +300,7 @@ def test_an_error_says_what_was_expected_what_came_and_where(schema: Any, value:
     assert error.message.startswith(f"expected {error.expected}, got {error.got} at {error.path}")
 
 
-UNSAFE = {"type": "string", "pattern": "^(a+)+$"}
+UNSAFE = {"type": "string", "pattern": "^(?=a)a+$"}
 OTHER = {"type": "string", "pattern": "^b"}
 
 

@@ -1,13 +1,15 @@
 """ECMA-262 patterns: what runs means what it says there, what could backtrack without bound does not run."""
 
+import sys
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operad_schema import translating
 from operad_schema.characters import property_ranges
-from operad_schema.limits import DEFAULT
+from operad_schema.limits import DEFAULT, Limits
 from operad_schema.translating import UnsafePatternError, translate
 
 
@@ -35,7 +37,7 @@ from operad_schema.translating import UnsafePatternError, translate
     ],
 )
 def test_a_pattern_means_what_it_does_in_ecma_262(pattern: str, matches: list[str], others: list[str]) -> None:
-    search = translate(pattern).compiled.search
+    search = translate(pattern).matches
     assert [bool(search(text)) for text in matches] == [True] * len(matches)
     assert [bool(search(text)) for text in others] == [False] * len(others)
 
@@ -43,18 +45,17 @@ def test_a_pattern_means_what_it_does_in_ecma_262(pattern: str, matches: list[st
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        ("(a+)+", "under a repeat"),
-        ("(a|b)*", "under a repeat"),
-        ("a*b*", "more than one unbounded"),
         ("(?=a)", "look-around"),
         (r"(a)\1", "back-reference"),
         (r"\p{Script=Latin}", "not supported"),
-        ("a?" * 30, "steps"),
+        ("(?<!a)b", "look-around"),
+        ("((a{100}){100}){100}", "invalid repetition size"),
+        ("(.{0,1000}x){0,1}" * 9, "pattern too large"),
         ("(", "unbalanced"),
         ("a)", "unbalanced"),
         ("[", "unbalanced"),
         ("*", "nothing to repeat"),
-        ("a{5,2}", "range"),
+        ("a{5,2}", "out of order"),
         ("x" * 2000, "longer than"),
         ("(" * 50 + ")" * 50, "nested"),
     ],
@@ -64,9 +65,43 @@ def test_a_pattern_that_is_not_run_says_why(pattern: str, reason: str) -> None:
         translate(pattern)
 
 
-def test_a_string_beyond_the_bound_counts_as_a_match() -> None:
-    assert translate("^a$").matches("b" * (DEFAULT.max_pattern_string + 1))
-    assert not translate("^a$").matches("b" * DEFAULT.max_pattern_string)
+@pytest.mark.parametrize(
+    "pattern", ["^a*$", "^(a|b)*$", "^a{0,70000}$", "^(?:a{0,5000}|b)$", r"^[a\u00e9]+$", r"\Ba|^a"]
+)
+def test_text_of_any_length_is_checked(pattern: str) -> None:
+    made = translate(pattern)
+    assert made.matches("a" * 5_000)
+    assert not made.matches("a" * 4_999 + "!") or pattern == r"\Ba|^a"
+    assert not made.matches("!" * 70_001)
+
+
+@pytest.mark.parametrize("pattern", [r"^[^a]$", r"^.$", r"^\ud83d$", "^(?:[^a]|b)+c?$", r"^(?:\ud83d|b)+c?$"])
+def test_a_lone_surrogate_is_a_character(pattern: str) -> None:
+    assert translate(pattern).matches("\ud83d")
+    assert not translate(pattern).matches("a\ud83d\ude00")
+
+
+def test_what_cannot_be_run_in_linear_time_runs_if_that_is_asked_for_on_short_text() -> None:
+    made = translate(r"^(?=.*\d)(?<x>[a-z\d])(b)?\k<x>\1+$", Limits(max_pattern_string=10), unchecked=True)
+    assert made.matches("1111")
+    assert not made.matches("aaaa")
+    assert not made.matches("1" * 11), "text beyond the bound matches nothing"
+    assert translate("^(a+)+$", unchecked=True).matches("a" * 5_000), "what RE2 runs has no such bound"
+    with pytest.raises(UnsafePatternError, match="look-behind requires fixed-width"):
+        translate("(?<=a*)b", unchecked=True)
+
+
+def test_without_re2_a_pattern_that_needs_it_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    translating._re2.cache_clear()
+    try:
+        with pytest.raises(UnsafePatternError, match="it needs google-re2: pip install"):
+            translate("^(a+)+$")
+        assert translate("^[a-z]+$").matches("b")
+    finally:
+        monkeypatch.undo()
+        translating._re2.cache_clear()
+    assert translate("^(a+)+$").matches("a")
 
 
 @given(st.text(alphabet="ab01(){}[]|*+?^$.,-\\dws:<>=", max_size=20))
@@ -75,7 +110,7 @@ def test_every_text_is_translated_or_refused(pattern: str) -> None:
         source = translate(pattern)
     except UnsafePatternError:
         return
-    source.compiled.search("ab01" * 50)
+    source.matches("ab01" * 50)
 
 
 def codes(name: str) -> set[int]:

@@ -150,6 +150,8 @@ class OperationSpec:
     idempotent: bool = False
     """Whether running a mutation twice does what running it once does. A promise of whoever serves it: a transport
     that finds its handler lost may give the request to another one."""
+    unchecked_patterns: bool = False
+    """Whether ``re`` runs the input's patterns that cannot be checked in linear time. It may take very long."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Free for sources and applications; JSON-like."""
     id: str = attrs.field(init=False, eq=False, repr=False)
@@ -168,6 +170,15 @@ class OperationSpec:
                 "expected one or more printable characters without white space"
             )
         object.__setattr__(self, "id", f"{self.namespace}.{name}")
+        if self.unchecked_patterns:
+            object.__setattr__(self, "input_schema", self.input_schema.running_unchecked())
+
+    def require_checked_patterns(self) -> None:
+        """Raise `RegistrationError` if a pattern of the input would not be checked."""
+        if unchecked := self.input_schema.unchecked:
+            raise RegistrationError(
+                f'operation "{self.id}": {unchecked[0]}; use a simpler pattern, or set unchecked_patterns=True'
+            )
 
     def __repr__(self) -> str:
         words = f"OperationSpec(id={self.id!r}, type={str(self.type)!r}"
@@ -224,7 +235,8 @@ class OperationSpec:
         return cls(**(values | overrides))
 
 
-_FIELDS = {field.name: wire_name(field) for field in attrs.fields(OperationSpec) if field.init}
+_OWN = ("id", "unchecked_patterns")  # no peer decides what runs here
+_FIELDS = {field.name: wire_name(field) for field in attrs.fields(OperationSpec) if field.name not in _OWN}
 _ACCESS = {field.name: wire_name(field) for field in attrs.fields(AccessControl)}
 
 

@@ -34,8 +34,8 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def character_class(ranges: Ranges) -> str:
-    """Return the ranges in the syntax of a Python character class, without brackets."""
-    return "".join(f"\\U{low:08x}-\\U{high:08x}" if high > low else f"\\U{low:08x}" for low, high in ranges)
+    """Return the ranges in the syntax of a character class of RE2, without brackets."""
+    return "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" if high > low else f"\\x{{{low:x}}}" for low, high in ranges)
 
 
 CLASSES = {
@@ -47,7 +47,7 @@ CLASSES = {
     "S": character_class(complement(_SPACE)),
 }
 """The escapes for sets of characters."""
-DOT = r"[^\n\r\u2028\u2029]"
+DOT = r"[^\x{a}\x{d}\x{2028}\x{2029}]"
 """`.`: any character except a line terminator."""
 
 _LONG_NAMES = {

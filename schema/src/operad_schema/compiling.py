@@ -44,13 +44,13 @@ class Compiled:
         members, impossible = flatten([self.root])
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
         reached = closure.definitions
+        self.unchecked = tuple(text for one in reached for text in one.unchecked)
         # A cast may then read further schemas, which may recurse, be heavy and count.
         has_kinds = any(one.has_kinds for one in reached)
         self._is_recursive = has_kinds or any(one.is_recursive for one in reached)
         self._is_heavy = has_kinds or any(one.is_heavy for one in reached)
         self._counts = store.has_costly_patterns
         self._counts_steps = has_kinds or any(one.counts for one in reached)
-        self._has_warned = False
         self._tracers: dict[Mode, Callable[[Any], Traced]] = {}
         self._casters: dict[Mode, Callable[[Any], Any]] = {}
 
@@ -81,14 +81,8 @@ class Compiled:
 
         def run(value: Any) -> Any:
             allowed = steps + STEPS_OF_A_PART * count_parts(value, MAX_PARTS) if self._counts_steps else math.inf
-            with WORK.call(patterns, allowed) as work:
-                result = function(value)
-                exhausted = work.exhausted
-            if exhausted and not self._has_warned:
-                self._has_warned = True
-                text = "patterns beyond max_pattern_steps = %d in one call: strings from there on count as matches"
-                logger.warning(text, patterns)
-            return result
+            with WORK.call(patterns, allowed):
+                return function(value)
 
         return run
 
@@ -143,7 +137,8 @@ class Compiled:
         if error is None:
             logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
         else:
-            why = "beyond max_check_steps" if isinstance(error, TooMuchWorkError) else type(error).__name__
+            bound = "max_check_steps" if WORK.steps < 0 else "max_pattern_steps"
+            why = f"beyond {bound}" if isinstance(error, TooMuchWorkError) else type(error).__name__
             logger.warning("a value cannot be cast (%s): it is left as it is", why)
         return value
 
@@ -199,6 +194,8 @@ class Compiled:
         if self._is_too_deep(value):
             return [beyond("max_data_depth", self.limits)]
         kind = type(value).__name__
+        if self._counts:
+            WORK.left = self.limits.max_pattern_steps  # the check that failed has drawn on it
         try:
             found = self.checks.remembering(faults)(self.checks, value, self.root)
         except RecursionError:
@@ -208,8 +205,8 @@ class Compiled:
             return [SchemaError("$", text, "", "a JSON value", kind)]
         text = "expected a value of the schema at $"
         generic = SchemaError("$", text, "", "a value of the schema", kind)
-        if not found and WORK.steps < 0:
-            return [beyond("max_check_steps", self.limits)]
+        if not found and (WORK.steps < 0 or WORK.left < 0):
+            return [beyond("max_check_steps" if WORK.steps < 0 else "max_pattern_steps", self.limits)]
         return readable(found) or [generic]
 
     def mismatches(self, value: Any, mode: Mode) -> list[SchemaError]:
@@ -246,6 +243,10 @@ def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
 
 MAX_CACHED = 512
 """The compiled schemas that are kept for equal ones; a schema in use keeps its own."""
+
+MAX_WARNED = 1_000
+"""The unchecked patterns that are not warned of again."""
+_patterns_warned: set[str] = set()
 
 _lock = threading.Lock()
 _cache: OrderedDict[Any, Compiled] = OrderedDict()
@@ -293,7 +294,8 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
     roots = ((),) if origin.document is None else _roots(document)
     used = dialect(origin)
     references = References(document, used, roots, origin.limits.max_schema_indexed)
-    return Store(references, read, used, limits=origin.limits, annotations=annotations, formats=origin.formats)
+    return Store(references, read, used, limits=origin.limits, annotations=annotations, formats=origin.formats,
+                 unchecked=origin.unchecked)  # fmt: skip
 
 
 def closure_of(store: Store, origin: Origin) -> Closure:
@@ -314,11 +316,15 @@ def closure_of(store: Store, origin: Origin) -> Closure:
 
 
 def _warn(closure: Closure, origin: Origin) -> None:
-    warned = closure.store.warned
     for warning in closure.warnings:
-        if warning not in warned:  # by another schema of the document that reaches the same one
-            warned.add(warning)
+        warned, said = closure.store.warned, warning
+        if " is not checked: " in warning:  # a pattern, which many schemas may have
+            warned, said = _patterns_warned, warning.partition(": ")[2]
+        if said not in warned:  # by another schema of the document that reaches the same one
+            warned.add(said)
             logger.warning("schema%s: %s", f" {origin.pointer}" if origin.pointer else "", warning)
+    if len(_patterns_warned) > MAX_WARNED:
+        _patterns_warned.clear()
 
 
 def _text_key(origin: Origin) -> Any:
@@ -331,12 +337,12 @@ def _text_key(origin: Origin) -> Any:
         import hashlib  # brings OpenSSL along, which takes longer than the schemas of a small application
 
         known = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return known, dialect(origin), origin.limits, origin.formats
+    return known, dialect(origin), origin.limits, origin.formats, origin.unchecked
 
 
 def _store(document: Any, used: str, origin: Origin) -> Store:
     """Return the normal form of a document, shared by its schemas while one of them is compiled."""
-    key = id(document), used, origin.limits, origin.formats
+    key = id(document), used, origin.limits, origin.formats, origin.unchecked
     with _lock:
         found = _stores.get(key)
         # The store holds its document, so the id is the document's own for as long as the store lives.

@@ -90,6 +90,10 @@ _BEYOND = {
         "a value that takes at most {} steps of checking (max_check_steps)",
         "; [registry.limits] can raise it",
     ),
+    "max_pattern_steps": (
+        "a value whose patterns take at most {} steps (max_pattern_steps)",
+        "; [registry.limits] can raise it",
+    ),
     "max_data_depth": ("at most {} levels of arrays and objects (max_data_depth)", ""),
     "max_filled": ("at most {} missing parts (max_filled)", ": the rest stays absent"),
 }

@@ -29,9 +29,10 @@ class Limits:
     max_pattern_length: int = 1_024
     """The characters of a pattern."""
     max_pattern_string: int = 4_096
-    """The characters of a string that a pattern is run on; a longer one counts as a match."""
-    max_pattern_steps: int = 4_000_000
-    """The worst-case backtracking steps that the patterns of one call may take; beyond them strings match."""
+    """The characters of a string that an unchecked pattern is run on; a longer one does not match."""
+    max_pattern_steps: int = 200_000_000
+    """The steps that the patterns of one call may take at worst, each about 5 ns; a value that takes more is not
+    valid."""
     max_check_steps: int = 30_000
     """The schemas that one call may apply to a value, beside 15 for each part of it; one that takes more is not
     valid. Counted only where one part can meet more than 64 schemas."""

@@ -114,7 +114,7 @@ class Definition:
 
     __slots__ = (
         "body", "counts", "crowd", "has_kinds", "is_heavy", "is_lax", "is_read", "is_recursive", "name", "nodes",
-        "refs", "size", "tagged", "target", "warnings",
+        "refs", "size", "tagged", "target", "unchecked", "warnings",
     )  # fmt: skip
 
     def __init__(self, name: str, target: Target) -> None:
@@ -137,6 +137,8 @@ class Definition:
         self.has_kinds = False
         """Whether a cast may read further schemas: the kinds that tags name."""
         self.warnings: list[str] = []
+        self.unchecked: list[str] = []
+        """The patterns that are not run: which, where and why."""
         self.tagged: list[Node] = []
         """The unions with a `discriminator`."""
 
@@ -171,12 +173,14 @@ class Store:
     """
 
     def __init__(self, references: References, read: Callable[[Store, Definition], None], dialect: str, *,
-                 limits: Limits, annotations: bool = False, formats: bool = False) -> None:  # fmt: skip
+                 limits: Limits, annotations: bool = False, formats: bool = False,
+                 unchecked: bool = False) -> None:  # fmt: skip
         self.references = references
         self.dialect = dialect
         self.limits = limits
         self.annotations = annotations
         self.formats = formats
+        self.unchecked = unchecked
         self.has_costly_patterns = False
         """Whether a match of a pattern that was read may draw on the budget of its call."""
         self.lock = threading.RLock()

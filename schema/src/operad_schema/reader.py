@@ -16,6 +16,7 @@ from operad_schema.nodes import (
     Store,
     TrackDynamicError,
     unless_unknown,
+    where,
 )
 from operad_schema.patterns import Pattern
 from operad_schema.references import Location, Scope
@@ -268,22 +269,25 @@ class _Keyword:
         if self.reader.store.annotations:
             self.out["pattern"] = self.value
         elif (pattern := self.safe(self.value)) is not None:
-            self.note_cost(pattern)
             self.out["pattern"] = pattern
 
     def safe(self, pattern: str) -> Pattern | None:
         from operad_schema.translating import UnsafePatternError, translate  # most schemas have no pattern
 
-        self.reader.definition.size += len(pattern)
-        try:
-            return translate(pattern, self.reader.limits)
-        except UnsafePatternError as error:
-            self.lose(f"{self.key} {pattern[:80]!r} is not checked: {error}")
-            return None
-
-    def note_cost(self, pattern: Pattern) -> None:
         store = self.reader.store
-        store.has_costly_patterns = store.has_costly_patterns or not pattern.is_cheap
+        try:
+            made = translate(pattern, store.limits, unchecked=store.unchecked)
+        except UnsafePatternError as error:
+            text = f"{self.key} {pattern[:80]!r} is not checked: {error}"
+            self.reader.definition.unchecked.append(f"{text} (at {where(self.location)})")
+            self.lose(text)
+            return None
+        finally:
+            self.reader.definition.size += len(pattern)
+        # A program of RE2 counts as much, because compiling it takes time.
+        self.reader.definition.size += made.weight if made.of_bytes else 0
+        store.has_costly_patterns = store.has_costly_patterns or not made.is_cheap
+        return made
 
     def names(self) -> None:
         if isinstance(self.value, bool) and self.reader.references.draft == 4:
@@ -392,9 +396,7 @@ class _Keyword:
                 # Which properties it would have claimed is not known, so none may be called undeclared.
                 self.out["$open"] = True
             else:
-                names = translated.of_names()
-                self.note_cost(names)
-                found[names] = self.sub(node, pattern)
+                found[translated] = self.sub(node, pattern)
         self.out["patternProperties"] = found
 
     def dependencies(self) -> None:

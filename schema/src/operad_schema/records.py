@@ -50,3 +50,5 @@ class Origin(NamedTuple):
     pointer: str
     limits: Limits
     formats: bool = False
+    unchecked: bool = False
+    """Whether patterns that cannot be checked in linear time are run all the same."""

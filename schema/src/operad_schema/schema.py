@@ -5,8 +5,8 @@
     schema.errors({"id": "seven"})       # one SchemaError: expected integer, got str at $.id
 
 A schema is a pointer into a shared document, which is never copied or changed. Nothing is compiled until it
-is first used, and nothing is ever fetched. Schemas are untrusted: a part that could hang a regular
-expression, exhaust the stack or refer outside the document is unknown, with a warning.
+is first used, and nothing is ever fetched. Schemas are untrusted: a part that could exhaust the stack or refer
+outside the document is unknown, with a warning. So is a pattern that cannot be run in linear time (`unchecked`).
 
 On a hot path, take the callables once per schema and keep them:
 
@@ -17,7 +17,9 @@ On a hot path, take the callables once per schema and keep them:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from operad_schema.limits import DEFAULT, Limits
@@ -38,12 +40,12 @@ class Schema:
     Made by `from_schema`. Safe to use from several threads; its document must not be changed.
     """
 
-    __slots__ = ("__weakref__", "_build", "_compiled", "_limits", "_origin")
+    __slots__ = ("__weakref__", "_build", "_changes", "_compiled", "_origin")
 
     def __init__(self, origin: Origin | None, build: Callable[[], Any] | None = None) -> None:
         self._origin = origin
         self._build = build
-        self._limits: Limits | None = None
+        self._changes: dict[str, Any] = {}
         self._compiled: Compiled | None = None
 
     @property
@@ -58,11 +60,31 @@ class Schema:
 
     def limited(self, limits: Limits) -> Schema:
         """Return the same schema, read within other bounds; nothing is read or built yet."""
-        if self._build is not None:
-            made = Schema(None, self._build)
-            made._limits = limits
-            return made
-        return Schema(self.origin._replace(limits=limits))
+        return self._but(limits=limits)
+
+    def running_unchecked(self) -> Schema:
+        """Return the same schema, whose `unchecked` patterns Python's `re` runs: on text of at most
+        `max_pattern_string` characters, which may take it very long; longer text is not valid."""
+        return self._but(unchecked=True)
+
+    def _but(self, **changes: Any) -> Schema:
+        """Return the same schema, read in another way."""
+        if self._build is None:
+            return Schema(self.origin._replace(**changes))
+        made = Schema(None, self._build)
+        made._changes = {**self._changes, **changes}
+        return made
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The patterns that are not checked, each with the reason and the place: text matches them whatever it is.
+
+        A schema without patterns is not compiled for this.
+        """
+        with suppress(TypeError, ValueError, RecursionError):
+            if self.origin.document is None and '"pattern' not in json.dumps(self.raw, default=repr):
+                return ()
+        return (self._compiled or self._compile()).unchecked
 
     @property
     def is_unknown(self) -> bool:
@@ -173,9 +195,7 @@ class Schema:
             return self._origin
         built = build()
         origin = built.origin if isinstance(built, Schema) else Origin(_checked(built), None, None, "", DEFAULT)
-        if self._limits is not None:
-            origin = origin._replace(limits=self._limits)
-        self._origin = origin
+        self._origin = origin = origin._replace(**self._changes)
         # Last: another thread that still sees `build` builds once more, to the same effect.
         self._build = None
         return origin

@@ -1,4 +1,4 @@
-"""The scanner that reads a pattern of ECMA-262, translates it to Python, and judges whether it may be run.
+"""The scanner that reads a pattern of ECMA-262, translates it, and finds what runs it in linear time.
 
 See `operad_schema.patterns` for why.
 """
@@ -6,72 +6,132 @@ See `operad_schema.patterns` for why.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from operad_schema.characters import CLASSES, DOT, character_class, complement, property_ranges
 from operad_schema.limits import DEFAULT, Limits
-from operad_schema.patterns import FREE, Pattern
+from operad_schema.patterns import Pattern
+
+RE2_MEMORY = 1024 * 1024
+"""The bytes of a program of RE2 with its states; it refuses patterns that need more."""
+RE2_REPEAT = 1_000
+"""The highest count of a repeat that RE2 takes."""
+MANY_STEPS = 200
+"""The steps for each character that a pattern may take in Python's `re`."""
 
 
 class UnsafePatternError(ValueError):
     """The pattern is not run; the message has the reason."""
 
 
-def translate(pattern: str, limits: Limits = DEFAULT) -> Pattern:
-    """Translate an ECMA-262 pattern (with the flag `u`) into one that may be run within `limits`.
+def translate(pattern: str, limits: Limits = DEFAULT, *, unchecked: bool = False) -> Pattern:
+    """Translate an ECMA-262 pattern (with the flag `u`) into one that runs in time linear in the text.
 
-    Raises `UnsafePatternError` for a pattern that could backtrack without bound (nested or several unbounded
-    repeats, alternation under a repeat, look-around, back-references) or is not valid.
+    With `unchecked`, Python's `re` runs what else there is, on text of at most `max_pattern_string` characters.
+    Raises `UnsafePatternError` for a pattern that cannot be run so, or is not valid.
     """
     if len(pattern) > limits.max_pattern_length:
-        raise UnsafePatternError(f"longer than {limits.max_pattern_length} characters")
-    scanner = _Scanner(pattern, limits.max_pattern_string)
-    body = scanner.alternatives(0)
-    if scanner.at < len(pattern):
-        raise UnsafePatternError("unbalanced ')'")
-    if scanner.unbounded > 1:
-        raise UnsafePatternError("more than one unbounded repeat")
-    made = Pattern(
-        pattern,
-        body,
-        limits.max_pattern_string,
-        factors=scanner.factors,
-        repeats=scanner.unbounded > int(scanner.ends_unbounded),
-        anchored=scanner.anchored,
-        start=scanner.start,
-    )
-    if made.cost("xxx") > FREE:
-        raise UnsafePatternError(f"may need more than {FREE} steps for three characters")
+        raise UnsafePatternError(f"it is longer than {limits.max_pattern_length} characters")
+    scanner = _Scanner(pattern)
+    body = scanner.whole()
+    if weight := scanner.weight:
+        return Pattern(pattern, _python(body), weight)
     try:
-        made.compiled  # noqa: B018  # kept for the first match
+        if scanner.reason:
+            raise UnsafePatternError(scanner.reason)
+        return _of_re2(pattern)
+    except UnsafePatternError:
+        if not unchecked:
+            raise
+        return Pattern(pattern, _python(body), MANY_STEPS, longest=limits.max_pattern_string)
+
+
+def _python(body: str) -> Callable[[str], Any]:
+    """Return the search of Python's `re` for a translated pattern."""
+    body = re.sub(r"\\x\{(\w+)\}", lambda found: f"\\U{int(found[1], 16):08x}", body)
+    # Before 3.14, Python's \B does not match the empty text.
+    body = body.replace(r"\z", r"\Z").replace(r"\B", r"(?!\b)")
+    try:
+        return re.compile(body, re.ASCII).search
     except (re.error, OverflowError, RecursionError) as error:
         raise UnsafePatternError(str(error)) from None
-    return made
 
 
-_CONTROL = {"t": r"\t", "n": r"\n", "r": r"\r", "f": r"\f", "v": r"\v", "0": r"\x00"}
+def _of_re2(pattern: str) -> Pattern:
+    compile_ = _re2()
+    if compile_ is None:
+        raise UnsafePatternError("it needs google-re2: pip install 'operad-schema[patterns]'")
+    scanner = _Scanner(pattern, splits=True)
+    body = scanner.whole()
+    if r"\B" in body:
+        # A search may begin within a character's bytes, where \B would match. Whole characters lead to the others.
+        body = rf"\A(?s:.)*?(?:{body})"
+    try:
+        made = compile_(body)
+    except Exception as error:  # noqa: BLE001  # its own class of errors, imported with it
+        text = error.args[0] if error.args else ""
+        raise UnsafePatternError(text.decode() if isinstance(text, bytes) else str(error)) from None
+    return Pattern(pattern, made.search, made.programsize, of_bytes=True)
+
+
+@cache
+def _re2() -> Callable[[str], Any] | None:
+    """Return the compiler of RE2; None if google-re2 is not installed."""
+    try:
+        import re2  # type: ignore[import-not-found, import-untyped, unused-ignore]  # an extra, without types
+
+        options = re2.Options()
+    except (ImportError, AttributeError):  # other distributions have a module of this name
+        return None
+    options.max_mem = RE2_MEMORY
+    options.never_capture = True
+    options.log_errors = False
+    return lambda body: re2.compile(body, options)
+
+
+_CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 _HEX = {"x": re.compile(r"[0-9A-Fa-f]{2}"), "u": re.compile(r"[0-9A-Fa-f]{4}|\{0*[0-9A-Fa-f]{1,6}\}")}
 _LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
 _PROPERTY = re.compile(r"\{(?:(?:General_Category|gc)=)?([A-Za-z_]+)\}")
 _REPEAT = re.compile(r"\{(\d{1,5})(?:(,)(\d{1,5})?)?\}")
+_GROUP = re.compile(r"\?(?:<([A-Za-z_]\w*)>|:|<?[=!])", re.ASCII)
+_REFERENCE = re.compile(r"([1-9]\d?)|k<([A-Za-z_]\w*)>", re.ASCII)
 _CLASS_LETTERS = ("d", "D", "w", "W", "s", "S", "p", "P")
 
 
 class _Scanner:
-    """One pass over a pattern: translation, and the figures that bound its work.
+    """One pass over a pattern: translation, and the figures that bound its work in Python's `re`.
 
-    `factors` are the choices that a match can make, each with whether the string's length bounds it too;
-    `unbounded` counts the unbounded repeats. `start` is the character that every match begins with, if known.
+    `choices` are the ways in which groups and options can match, `length` the characters of all that does not
+    vary, and `varying` how much varies with the text: where a match begins, and the repeats. `reason` is why RE2
+    cannot run it. With `splits`, a repeat that is too high for RE2 becomes several.
     """
 
-    def __init__(self, text: str, longest: int) -> None:
+    def __init__(self, text: str, *, splits: bool = False) -> None:
         self.text = text
-        self.longest = longest
+        self.splits = splits
+        self.captures = re.search(r"\\[1-9k]", text) is not None
         self.at = 0
-        self.unbounded = 0
-        self.ends_unbounded = False
-        self.factors: list[tuple[int, bool]] = []
+        self.choices = 1
+        self.length = 0
+        self.varying = 0
         self.anchored = True
-        self.start = ""
+        self.reason = ""
+
+    def whole(self) -> str:
+        body = self.alternatives(0)
+        if self.at < len(self.text):
+            raise UnsafePatternError("unbalanced ')'")
+        return body
+
+    @property
+    def weight(self) -> int:
+        """The steps for each character that it takes in `re` at worst; 0 for too many."""
+        varying = self.varying + (not self.anchored)
+        steps = self.choices * (self.length + 1 if varying else 1)
+        return 0 if self.reason or varying > 1 or steps > MANY_STEPS else steps
 
     def alternatives(self, depth: int) -> str:
         if depth > 20:
@@ -80,42 +140,43 @@ class _Scanner:
         while self.peek() == "|":
             self.at += 1
             branches.append(self.sequence(depth))
-        if len(branches) > 1:
-            self.factors.append((len(branches), False))
-            if depth == 0:
-                self.start, self.ends_unbounded = "", False
+        self.choices *= len(branches)
         return "|".join(branches)
 
     def sequence(self, depth: int) -> str:
         out: list[str] = []
         if depth == 0 and self.peek() != "^":
             self.anchored = False
-            first = self.text[self.at : self.at + 1]
-            self.start = first if first and first not in "\\[(.^$*+?{|)" else ""
         while self.at < len(self.text) and self.peek() not in ("|", ")"):
-            out.append(self.term(depth, first=not out))
+            out.append(self.term(depth))
         return "".join(out)
 
-    def term(self, depth: int, *, first: bool) -> str:
-        unbounded, factors = self.unbounded, len(self.factors)
+    def term(self, depth: int) -> str:
+        choices, length, varying = self.choices, self.length, self.varying
         atom = self.atom(depth)
         low, high = self.repeat()
-        # The last term never backtracks: nothing after it can fail.
-        self.ends_unbounded = depth == 0 and high is None
         if (low, high) == (1, 1):
             return atom
-        inner_varies = self.unbounded > unbounded or len(self.factors) > factors
-        if inner_varies and high != 1:
-            raise UnsafePatternError("a repeat or alternation under a repeat")
-        if first and depth == 0 and low == 0:
-            self.start = ""
-        if high is None:
-            self.unbounded += 1
-        elif high > low:
-            self.factors.append((high - low + 1, True))
+        if high == 1:
+            self.choices *= 2
+        elif self.choices > choices or self.varying > varying:
+            self.varying += 2  # it may vary anew each time
+        elif low != high:
+            self.varying += 1
+        else:
+            self.length = length + low * (self.length - length)
         lazy = "?" if self.peek() == "?" else ""
         self.at += len(lazy)
-        return f"{atom}{{{low},{'' if high is None else high}}}{lazy}"
+        return self.repeated(atom, low, high, lazy)
+
+    def repeated(self, atom: str, low: int, high: int | None, lazy: str) -> str:
+        out = ""
+        while self.splits and max(low, high or 0) > RE2_REPEAT:
+            least = min(low, RE2_REPEAT)
+            most = least if high is None else min(high, RE2_REPEAT)
+            out += f"{atom}{{{least},{most}}}"
+            low, high = low - least, None if high is None else high - most
+        return f"{out}{atom}{{{low},{'' if high is None else high}}}{lazy}"
 
     def repeat(self) -> tuple[int, int | None]:
         """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) if there is none."""
@@ -127,8 +188,8 @@ class _Scanner:
             self.at = found.end()
             low = int(found[1])
             high = low if found[2] is None else None if found[3] is None else int(found[3])
-            if max(low, high or 0) > self.longest or (high is not None and high < low):
-                raise UnsafePatternError(f"repeat out of the range 0 to {self.longest}")
+            if high is not None and high < low:
+                raise UnsafePatternError("numbers out of order in a repeat")
             return low, high
         return 1, 1
 
@@ -137,40 +198,52 @@ class _Scanner:
         self.at += 1
         if char == "(":
             return self.group(depth)
+        if char == "^":
+            return r"\A"
+        if char == "$":
+            return r"\z"
+        if char in "*+?":
+            raise UnsafePatternError("a quantifier with nothing to repeat")
+        self.length += 1
         if char == "[":
             return self.char_class()
         if char == "\\":
             return self.escape()
-        if char in "*+?":
-            raise UnsafePatternError("a quantifier with nothing to repeat")
-        return {"$": r"\Z", "^": "^", ".": DOT}.get(char) or re.escape(char)
+        return DOT if char == "." else _literal(ord(char))
 
     def group(self, depth: int) -> str:
+        opening = "(" if self.captures else "(?:"
         if self.peek() == "?":
-            rest = self.text[self.at :]
-            if rest.startswith("?:"):
-                self.at += 2
-            elif (named := re.match(r"\?<[A-Za-z_]\w*>", rest)) is not None:
-                self.at += named.end()
+            found = _GROUP.match(self.text, self.at)
+            if found is None:
+                raise UnsafePatternError("inline flags are not supported")
+            self.at = found.end()
+            if found[1]:
+                opening = f"(?P<{found[1]}>" if self.captures else "(?:"
             else:
-                raise UnsafePatternError("look-around or inline flags")
+                opening = f"({found[0]}"
+                self.reason = self.reason or ("" if found[0] == "?:" else "look-around")
         body = self.alternatives(depth + 1)
         if self.peek() != ")":
             raise UnsafePatternError("unbalanced '('")
         self.at += 1
-        return f"(?:{body})"
+        return f"{opening}{body})"
 
     def escape(self) -> str:
         char = self.peek()
         if char in _CLASS_LETTERS:
             return f"[{self.class_letter()}]"
+        if (found := _REFERENCE.match(self.text, self.at)) is not None:
+            self.at = found.end()
+            self.reason = self.reason or "a back-reference"
+            return f"(?P={found[2]})" if found[2] else f"(?:\\{found[1]})"
         self.at += 1
         if char in ("b", "B"):
-            return rf"(?a:\{char})"
+            return f"\\{char}"
         return self.character(char)
 
     def class_letter(self) -> str:
-        r"""Return `\d`, `\P{L}` and the like at the cursor as the content of a Python class."""
+        r"""Return `\d`, `\P{L}` and the like at the cursor as the content of a class."""
         char = self.peek()
         self.at += 1
         if char in CLASSES:
@@ -187,17 +260,15 @@ class _Scanner:
         if char == "":
             raise UnsafePatternError("ends in a backslash")
         if char in _CONTROL:
-            return _CONTROL[char]
+            return _literal(_CONTROL[char])
         if char in _HEX:
             return self.code_point(char)
         if char == "c" and self.peek().isascii() and self.peek().isalpha():
             self.at += 1
-            return f"\\x{ord(self.text[self.at - 1]) % 32:02x}"
-        if char.isdigit():
-            raise UnsafePatternError("back-reference")
-        if char.isalpha():
+            return _literal(ord(self.text[self.at - 1]) % 32)
+        if char.isalnum():
             raise UnsafePatternError(f"\\{char} is not supported")
-        return re.escape(char)
+        return _literal(ord(char))
 
     def code_point(self, char: str) -> str:
         digits = _HEX[char].match(self.text, self.at)
@@ -210,7 +281,7 @@ class _Scanner:
             code = 0x10000 + (code - 0xD800) * 0x400 + int(low[1], 16) - 0xDC00
         if code > 0x10FFFF:
             raise UnsafePatternError(f"no character has the number {code:#x}")
-        return f"\\U{code:08x}"
+        return _literal(code)
 
     def char_class(self) -> str:
         negated = self.peek() == "^"
@@ -226,15 +297,15 @@ class _Scanner:
             elif char == "-" and not first and self.peek() not in ("]", ""):
                 first = True
                 is_class = self.text[self.at] == "\\" and self.text[self.at + 1 : self.at + 2] in _CLASS_LETTERS
-                out.append(r"\-" if is_class else "-")
+                out.append(_literal(ord(char)) if is_class else "-")
             else:
                 first = False
-                out.append(re.escape(char))
+                out.append(_literal(ord(char)))
         if self.peek() == "":
             raise UnsafePatternError("unbalanced '['")
         self.at += 1
         if not out:
-            return "(?s:.)" if negated else "(?!)"
+            return r"(?s:.)" if negated else r"[^\x{0}-\x{10ffff}]"
         return f"[{'^' if negated else ''}{''.join(out)}]"
 
     def class_escape(self) -> str:
@@ -242,7 +313,12 @@ class _Scanner:
             return self.class_letter()
         char = self.peek()
         self.at += 1
-        return r"\x08" if char == "b" else self.character(char)
+        return _literal(8) if char == "b" else self.character(char)
 
     def peek(self) -> str:
         return self.text[self.at] if self.at < len(self.text) else ""
+
+
+def _literal(code: int) -> str:
+    """Return a character as it is written in a pattern of RE2, in a class or outside."""
+    return chr(code) if code < 128 and chr(code).isalnum() else f"\\x{{{code:x}}}"

@@ -35,6 +35,7 @@ class OperationOptions(TypedDict, total=False):
     tags: Iterable[str]
     deprecated: bool
     idempotent: bool
+    unchecked_patterns: bool
     metadata: Mapping[str, Any]
 
 

@@ -92,7 +92,9 @@ _standard = cache(Conversions)
 def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | None) -> None:
     """Refuse schemas of which a part would be ignored: right for somebody else's, not for one's own code."""
     for name, schema in schemas.items():
-        if schema is not None and not isinstance(schema, Schema) and (wrong := from_schema(schema).warnings):
+        if schema is None or isinstance(schema, Schema):
+            continue
+        if wrong := from_schema(schema).running_unchecked().warnings:  # unchecked patterns: see registration
             raise RegistrationError(f"{where}: {name}: {wrong[0]}")
 
 

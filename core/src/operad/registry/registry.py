@@ -209,7 +209,8 @@ class OperationRegistry(RegistryBase):
         """Add an operation: a spec and its handler, or an `Operation`.
 
         Raises:
-            RegistrationError: the id is taken and ``replace`` is false; the message names both owners.
+            RegistrationError: the id is taken and ``replace`` is false; or a pattern of the input cannot be
+                checked. The message names both owners, or the pattern.
         """
         if isinstance(spec, Operation):
             if spec.method is not None:
@@ -221,14 +222,17 @@ class OperationRegistry(RegistryBase):
             raise TypeError("register takes a spec and a handler, or an operation; see register_spec")
         else:
             entry = Entry(spec, handler, None, None, self._pipeline)
+        entry.spec.require_checked_patterns()
         self._catalogue.add(entry, replace=replace)
 
     def register_spec(self, spec: OperationSpec, *, replace: bool = False) -> None:
         """Add a spec; its handler may be registered before or later.
 
         Raises:
-            RegistrationError: the id is taken and ``replace`` is false. Replacing keeps the handler.
+            RegistrationError: the id is taken and ``replace`` is false, or a pattern of the input cannot be
+                checked. Replacing keeps the handler.
         """
+        spec.require_checked_patterns()
         self._catalogue.add_spec(Entry(spec, None, None, None, self._pipeline), replace=replace)
 
     def register_handler(

@@ -84,6 +84,7 @@ def scan_operations(
             for found in _collect(module, namespace):
                 if id(found) not in seen:
                     seen.add(id(found))
+                    (found.spec if isinstance(found, Operation) else found).require_checked_patterns()
                     (operations if isinstance(found, Operation) else specs).append(found)  # type: ignore[arg-type]  # one list each
         except KeyboardInterrupt:
             raise

@@ -92,7 +92,8 @@ class Cassette:
         if self._plays:
             for id, wire in self._tape["specs"].items():
                 if id not in self._registry and any(fnmatchcase(id, pattern) for pattern in self._match):
-                    self._registry.register(OperationSpec.from_wire(wire), _absent)
+                    spec = OperationSpec.from_wire(wire, unchecked_patterns=True)  # it may have been an upstream's
+                    self._registry.register(spec, _absent)
                     self._undo.append(partial(self._registry.unregister, id))
         return self
 
