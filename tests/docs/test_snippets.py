@@ -141,6 +141,8 @@ async def test_the_functions_of_the_page_of_functions_are_operations(tmp_path: P
         assert spec is not None
         assert spec.input_schema.errors({"amount": 3})
         assert registry.get_spec("shop.price") is not None
+        registry.register(scope["book"])
+        await scope["visit"](registry)
 
 
 async def test_the_files_of_the_page_of_the_scanner_are_scanned(tmp_path: Path) -> None:

@@ -512,3 +512,71 @@ async def test_going_on_with_what_is_no_call_and_changing_one_in_place_are_told(
             await registry.execute("n.echo", {})
         remove()
     assert (await registry.execute("n.echo", {"a": 1})).data == {"a": 1}
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_a_kept_proceed_runs_no_handler_after_the_call_has_ended(is_started: bool) -> None:
+    ran: list[Any] = []
+    kept: list[Any] = []
+
+    async def handler(input: Any, context: OperationContext) -> str:
+        ran.append(input)
+        return "x"
+
+    async def tap(call: InterceptedCall, proceed: Any) -> ResponseEnvelope[Any]:
+        kept.append(proceed(call) if is_started else lambda: proceed(call))
+        return local_envelope("mine", "t.op")
+
+    async def taps(call: InterceptedCall, proceed: Any) -> AsyncIterator[ResponseEnvelope[Any]]:
+        kept.append(lambda: proceed(call))
+        yield local_envelope("mine", "t.op")
+
+    async with OperationRegistry() as registry:
+        registry.register(OperationSpec(namespace="t", name="op"), handler)
+        registry.use(tap, subscribe=taps)
+        assert (await registry.execute("t.op", {})).data == "mine"
+        with pytest.raises(RuntimeError, match="after the call had ended"):
+            await (kept.pop() if is_started else kept.pop()())
+    assert ran == []
+
+
+async def test_a_kept_proceed_of_a_stream_opens_nothing_after_the_stream_has_ended() -> None:
+    kept: list[Any] = []
+
+    async def items(input: Any, context: OperationContext) -> AsyncIterator[int]:
+        yield 1
+
+    async def tap(call: InterceptedCall, proceed: Any) -> AsyncIterator[ResponseEnvelope[Any]]:
+        kept.append(lambda: proceed(call))
+        yield local_envelope("mine", "t.op")
+
+    async with OperationRegistry() as registry:
+        registry.register(OperationSpec(namespace="t", name="op", type="subscription"), items)
+        registry.use(subscribe=tap)
+        assert [envelope.data async for envelope in registry.subscribe("t.op")] == ["mine"]
+        with pytest.raises(RuntimeError, match="after the call had ended"):
+            kept.pop()()
+
+
+async def test_an_input_that_an_interceptor_wrote_into_is_checked_again() -> None:
+    ran: list[Any] = []
+
+    async def handler(input: Any, context: OperationContext) -> None:
+        ran.append(input)
+
+    async def tap(call: InterceptedCall, proceed: Any) -> ResponseEnvelope[Any]:
+        call.input["n"] = "no number"
+        return await proceed(call)
+
+    schema = {"properties": {"n": {"type": "integer"}}}
+    async with OperationRegistry() as registry:
+        registry.register(OperationSpec(namespace="t", name="op", input_schema=schema), handler)
+        registry.use(tap)
+        with pytest.raises(CallError, match="VALIDATION_ERROR"):
+            await registry.execute("t.op", {"n": 1})
+    assert ran == []
+
+
+def test_an_interceptor_needs_a_function() -> None:
+    with pytest.raises(TypeError, match="needs a function"):
+        OperationRegistry().use(None)

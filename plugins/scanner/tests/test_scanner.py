@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, OperationRegistry, SourceError, load_plugins
+from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_scanner import scan_operations
 
 ADD = '''
@@ -227,3 +228,16 @@ async def test_watching_goes_on_after_a_scan_that_fails_and_says_when_it_cannot(
         await until(lambda: "math.sub" in registry)
         changes.put_nowait(False)
         await until(lambda: "is watched no longer" in caplog.text)
+
+
+async def test_what_is_no_regular_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from operad import operation\n@operation\ndef f() -> int:\n    return 1\n")
+    os.mkfifo(tmp_path / "b.py")
+    (tmp_path / "c.py").mkdir()
+    assert [one.id for one in scan_operations(tmp_path).operations] == ["local.f"]
+
+
+async def test_an_empty_path_is_refused_instead_of_running_the_current_folder() -> None:
+    async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
+        with pytest.raises(ConfigError, match="path is empty"):
+            await registry.load("scanner", path="")

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from operad.context import Callables
+from operad.envelopes import ResponseEnvelope
 from operad.names import attributes_of, input_of, operation_name
 from operad.operations import OperationType
+
+
+class Calls(Callables, Protocol):
+    """What a client uses."""
+
+    def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
+        """Return the data of an envelope, or raise `CallError` if it is that of a failed call."""
 
 
 class Client:
@@ -20,7 +28,7 @@ class Client:
 
     __slots__ = ("_calls", "_namespace")
 
-    def __init__(self, calls: Callables, namespace: str) -> None:
+    def __init__(self, calls: Calls, namespace: str) -> None:
         self._calls = calls
         self._namespace = namespace
 
@@ -49,13 +57,11 @@ class Client:
         return f"<client of {self._namespace}>"
 
 
-async def _data(calls: Callables, operation_id: str, input: Any, timeout: float | None) -> Any:
-    return (await calls.execute(operation_id, input, timeout=timeout)).data
+async def _data(calls: Calls, operation_id: str, input: Any, timeout: float | None) -> Any:
+    return calls.data_of(await calls.execute(operation_id, input, timeout=timeout), operation_id)
 
 
-async def _items(
-    calls: Callables, operation_id: str, input: Any, timeout: float | None
-) -> AsyncGenerator[Any, None]:
+async def _items(calls: Calls, operation_id: str, input: Any, timeout: float | None) -> AsyncGenerator[Any, None]:
     async with calls.subscribe(operation_id, input, timeout=timeout) as envelopes:
         async for envelope in envelopes:
-            yield envelope.data
+            yield calls.data_of(envelope, operation_id)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from operad.context import OperationContext
 from operad.errors import CallError, ErrorCode
 from operad.functions.conversions import Conversions
-from operad.functions.kinds import bare
+from operad.functions.kinds import bare, is_union
 from operad.operations import Operation
 
 _SCALARS = (int, float, str, bool, type(None))
+
+
+def takes_context(name: str, hint: Any) -> bool:
+    """Return True for the parameter that receives the context; ``OperationContext | None = None`` is one, too."""
+    hint = bare(hint)
+    return OperationContext in (hint, *(get_args(hint) if is_union(hint) else ())) or (
+        name == "context" and hint is Any
+    )
 
 
 class Method(NamedTuple):
@@ -61,7 +69,7 @@ class TypedSignature:
         in_envelope: bool,
         raw: bool,
     ) -> None:
-        self._function, self._hints, self._conversions = function, hints, conversions
+        self._function, self._hints, self.conversions = function, hints, conversions
         self._result, self._raw = result, raw
         self.in_envelope = in_envelope
 
@@ -98,7 +106,7 @@ class TypedSignature:
     @cached_property
     def _structure(self) -> tuple[Any, Callable[[Any], Any] | None]:
         hint = bare(self._result)
-        return hint, self._conversions.structurer(hint)
+        return hint, self.conversions.structurer(hint)
 
     @cached_property
     def _parameters(self) -> tuple[list[str], str | None, list[tuple[str, Callable[[Any], Any]]]]:
@@ -107,8 +115,8 @@ class TypedSignature:
             hint = self._hints.get(parameter.name, Any)
             if parameter.kind is not parameter.KEYWORD_ONLY and parameter.kind is not parameter.VAR_KEYWORD:
                 names.append(parameter.name)
-            if bare(hint) is OperationContext or (parameter.name == "context" and hint is Any):
+            if takes_context(parameter.name, hint):
                 context_name = parameter.name
             elif bare(hint) not in _SCALARS and parameter.kind is not parameter.VAR_KEYWORD:
-                unstructures.append((parameter.name, self._conversions.unstructurer(hint)))
+                unstructures.append((parameter.name, self.conversions.unstructurer(hint)))
         return names, context_name, unstructures

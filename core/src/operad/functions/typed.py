@@ -19,7 +19,7 @@ from operad.functions.conversions import Conversions, Structure
 from operad.functions.docstrings import docstring_of, split_docstring
 from operad.functions.kinds import bare, is_union
 from operad.functions.shapes import Shapes
-from operad.functions.signatures import Method, TypedSignature
+from operad.functions.signatures import Method, TypedSignature, takes_context
 from operad.operations import DEFAULT_NAMESPACE, Operation, OperationSpec, OperationType, is_kind
 from operad.subscriptions import close
 from operad.words import text_of
@@ -216,7 +216,7 @@ class _Arguments:
         for parameter in parameters.values():
             hint = hints.get(parameter.name, Any)
             at = f'{where}, parameter "{parameter.name}"'
-            if bare(hint) is OperationContext or (parameter.name == "context" and hint is Any):
+            if takes_context(parameter.name, hint):
                 made.context = parameter.name
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):

@@ -27,6 +27,15 @@ class TypedCalls(Callables):
     def pages(self, operation_id: str) -> Pages | None:
         raise NotImplementedError
 
+    def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
+        """Return the data of an envelope.
+
+        Raises:
+            CallError: ``EXECUTION_ERROR`` if the envelope is that of a failed call, such as one of an MCP tool;
+                ``details["data"]`` has its data.
+        """
+        raise NotImplementedError
+
     def client(self, namespace: str) -> Any:
         """Return the operations of a namespace as methods that return data: ``await client.getPetById(petId=1)``.
 
@@ -107,7 +116,7 @@ class TypedCalls(Callables):
         signature = _signature(operation)
         input, context = signature.input(args, kwargs)
         envelope = await self.execute(operation, input, context)
-        return _answer(operation, envelope)
+        return _answer(operation, envelope, self.data_of(envelope, operation.id))
 
     @overload
     def stream(
@@ -129,7 +138,7 @@ class TypedCalls(Callables):
     def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> TypedStream[Any]:
         """Subscribe to an operation with the arguments of its function; its items are of the function's type."""
         input, context = _signature(operation).input(args, kwargs)
-        return TypedStream(operation, self.subscribe(operation, input, context))
+        return TypedStream(self, operation, self.subscribe(operation, input, context))
 
 
 def with_key(context: OperationContext | None, key: str | None) -> OperationContext | None:
@@ -157,6 +166,9 @@ class BoundCalls(TypedCalls):
 
     def specs(self) -> Sequence[OperationSpec]:
         return self._target.specs()
+
+    def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
+        return self._target.data_of(envelope, operation_id)
 
     async def execute(
         self,
@@ -186,8 +198,8 @@ class BoundCalls(TypedCalls):
 class TypedStream(AsyncIterator[T], Generic[T]):
     """A subscription whose items are of the function's type. Close it as a `Subscription`."""
 
-    def __init__(self, operation: Operation[..., Any], envelopes: Subscription) -> None:
-        self._envelopes = Subscription(_typed(operation, envelopes))
+    def __init__(self, calls: TypedCalls, operation: Operation[..., Any], envelopes: Subscription) -> None:
+        self._envelopes = Subscription(_typed(calls, operation, envelopes))
 
     def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  # the iterator of one loop, as a subscription's
         items: AsyncIterator[Any] = aiter(self._envelopes)
@@ -208,15 +220,17 @@ class TypedStream(AsyncIterator[T], Generic[T]):
         await self.aclose()
 
 
-async def _typed(operation: Operation[..., Any], envelopes: Subscription) -> AsyncGenerator[Any, None]:
+async def _typed(
+    calls: TypedCalls, operation: Operation[..., Any], envelopes: Subscription
+) -> AsyncGenerator[Any, None]:
     async with envelopes:
         async for envelope in envelopes:
-            yield _answer(operation, envelope)
+            yield _answer(operation, envelope, calls.data_of(envelope, operation.id))
 
 
-def _answer(operation: Operation[..., Any], envelope: ResponseEnvelope[Any]) -> Any:
+def _answer(operation: Operation[..., Any], envelope: ResponseEnvelope[Any], data: Any) -> Any:
     signature = _signature(operation)
-    value = signature.result(envelope.data, operation.id)
+    value = signature.result(data, operation.id)
     return ResponseEnvelope(value, envelope.meta) if signature.in_envelope else value
 
 

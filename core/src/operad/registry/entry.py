@@ -80,14 +80,30 @@ class Entry:
         self.call_chain = self.stream_chain = None
         self.invoke = self._invoker(handler, streams, workers)  # last: it marks a prepared entry
 
-    def admit(self, input: Any, call: OperationContext) -> None:
-        """Check access, then the input; needed if ``guarded``. Raises `CallError`."""
+    def admit(self, input: Any, call: OperationContext) -> Any:
+        """Check access, then the input, and return it; needed if ``guarded``. Raises `CallError`.
+
+        Python values that JSON has no type for, such as dates and dataclasses, are converted if the input is not
+        valid with them. A JSON input costs nothing more.
+        """
         if not (self.is_open or call.trusted):
             identity, scopes = call.identity, self.scopes
             if scopes is None or identity is None or not identity.scopes.issuperset(scopes):
                 check_access(self.spec.access_control, identity, input)
         if self.validator is not None and not self.validator(input):
-            raise _invalid_input(self.spec, input)
+            input = self._as_json(input)
+            if not self.validator(input):
+                raise _invalid_input(self.spec, input)
+        return input
+
+    def _as_json(self, input: Any) -> Any:
+        from operad.functions.kinds import Types  # and msgspec with it: only for an input that is not valid
+
+        signature = None if self.operation is None else self.operation.signature
+        try:
+            return (Types() if signature is None else signature.conversions.types).to_json(input)
+        except Exception:  # noqa: BLE001  # any object may come here; the validation says what is wrong
+            return input
 
     def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:
         """Return the items of a streaming handler of any kind."""

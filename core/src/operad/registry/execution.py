@@ -153,7 +153,7 @@ class Execution:
             if entry.guarded:  # `Entry.admit`, without the call if the operation is open
                 validator = entry.validator
                 if not entry.is_open or validator is None or not validator(input):
-                    entry.admit(input, call)
+                    input = entry.admit(input, call)
             deadline = call.deadline
             chain = entry.call_chain
             if chain is not None:
@@ -243,11 +243,12 @@ class Execution:
         async def handle(inner: InterceptedCall) -> ResponseEnvelope[Any]:
             call, limit = inner.context, inner.limit
             with _Errors(operation_id, call.deadline, call.request_id, entry, of_handler=True):
-                given = inner.input
+                given = entry.admit(inner.input, call)  # an interceptor may have written into it
                 return finish(await (invoke(given, call) if limit is None else until(limit, invoke, given, call)))
 
         async def stream(inner: InterceptedCall) -> Envelopes:
-            items = entry.items(inner.input, inner.context, self._workers)
+            given = entry.admit(inner.input, inner.context)
+            items = entry.items(given, inner.context, self._workers)
             errors = _Errors(operation_id, None, inner.context.request_id, entry, of_handler=True)
             try:
                 while True:
@@ -376,8 +377,7 @@ def _admitted(entry: Entry, input: Any, call: OperationContext) -> Any:
         input = _left_out(entry)
     if entry.adapt is not None:
         input = entry.adapt(input)
-    entry.admit(input, call)
-    return input
+    return entry.admit(input, call)
 
 
 def _check_key(key: Any) -> None:

@@ -96,8 +96,7 @@ class InterceptedCall:
             raise RuntimeError("an interceptor can change neither the operation nor whether the call is trusted")
         if changed.input is self.input and context.identity is identity:
             return changed
-        input = changed.input if entry.adapt is None else entry.adapt(changed.input)
-        entry.admit(input, context)
+        input = entry.admit(changed.input if entry.adapt is None else entry.adapt(changed.input), context)
         return InterceptedCall(self.spec, input, context, _Checked(context.identity, trusted, deadline))
 
 
@@ -240,16 +239,21 @@ def _call_step(intercept: CallInterceptor, inner: Proceed, entry: Entry) -> Proc
     once = not entry.spec.is_repeatable
 
     async def step(call: InterceptedCall) -> Envelope:
-        went = False
+        went = over = False
 
-        def proceed(changed: InterceptedCall) -> Awaitable[Envelope]:
+        async def proceed(changed: InterceptedCall) -> Envelope:
             nonlocal went
+            if over:
+                raise _late(entry)
             if went and once:
                 raise _twice(entry)
             went = True
-            return inner(call.checked(changed, entry))
+            return await inner(call.checked(changed, entry))
 
-        return envelope_of(await intercept(call, proceed), entry)
+        try:
+            return envelope_of(await intercept(call, proceed), entry)
+        finally:
+            over = True
 
     return step
 
@@ -257,8 +261,11 @@ def _call_step(intercept: CallInterceptor, inner: Proceed, entry: Entry) -> Proc
 def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entry) -> StreamProceed:
     async def step(call: InterceptedCall) -> AsyncGenerator[Envelope, None]:
         opened: list[AsyncIterator[Envelope]] = []
+        over = False
 
         def proceed(changed: InterceptedCall) -> AsyncIterator[Envelope]:
+            if over:
+                raise _late(entry)
             if opened:
                 raise _twice(entry)
             opened.append(inner(call.checked(changed, entry)))
@@ -269,6 +276,7 @@ def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entr
             async for item in items:
                 yield envelope_of(item, entry)
         finally:  # a generator that is left does not close what it iterates over
+            over = True
             try:
                 await close(items)
             finally:  # also where the interceptor fails on its way out
@@ -289,3 +297,7 @@ def envelope_of(result: Any, entry: Entry) -> Envelope:
 def _twice(entry: Entry) -> RuntimeError:
     called = f'an interceptor called proceed for "{entry.spec.id}" twice'
     return RuntimeError(f"{called}: only queries and idempotent mutations may run again")
+
+
+def _late(entry: Entry) -> RuntimeError:
+    return RuntimeError(f'an interceptor called proceed for "{entry.spec.id}" after the call had ended')

@@ -282,8 +282,10 @@ class OperationRegistry(RegistryBase):
             A function that removes it; idempotent. Calls in progress keep it.
 
         Raises:
-            TypeError: one is not a coroutine function, or not an asynchronous generator.
+            TypeError: one is not a coroutine function, or not an asynchronous generator; or there is no function.
         """
+        if not any((interceptor, subscribe, change)):
+            raise TypeError("an interceptor needs a function: interceptor, subscribe or change")
         return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order, change))
 
     def view(

@@ -30,6 +30,7 @@ class LocalFS:
             path
             for path in root.rglob("*.py")
             if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+            and path.is_file()  # to read a pipe would wait forever
         ]
 
     def read(self, path: Path) -> bytes:

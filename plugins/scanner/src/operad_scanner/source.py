@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from operad import Operation, SourceError
+from operad import ConfigError, Operation, SourceError
 from operad.plugin import SourceContext, SourceSession, record
 from operad_scanner.fs import ScannerFS
 from operad_scanner.scan import OperationManifest, scan_operations
@@ -32,6 +32,8 @@ class ScannerConfig:
 
 async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
     """Scan the folder. Raises `SourceError` if it does not exist, or (``strict``) if a file fails."""
+    if not str(config.path):  # it would run every file of the current folder
+        raise ConfigError('scanner: path is empty; name a folder, or write "." for the current one')
     path = context.path(config.path)
     import asyncio  # 17 ms: finding plugins imports this module and runs nothing
 
