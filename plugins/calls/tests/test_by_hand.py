@@ -58,6 +58,19 @@ async def test_a_request_ends_once(type_: str) -> None:
         assert [event["type"] for event, _ in peer.events] == [type_]
 
 
+@pytest.mark.parametrize(
+    "value", [None, 5, "data", {"data": 1}, {"meta": {"source": "x"}}, {"data": 1, "meta": {}}]
+)
+async def test_what_is_no_envelope_is_refused_and_the_request_stays(value: Any) -> None:
+    async with both(InProcessTransport(strict=True)) as (server, peer):
+        await peer.request("t.op", "1")
+        name = (await server.asked()).request_id
+        with pytest.raises(TypeError, match="expected a response envelope, got"):
+            await server.respond(name, value)
+        await server.respond(name, {"data": 7, "meta": {"source": "x"}})
+        assert (await peer.wait_for("call.responded"))[0]["output"]["data"] == 7
+
+
 async def test_a_stream_ends_once() -> None:
     async with both(InProcessTransport(strict=True)) as (server, peer):
         await peer.request("t.op", "1", credit=5)
