@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -38,9 +39,17 @@ async def large(size: int) -> str:
     return "x" * size
 
 
+@operation(namespace="work", type="subscription")
+async def numbers() -> AsyncIterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
 async def registry_with(**bounds: Any) -> OperationRegistry:
     registry = OperationRegistry(load_plugins())
-    for each in (wait, echo, large):
+    for each in (wait, echo, large, numbers):
         registry.register(each)
     await registry.load("code", **bounds)
     return registry
@@ -90,6 +99,8 @@ HOSTILE = {
     ),
     "a deep result": ("x = []\nfor _ in range(400):\n    x = [x]\nx", "nested levels"),
     "much output": ("while True:\n    print('x' * 10_000)", "memory"),
+    "calls that are not awaited": ("while True:\n    work.echo()", "max_calls"),
+    "a stream that never waits": ("await work.numbers.take(10**9)", "max_result"),
     "deep source": ("(" * 3000 + ")" * 3000, "deeply nested"),
     "a result of a call that is too large": ("len(await work.large(size=40_000_000))", "memory = "),
 }
@@ -155,6 +166,32 @@ async def test_exceptions_of_the_host_tell_nothing_of_the_host(registry: Operati
     text, kind = await run(registry, code)
     assert kind == "RuntimeError"
     assert json.loads(text)["code"] == "VALIDATION_ERROR"
+
+
+async def test_the_check_of_types_ends_in_time() -> None:
+    async with await registry_with(check_timeout=0.5) as registry:
+        code = "\n".join(f"x{n} = [x{n - 1}, x{n - 1}] if {n} else 1" for n in range(1, 600))
+        assert "check_timeout = 0.5" in (await failure(registry, code)).message
+        assert await run(registry, "1 + 1") == 2
+
+
+@pytest.mark.parametrize("timeout", ["'x'", "-1", "10 ** 400", "None", "[]"])
+async def test_an_odd_timeout_is_an_error_of_the_call(registry: OperationRegistry, timeout: str) -> None:
+    for call in (f"work.echo(value=1, timeout={timeout})", f"work.numbers.take(1, timeout={timeout})"):
+        (end,) = await asyncio.gather(run(registry, f"await {call}"), return_exceptions=True)
+        assert end in (1, [0], []) or (isinstance(end, CallError) and end.details["type"] == "RuntimeError")
+
+
+async def test_messages_of_exceptions_are_bounded(registry: OperationRegistry) -> None:
+    assert len(str((await failure(registry, "raise RuntimeError('x' * 1_000_000)")).to_wire())) < 10_000
+
+
+async def test_printed_text_cannot_pass_for_another_message(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "operad"):
+        await run(registry, "print('a\\x1b[2J\\nERROR b')")
+    assert [record.getMessage() for record in caplog.records] == ["operad.code: a\\x1b[2J\n    ERROR b"]
 
 
 async def test_calls_are_counted() -> None:

@@ -26,6 +26,8 @@ class Limits:
     """Levels of function calls."""
     max_code: int = attrs.field(default=64 * 1024, validator=_positive)
     """Bytes of the text of a program."""
+    check_timeout: float = attrs.field(default=5.0, validator=_positive)
+    """Seconds that the check of types may take."""
     max_operations: int = attrs.field(default=100, validator=_positive)
     """Operations that a program may name."""
     max_calls: int = attrs.field(default=1_000, validator=_positive)

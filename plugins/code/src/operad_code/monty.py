@@ -27,8 +27,6 @@ _CHECKERS = 2
 """Processes that check types. Starting one takes longer than a check, so they are used again: they run nothing."""
 _CHECKS = 200
 """Checks after which such a process is replaced."""
-_CHECK_TIME = 10.0
-"""Seconds that a check may take."""
 _CHECK_MEMORY = 512 * 1024 * 1024
 _RETURN = "`return` statement outside of a function"
 """A mistake for the type checker alone: a program may return its result."""
@@ -52,7 +50,7 @@ class MontySandbox:
             self._threads,
             max_processes=_CHECKERS,
             max_checkouts_per_worker=_CHECKS,
-            request_timeout=_CHECK_TIME,
+            request_timeout=config.check_timeout,
         )
 
     async def check(self, program: Program) -> list[Mistake]:
@@ -80,7 +78,10 @@ class MontySandbox:
                 is_unsupported = isinstance(error.exception(), NotImplementedError)
                 return [_mistake(error)] if is_unsupported else []
             except pydantic_monty.MontyError:
-                return [Mistake(1, 1, f"the program could not be checked within {_CHECK_TIME:g} s")]
+                limit = f"check_timeout = {self._config.check_timeout:g} seconds"
+                return [
+                    Mistake(1, 1, f"the types of the program could not be checked within {limit}; simplify it")
+                ]
         return []
 
     async def run(self, program: Program, host: Host) -> Any:
@@ -124,6 +125,8 @@ class MontySandbox:
             line = frames[-1].line - 1 if frames else None
         if text.startswith("TimeoutError: feed time limit exceeded"):
             text = f"TimeoutError: the program computed for more than compute = {self._config.compute:g} seconds"
+        elif "suspension limit" in text:
+            text = f"RuntimeError: the program made more than max_calls = {self._config.max_calls} calls"
         elif "memory limit" in text:
             text = f"MemoryError: the program needs more than memory = {self._config.memory} bytes"
         return ProgramFailed(text if line is None else f"line {line}: {text}", kind, line)
@@ -210,6 +213,9 @@ async def _settled(call: Coroutine[Any, Any, Any]) -> dict[str, Any]:
         return {"return_value": await call}
     except CallFailed as error:
         return {"exception": RuntimeError(str(error))}
+    except Exception:  # a task group would end the other calls, too
+        logger.exception("a call of a program failed")
+        return {"exception": RuntimeError("the call failed; the log of the server has the reason")}
 
 
 def _imports(program: Program) -> str:

@@ -20,7 +20,7 @@ import attrs
 from operad import CallError, ConfigError, ErrorCode, OperationContext, OperationEnv, OperationType
 from operad.plugin import SourceContext, mask_error
 from operad.wire import from_json, to_json
-from operad.words import nearest
+from operad.words import nearest, printable
 from operad_cli.stubs.modules import program_module
 from operad_code.config import CodeConfig
 from operad_code.sandbox import CallFailed, Mistake, Program, ProgramFailed, Sandbox
@@ -32,10 +32,12 @@ _SURFACES, _CHECKED = 16, 512
 """How many callers' listings, and how many checked programs, are remembered."""
 _DEEPEST = 100
 """Levels of nested values that enter or leave a program."""
-_SMALLEST = 8
+_SMALLEST = 16
 """Bytes that a list or an object is counted as at least: looking at each takes longer than writing it."""
 _SIZED: frozenset[type[Any]] = frozenset({str, dict, list, tuple})
 _MISTAKES = 10
+_LINE, _MESSAGE = 2_000, 4_000
+"""Characters of a printed line, and of the message of an exception."""
 _depth: ContextVar[int] = ContextVar("operad_code_depth", default=0)
 
 
@@ -191,7 +193,8 @@ class Runner:
             env = context.env if trusted else context.env_as_caller
             host = Calls(self.config, context, env, members)
             result = await self.sandbox.run(program, host)
-        return as_json(result, self.config.max_result, "the result")
+        # In a thread: a large result takes a while to look at.
+        return await asyncio.to_thread(as_json, result, self.config.max_result, "the result")
 
     async def aclose(self) -> None:
         """End all programs."""
@@ -223,7 +226,7 @@ class Calls:
                 return await self._answer(member, *given)
         except CallError as error:
             raise CallFailed(to_json(self._masked(error, member).to_wire()).decode()) from None
-        except (TypeError, ValueError) as error:  # arguments that the stub does not have
+        except (TypeError, ValueError, OverflowError) as error:  # arguments that the stub does not have
             wrong = CallError(ErrorCode.VALIDATION_ERROR, f"{member.signature}: {error}")
             raise CallFailed(to_json(wrong.to_wire()).decode()) from None
 
@@ -256,11 +259,12 @@ class Calls:
             ):
                 async for envelope in stream:
                     text = to_json(envelope.data)
-                    size += len(text)
+                    size += max(len(text), _SMALLEST)
                     _within("max_result", self._config.max_result, size, f"bytes in the items of {member.name}")
                     items.append(from_json(text))
                     if len(items) == count:
                         break
+                    await asyncio.sleep(0)  # a stream that never waits must not hold up the event loop
         except TimeoutError:
             pass
         return items
@@ -271,7 +275,10 @@ class Calls:
 
     async def print(self, text: str) -> None:
         """Write to the log of the call."""
-        await self._context.log("info", text.removesuffix("\n"), "operad.code")
+        lines = [printable(line, _LINE) for line in text.splitlines()]
+        await self._context.log(
+            "info", "\n    ".join(lines), "operad.code"
+        )  # no line can pass for another message
 
 
 async def load_others(context: SourceContext) -> None:
@@ -345,10 +352,12 @@ def _within(limit: str, most: int, found: int, what: str) -> None:
 
 
 def _failure(error: ProgramFailed) -> CallError:
-    details: dict[str, Any] = {"message": str(error), "type": error.kind}
+    text = str(error)
+    text = text if len(text) <= _MESSAGE else text[:_MESSAGE] + "…"
+    details: dict[str, Any] = {"message": text, "type": error.kind}
     if error.line is not None:
         details["line"] = error.line
-    return CallError(ErrorCode.EXECUTION_ERROR, str(error), details)
+    return CallError(ErrorCode.EXECUTION_ERROR, text, details)
 
 
 def _meant(lines: Sequence[str], mistake: Mistake, surface: Surface) -> Member | None:
