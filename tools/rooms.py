@@ -93,7 +93,7 @@ BUDGETS: dict[str, int] = {
     "operad_auth": 3325,  # and credentials of callers, 240
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     "operad_calls": 5180,
-    "operad_cli": 4560,  # files, pages, completed values, 250 lines; entries of MCP hosts and init, 200
+    "operad_cli": 4700,  # files, pages, completed values, 250 lines; entries of MCP hosts and init, 250
     "operad_code": 1650,
     "operad_llm": 1150,
     "operad_mcp": 9666,  # with the bound of results, CORS, clean descriptions of remote servers, and code mode

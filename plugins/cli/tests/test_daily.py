@@ -472,7 +472,7 @@ def test_each_shell_gets_its_script(run: Run, shell: str) -> None:
 def test_init_writes_what_is_found_and_doctor_finds_it_well(run: Run) -> None:
     Path("operad.toml").unlink()
     Path("shop-openapi.json").write_text(
-        json.dumps({"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": {
+        json.dumps({"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {
             "/a": {"get": {"operationId": "a", "responses": {"200": {"description": "d"}}}}},
             "servers": [{"url": "http://127.0.0.1:9"}]})
     )  # fmt: skip
@@ -521,3 +521,53 @@ def test_a_pipe_is_never_cut_or_wrapped(run: Run, tmp_path: Path) -> None:
     )
     assert long.strip() in done.stdout
     assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
+
+
+def test_init_recognises_documents_by_their_content_and_names_them_by_their_title(run: Run) -> None:
+    def document(title: str, operation: str) -> dict[str, object]:
+        get = {"operationId": operation, "responses": {}}
+        return {"openapi": "3.1.0", "info": {"title": title, "version": "1"}, "paths": {"/x": {"get": get}}}
+
+    Path("operad.toml").unlink()
+    Path("shop.json").write_text(json.dumps(document("My Shop API", "list_items_items_get")))
+    Path("api.yaml").write_text(
+        "# a comment\nopenapi: 3.0.3\ninfo:\n  version: 1\n  title: 'Weather'\npaths: {}\n"
+    )
+    Path("package.json").write_text('{"name": "x", "openapi-fetch": "3"}')
+    Path("mcp.json").write_text('{"mcpServers": {}}')
+    Path("jobs.py").write_text("from operad import operation\n\n@operation\ndef f() -> int:\n    return 1\n")
+    code, out, _ = run("init", "--json")
+    assert code == 0
+    assert [(source["name"], source["type"], source["what"]) for source in json.loads(out)["sources"]] == [
+        ("weather", "openapi", "api.yaml"),
+        ("my-shop", "openapi", "shop.json"),
+        ("mcp", "mcp", "mcp.json"),
+        ("jobs", "scanner", "jobs.py"),
+        ("ops", "scanner", "ops"),
+    ]
+    written = Path("operad.toml").read_text()
+    assert written.count('# names = "fastapi"') == 1
+
+
+def test_init_names_a_url_by_the_title_of_its_document(run: Run, tmp_path: Path) -> None:
+    class Document(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {}}')
+
+        def log_message(self, *_: object) -> None:
+            """Keep the output of the tests clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Document)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/openapi.json"
+    try:
+        code, out, _ = run("init", "--force", "--json", "--openapi", url)
+        assert (code, json.loads(out)["sources"][0]["name"]) == (0, "shop")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert json.loads(run("init", "--force", "--json", "--openapi", url)[1])["sources"][0]["name"] == "api"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,78 @@ def test_the_entry_of_a_server_that_runs_is_its_url_in_the_hosts_words(
 ) -> None:
     arguments = ("mcp-config", "--host", host, "--name", "desk", "--url", "http://h/mcp")
     assert json.loads(operad(tmp_path, *arguments, monkeypatch=monkeypatch).output) == entry
+
+
+CONFIGURATION = """
+[sources.github]
+type = "openapi"
+spec = "x.json"
+auth = { type = "bearer", token = "${GH_TOKEN}" }
+headers = { note = "$${NO_VARIABLE}" }
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder, and a configuration that needs a variable."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "operad.toml").write_text(CONFIGURATION)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("GH_TOKEN", "s3cret")
+    return tmp_path
+
+
+def test_the_entry_names_the_variables_of_the_configuration_and_prints_no_secret(home: Path) -> None:
+    result = CliRunner().invoke(application(), ["mcp-config", "--config", "../operad.toml", "--print"])
+    entry = json.loads(result.output)["mcpServers"]["operad"]
+    assert entry["env"] == {"GH_TOKEN": "<value of GH_TOKEN>"}
+    assert entry["args"][-1] == str(home / "operad.toml")
+    assert "s3cret" not in result.output
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the paths are those of Linux")
+@pytest.mark.parametrize(
+    ("host", "file", "key"),
+    [
+        ("claude", ".config/Claude/claude_desktop_config.json", "mcpServers"),
+        ("cursor", ".cursor/mcp.json", "mcpServers"),
+        ("vscode", ".config/Code/User/mcp.json", "servers"),
+    ],
+)
+def test_install_adds_the_entry_to_the_hosts_file_and_keeps_the_old_one(
+    home: Path, host: str, file: str, key: str
+) -> None:
+    path = home / file
+    arguments = ["mcp-config", "--install", host, "--config", "../operad.toml"]
+    result = CliRunner().invoke(application(), arguments, catch_exceptions=False)
+    assert str(path) in result.output
+    assert "s3cret" not in result.output
+    assert json.loads(path.read_text())[key]["operad"]["env"] == {"GH_TOKEN": "s3cret"}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    old = json.dumps({"theme": "dark", key: {"other": {"command": "x"}, "operad": {"command": "old"}}})
+    path.write_text(old)
+    for backup in (".bak", ".bak1"):
+        result = CliRunner().invoke(application(), arguments, catch_exceptions=False)
+        assert f"{path}{backup}" in result.output
+    whole = json.loads(path.read_text())
+    assert whole["theme"] == "dark"
+    assert whole[key]["other"] == {"command": "x"}
+    assert whole[key]["operad"]["args"][-1] == str(home / "operad.toml")
+    assert path.with_name(f"{path.name}.bak").read_text() == old
+
+
+def test_install_leaves_a_file_alone_that_it_cannot_extend(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir()
+    arguments = ["mcp-config", "--install", "cursor", "--config", "../operad.toml"]
+    for content, complaint in (("{} // mine", "without comments"), ("[]", "expected an object")):
+        path.write_text(content)
+        result = CliRunner().invoke(application(), arguments)
+        assert complaint in str(result.exception)
+        assert path.read_text() == content
+    monkeypatch.delenv("GH_TOKEN")
+    result = CliRunner().invoke(application(), arguments)
+    assert "GH_TOKEN is required but not set" in str(result.exception)

@@ -1,10 +1,13 @@
-"""The entries for operad in the configuration of MCP hosts."""
+"""The entries for operad in the configuration of MCP hosts, and the files that they belong into."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,18 +17,21 @@ Host = Literal["claude", "vscode", "cursor"]
 HOSTS: tuple[Host, ...] = ("claude", "vscode", "cursor")
 
 
-def stdio_entry(host: Host, name: str, arguments: Sequence[str]) -> dict[str, Any]:
+def stdio_entry(host: Host, name: str, arguments: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration of a host that starts ``operad serve --mcp stdio`` itself.
 
     Args:
         host: the host.
         name: the server's name in the host.
         arguments: further arguments. Paths must be absolute, because a host starts the server in any folder.
+        env: environment variables that the configuration needs. A host does not pass on those of a shell.
     """
     # An absolute path: the host has another PATH, and only this environment has the plugins.
     beside = shutil.which("operad", path=str(Path(sys.executable).parent))
     command = [beside] if beside else [sys.executable, "-m", "operad_cli.main"]
     entry: dict[str, Any] = {"command": command[0], "args": [*command[1:], "serve", "--mcp", "stdio", *arguments]}
+    if env:
+        entry["env"] = dict(env)
     if host == "vscode":
         return {"servers": {name: {"type": "stdio", **entry}}}
     return {"mcpServers": {name: entry}}
@@ -41,3 +47,48 @@ def url_entry(host: Host, name: str, url: str) -> dict[str, Any]:
     if "://" not in url:
         raise ConfigError(f'expected a URL such as http://127.0.0.1:8000/mcp, got "{url}"')
     return {"mcpServers": {name: {"command": "npx", "args": ["-y", "mcp-remote", url]}}}
+
+
+def host_file(host: Host) -> Path:
+    """Return the user's configuration file of a host."""
+    home = Path.home()
+    if host == "cursor":
+        return home / ".cursor" / "mcp.json"
+    folder, name = ("Claude", "claude_desktop_config.json") if host == "claude" else ("Code/User", "mcp.json")
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / folder / name
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA", home)) / folder / name
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / folder / name
+
+
+def install(path: Path, entry: Mapping[str, Any]) -> Path | None:
+    """Add an entry to the configuration file of a host. Return the copy of the old file, if there was one.
+
+    Other entries are kept. An entry of the same name is replaced.
+
+    Raises:
+        ConfigError: the file is not a JSON object. It is left as it is.
+    """
+    old = path.read_bytes() if path.exists() else None
+    try:
+        whole = json.loads(old.decode("utf-8-sig")) if old and old.strip() else {}
+    except ValueError as error:  # VS Code allows comments, which would be lost
+        raise ConfigError(f"{path}: expected JSON without comments, got {error}; add the entry by hand") from None
+    for key, servers in entry.items():
+        if not isinstance(whole, dict) or not isinstance(whole.setdefault(key, {}), dict):
+            raise ConfigError(f'{path}: expected an object with the object "{key}"; add the entry by hand')
+        whole[key].update(servers)
+    backup = None
+    if old is not None:
+        names = (path.with_name(f"{path.name}.bak{number or ''}") for number in itertools.count())
+        backup = next(name for name in names if not name.exists())
+        shutil.copy2(path, backup)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.touch(mode=0o600)  # the entry may have secrets in env
+    if old is not None:
+        shutil.copymode(path, fresh)
+    fresh.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(path)
+    return backup

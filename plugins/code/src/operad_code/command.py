@@ -26,7 +26,7 @@ def run_program(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Run a program over all operations in the sandbox and print its result.
+    """Run a program over all operations in the sandbox.
 
     FILE is a program of code mode, or a saved program: then KEY=VALUE are the arguments of its main function. The
     bounds are those of the first source of type "code" in the configuration, else the defaults.

@@ -76,7 +76,7 @@ def call(
     operad call shop.listBooks --select 'items[].title'
     operad call shop.putCover bookId=3 body@cover.png --data
     operad call shop.getCover bookId=3 --output cover.png
-    operad call github.issues/list-for-repo owner=me repo=shop --all --select title
+    operad call shop.listBooks --all --select title
     """
     from operad_cli.output.progress import shown
     from operad_cli.output.results import print_changes, print_items, print_result, save_data

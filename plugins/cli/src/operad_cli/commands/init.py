@@ -14,9 +14,16 @@ from operad_cli.options import output_options
 
 _HOSTS = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Files in which MCP hosts keep the servers of a project."""
-_DOCUMENTS = ("*openapi*.json", "*openapi*.y*ml", "*swagger*.json", "*swagger*.y*ml")
 _HEAD = 65_536
 """Characters of a file that are searched for its kind."""
+_PATIENCE = 5.0
+"""Seconds for reading the title of a document from a URL."""
+_IS_DOCUMENT = re.compile(
+    r"""^[\s{]*(?:["'][^"']*["']\s*:\s*["'][^"']*["']\s*,\s*)?["']?(?:openapi|swagger)["']?\s*:\s*["']?[23]""",
+    re.M,
+)
+_TITLE = re.compile(r"""["']?\binfo["']?\s*:.{0,2000}?["']?\btitle["']?\s*:\s*["']?([^"'\n,]+)""", re.S)
+_FASTAPI = re.compile(r"""["']?operationId["']?\s*:\s*["']?(\w+)""")
 
 
 @click.command()
@@ -64,17 +71,22 @@ class Found(NamedTuple):
     type: str
     what: str
     """The file, folder or URL."""
+    is_fastapi: bool = False
+    """Whether the ids of an OpenAPI document are those that FastAPI makes."""
 
 
 def found_here(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> list[Found]:
     """Return the sources in a folder and those given, each with its own name."""
     found: list[Found] = []
     for kind, what in _all(folder, openapi, mcp):
-        name = base = _name(kind, what)
+        head = _head(folder, what) if kind == "openapi" else ""
+        name = base = _name(kind, what, head)
         number = 2
         while any(other.name == name for other in found):
             name, number = f"{base}-{number}", number + 1
-        found.append(Found(name, kind, what))
+        ids = _FASTAPI.findall(head)
+        is_fastapi = bool(ids) and all(re.search(r"_(get|put|post|patch|delete|head)$", each) for each in ids)
+        found.append(Found(name, kind, what, is_fastapi))
     return found
 
 
@@ -86,27 +98,55 @@ def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[t
             raise ConfigError(f"file not found: {document}; give a file, or a URL with https://")
         yield "openapi", document
     if not openapi:
-        for path in sorted({path for pattern in _DOCUMENTS for path in folder.glob(pattern)}):
-            if re.search(r"""["']?(openapi|swagger)["']?\s*:""", path.read_text("utf-8", "replace")[:_HEAD]):
-                yield "openapi", path.relative_to(folder).as_posix()
+        for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".yaml", ".yml")):
+            if path.is_file() and _IS_DOCUMENT.search(_head(folder, path.name)):
+                yield "openapi", path.name
     for host in mcp or [host for host in _HOSTS if (folder / host).is_file()]:
         if not (folder / host).is_file():
             raise ConfigError(f"file not found: {host}")
         yield "mcp", host
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.name.startswith((".", "_")) and _has_operations(path):
+        if not path.name.startswith((".", "_")) and _has_operations(path):
             yield "scanner", path.name
 
 
-def _has_operations(folder: Path) -> bool:
-    return any(
-        re.search(r"^@operation\b", path.read_text("utf-8", "replace"), re.M) for path in folder.glob("*.py")
-    )
+def _has_operations(path: Path) -> bool:
+    files = path.glob("*.py") if path.is_dir() else [path] if path.suffix == ".py" else []
+    return any(re.search(r"^@operation\b", file.read_text("utf-8", "replace"), re.M) for file in files)
 
 
-def _name(kind: str, what: str) -> str:
+def _head(folder: Path, what: str) -> str:
+    """Return the beginning of a file or of a URL; empty if it cannot be read."""
+    try:
+        if "://" not in what:
+            with (folder / what).open(encoding="utf-8", errors="replace") as file:
+                return file.read(_HEAD)
+        if not re.match(r"https?://", what, re.I):
+            return ""
+        import urllib.request
+
+        with urllib.request.urlopen(what, timeout=_PATIENCE) as response:  # noqa: S310  # http and https alone
+            data: bytes = response.read(_HEAD)
+        return data.decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _name(kind: str, what: str, head: str) -> str:
+    """Return the name of a source: the title of a document, else the name of the file or host."""
+    if kind == "openapi" and (title := _TITLE.search(head)) is not None:
+        words = re.findall(r"[A-Za-z0-9]+", title[1])
+        words = [
+            word
+            for word in words
+            if word.lower() not in ("api", "rest", "openapi", "swagger", "the", "v1", "v2", "v3")
+        ]
+        if words:
+            return "-".join(words[:3]).lower()
     stem = what.partition("://")[2].split("/")[0] if "://" in what else Path(what).stem.lstrip(".")
     words = [word for word in re.split(r"[^A-Za-z0-9]+", stem) if word not in ("openapi", "swagger", "www", "com")]
+    if "://" in what and re.fullmatch(r"[\d.:]+|localhost(:\d+)?", stem):
+        words = []
     return "-".join(words).lower() or {"openapi": "api", "mcp": "servers"}.get(kind, kind)
 
 
@@ -131,9 +171,11 @@ def configuration_text(sources: Sequence[Found]) -> str:
 
 
 def _openapi(source: Found) -> str:
+    names = '# names = "fastapi"                                         # list_items, not list_items_items_get\n'
     return (
         f"spec = {json.dumps(source.what)}\n"
-        '# base_url = "https://api.example.com"                     # instead of the document\'s servers\n'
+        + (names if source.is_fastapi else "")
+        + '# base_url = "https://api.example.com"                     # instead of the document\'s servers\n'
         '# auth = { type = "bearer", token = "${TOKEN}" }           # from the environment\n'
     )
 
