@@ -179,7 +179,7 @@ async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_an_answer_runs_as_it_stands(shop: Any, title: str, text: str) -> None:
     _, url = shop
     for overlay in blocks(text, "yaml"):
-        Path("mend.yaml").write_text(overlay)
+        Path("fix.yaml").write_text(overlay)
     [table] = blocks(text, "toml") or [DEFAULT]
     Path("operad.toml").write_text(table.replace(URL, url))
     async with OperationRegistry.from_config(
