@@ -104,12 +104,12 @@ class DocumentOperation(PlannedOperation):
         status = response.status
         assert self._plan is not None
         data = None
-        if (kind := essence(content_type)) in LINES:
-            data = all_records(body, kind, str(request))
-            if self.twin:
-                logger.warning("%s sent %s: its records are a list; subscribe to %s", request, kind, self.twin)
-        elif status not in (204, 205):
+        if status not in (204, 205):
             data = decode_body(body, content_type, request, expects_json=self._plan.expects_json)
+            if data.__class__ is bytes and (kind := essence(content_type)) in LINES:
+                data = all_records(body, kind, str(request))
+                if self.twin:
+                    logger.warning("%s sent %s: its records are a list; subscribe to %s", request, kind, self.twin)
         return http_envelope(
             data,
             status_code=status,
