@@ -9,9 +9,11 @@ import attrs
 
 from operad.context import Callables, OperationContext
 from operad.envelopes import ResponseEnvelope
+from operad.errors import CallError, ErrorCode
 from operad.functions.clients import Client
 from operad.operations import Operation, OperationSpec, Pages
 from operad.subscriptions import Subscription
+from operad.words import text_of
 
 if TYPE_CHECKING:
     from operad.functions.signatures import TypedSignature
@@ -24,6 +26,9 @@ Id = str | Operation[..., Any]
 class TypedCalls(Callables):
     """Calls of operations that are functions: the methods of registries, views and bound calls."""
 
+    plugins: Any
+    """The plugins of the registry; they know which envelopes are those of failed calls."""
+
     def pages(self, operation_id: str) -> Pages | None:
         raise NotImplementedError
 
@@ -34,7 +39,10 @@ class TypedCalls(Callables):
             CallError: ``EXECUTION_ERROR`` if the envelope is that of a failed call, such as one of an MCP tool;
                 ``details["data"]`` has its data.
         """
-        raise NotImplementedError
+        if self.plugins.envelope_kinds.is_error(envelope):
+            message = f'"{operation_id}" failed: {text_of(envelope.data)}'
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "data": envelope.data})
+        return envelope.data
 
     def client(self, namespace: str) -> Any:
         """Return the operations of a namespace as methods that return data: ``await client.getPetById(petId=1)``.
@@ -155,6 +163,7 @@ class BoundCalls(TypedCalls):
         self, target: TypedCalls, context: OperationContext | None = None, timeout: float | None = None
     ) -> None:
         self._target = target
+        self.plugins = target.plugins
         self._context = context
         self._timeout = timeout
 
@@ -166,9 +175,6 @@ class BoundCalls(TypedCalls):
 
     def specs(self) -> Sequence[OperationSpec]:
         return self._target.specs()
-
-    def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
-        return self._target.data_of(envelope, operation_id)
 
     async def execute(
         self,

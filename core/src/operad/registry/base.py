@@ -9,15 +9,12 @@ from typing import Any
 from operad.context import OperationContext
 from operad.deadlines import earlier
 from operad.envelopes import ResponseEnvelope
-from operad.errors import CallError, ErrorCode
 from operad.functions.handles import Browsable
 from operad.functions.typed_calls import TypedCalls, with_key
 from operad.operations import Handler, Operation, OperationSpec, Pages
-from operad.plugins.manager import Plugins
 from operad.registry.catalogue import Catalogue
 from operad.registry.execution import Execution, watched
 from operad.subscriptions import Subscription
-from operad.words import text_of
 
 
 class RegistryBase(TypedCalls, Browsable):
@@ -25,8 +22,6 @@ class RegistryBase(TypedCalls, Browsable):
 
     _catalogue: Catalogue
     _execution: Execution
-    plugins: Plugins
-    """The plugins that contribute to it."""
 
     # --- looking up ------------------------------------------------------------------------------
 
@@ -121,13 +116,6 @@ class RegistryBase(TypedCalls, Browsable):
         watch = execution.watch(operation_id, call, is_stream=True) if execution.observed else None
         stream = execution.stream(operation_id, input, call, timeout)
         return Subscription(stream) if watch is None else Subscription(watched(stream, watch), call.report)
-
-    def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
-        """Return the data of an envelope. Raises `CallError` if it is that of a failed call."""
-        if self.plugins.envelope_kinds.is_error(envelope):
-            message = f'"{operation_id}" failed: {text_of(envelope.data)}'
-            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "data": envelope.data})
-        return envelope.data
 
     def pages(self, operation_id: str) -> Pages | None:
         """Return how to get the next page of a listing, if its source knows; for `paginate`."""
