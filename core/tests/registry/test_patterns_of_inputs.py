@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from operad import CallError, OperationRegistry, OperationSpec, RegistrationError, operation
-from operad_schema import Limits
+from operad_schema import Limits, lazy_schema
 
 VALID = {
     "^[a-z]{3,8}$": "abc",
@@ -148,3 +148,13 @@ def test_no_peer_decides_that_an_unchecked_pattern_runs() -> None:
     assert not made.unchecked_patterns
     assert made.input_schema.unchecked
     assert "uncheckedPatterns" not in spec({}, unchecked_patterns=True).to_wire()
+
+
+def test_a_lazy_schema_is_checked_and_one_that_cannot_be_built_does_not_prevent_registration() -> None:
+    def unbuilt() -> Any:
+        raise ValueError("no such document")
+
+    registry = OperationRegistry()
+    registry.register(spec(lazy_schema(unbuilt)), _echo)
+    with pytest.raises(RegistrationError, match="look-around"):
+        registry.register(spec(lazy_schema(lambda: {"pattern": "(?=a)"})), _echo, replace=True)
