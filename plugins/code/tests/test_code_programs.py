@@ -122,6 +122,15 @@ async def test_nested_calls_are_children_of_the_call(registry: OperationRegistry
     assert inner.parent_request_id == outer.request_id
 
 
+async def test_rules_apply_to_the_calls_of_a_program(registry: OperationRegistry) -> None:
+    async def hold(call: Any, proceed: Any) -> Any:
+        raise CallError("ACCESS_DENIED", f"{call.spec.id} must be approved")
+
+    registry.use(hold, match="shop.buy")
+    assert await run(registry, "len(await shop.books_find())", BOB) == 10
+    assert "shop.buy must be approved" in (await failure(registry, "await shop.buy(book=1)", BOB)).message
+
+
 async def test_an_error_of_a_call_is_a_runtime_error_with_json(registry: OperationRegistry) -> None:
     code = "import json\ntry:\n    await shop.buy(book='x' if True else 1)  # type: ignore\nexcept RuntimeError as e:\n"
     code += "    caught = json.loads(str(e))\ncaught['code']"
