@@ -87,10 +87,10 @@ class Runner:
     ) -> tuple[Program, list[Member]]:
         """Return a program with what it names, and the operations that it may call. Raises `CallError`."""
         size = len(code.encode("utf-8", "surrogatepass"))
-        _within("max_code", self.config.max_code, size, "bytes of code")
+        within("max_code", self.config.max_code, size, "bytes of code")
         used = surface.used(code)
         count = sum(len(members) for members in used.values())
-        _within("max_operations", self.config.max_operations, count, "operations named in the program")
+        within("max_operations", self.config.max_operations, count, "operations named in the program")
         for variable, members in used.items():
             used[variable] = [await completed(registry, member) for member in members]
         # Large schemas take long to read.
@@ -153,7 +153,7 @@ class Runner:
         if context.deadline is None or context.deadline > deadline:
             context = attrs.evolve(context, deadline=deadline)
         level = _depth.get()
-        _within("max_depth", self.config.max_depth, level + 1, "levels of programs")
+        within("max_depth", self.config.max_depth, level + 1, "levels of programs")
         token = _depth.set(level + 1)
         try:
             async with asyncio.timeout(context.remaining()):
@@ -220,7 +220,7 @@ class Calls:
             raise CallFailed(f"name '{function[:100]}' is not defined")
         try:
             self._count += 1
-            _within("max_calls", self._config.max_calls, self._count, "calls")
+            within("max_calls", self._config.max_calls, self._count, "calls")
             given = as_json([list(args), dict(fields)], self._config.max_result, f"the input of {member.name}")
             async with self._places:
                 return await self._answer(member, *given)
@@ -239,7 +239,7 @@ class Calls:
         if isinstance(data, bytes | bytearray | memoryview):
             data = base64.b64encode(bytes(data)).decode()
         text = to_json(data)
-        _within("memory", self._config.memory, len(text), f"bytes in the result of {member.name}")
+        within("memory", self._config.memory, len(text), f"bytes in the result of {member.name}")
         return from_json(text)
 
     async def _take(
@@ -260,7 +260,7 @@ class Calls:
                 async for envelope in stream:
                     text = to_json(envelope.data)
                     size += max(len(text), _SMALLEST)
-                    _within("max_result", self._config.max_result, size, f"bytes in the items of {member.name}")
+                    within("max_result", self._config.max_result, size, f"bytes in the items of {member.name}")
                     items.append(from_json(text))
                     if len(items) == count:
                         break
@@ -333,7 +333,7 @@ def as_json(value: Any, limit: int, what: str) -> Any:
         elif isinstance(item, list | tuple):
             members = list(item)
         size += _SMALLEST + 2 * len(members) + sum(n.bit_length() // 4 for n in members if n.__class__ is int)
-        _within("max_result", limit, size, f"bytes in {what}")
+        within("max_result", limit, size, f"bytes in {what}")
         if level > _DEEPEST:
             raise CallError(ErrorCode.SERIALIZATION_ERROR, f"{what} has more than {_DEEPEST} nested levels")
         waiting += [(each, level + 1) for each in members if each.__class__ in _SIZED]
@@ -341,11 +341,12 @@ def as_json(value: Any, limit: int, what: str) -> Any:
         text = to_json(value)
     except CallError as error:
         raise CallError(error.code, f"{what}: {error.message}; convert it to JSON values", error.details) from None
-    _within("max_result", limit, len(text), f"bytes in {what}")
+    within("max_result", limit, len(text), f"bytes in {what}")
     return from_json(text)
 
 
-def _within(limit: str, most: int, found: int, what: str) -> None:
+def within(limit: str, most: int, found: int, what: str) -> None:
+    """Raise `CallError` if a bound is exceeded."""
     if found > most:
         message = f"{what}: more than {limit} = {most}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"limit": limit, "value": most})

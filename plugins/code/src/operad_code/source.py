@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from operad import CallError, ErrorCode, Operation, OperationContext, OperationSpec, OperationType
 from operad.plugin import SourceContext, SourceSession
+from operad.words import printable
 from operad_code.config import CodeConfig
-from operad_code.running import Runner, completed, load_others, stub_text
+from operad_code.running import Runner, completed, load_others, stub_text, within
 from operad_code.surface import OF_CODE_MODE, Member
 
 GUIDE = (
@@ -69,8 +71,9 @@ class CodeSession(SourceSession):
             found = [member for member in members if member is not None][:limit]
             if len(found) == limit or len(best) < depth:
                 break
-        lines = [_line(await completed(registry, member)) for member in found]
-        return "\n".join(lines) or "# no operation fits; use other words"
+        found = [await completed(registry, member) for member in found]
+        # In threads: large schemas take long to read.
+        return await asyncio.to_thread("\n".join, map(_line, found)) or "# no operation fits; use other words"
 
     async def _describe(self, input: dict[str, Any], context: OperationContext) -> str:
         await load_others(self._context)
@@ -80,7 +83,10 @@ class CodeSession(SourceSession):
         if unknown := [name for name, member in members.items() if member is None]:
             message = f"unknown operations: {', '.join(name[:100] for name in unknown)}; search returns the names"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"names": unknown})
-        return stub_text([await completed(registry, member) for member in members.values() if member is not None])
+        found = [await completed(registry, member) for member in members.values() if member is not None]
+        text = await asyncio.to_thread(stub_text, found)
+        within("max_result", self.runner.config.max_result, len(text), "characters of types; ask for fewer names")
+        return text
 
     async def _run(self, input: dict[str, Any], context: OperationContext) -> Any:
         await load_others(self._context)
@@ -89,7 +95,7 @@ class CodeSession(SourceSession):
 
 def _line(member: Member) -> str:
     text = (member.spec.title or member.spec.description).strip().partition("\n")[0]
-    return f"{member.signature}  # {text[:100]}" if text else member.signature
+    return f"{member.signature}  # {printable(text, 100)}" if text else member.signature
 
 
 def _words(name: str, description: str) -> dict[str, Any]:
