@@ -143,6 +143,9 @@ async def test_the_functions_of_the_page_of_functions_are_operations(tmp_path: P
         assert registry.get_spec("shop.price") is not None
         registry.register(scope["book"])
         await scope["visit"](registry)
+        registry.register(scope["buy"])
+        with pytest.raises(CallError, match="SOLD_OUT: tea is sold out"):
+            await registry.execute("shop.buy", {"article": "tea"})
 
 
 async def test_the_files_of_the_page_of_the_scanner_are_scanned(tmp_path: Path) -> None:
