@@ -241,3 +241,13 @@ async def test_an_empty_path_is_refused_instead_of_running_the_current_folder() 
     async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
         with pytest.raises(ConfigError, match="path is empty"):
             await registry.load("scanner", path="")
+
+
+def test_an_input_whose_pattern_cannot_be_checked_is_a_failure_that_names_the_pattern(tmp_path: Path) -> None:
+    spec = 'spec = {"name": "op", "type": "query", "version": "1", "inputSchema": {"pattern": "(?=a)"}}\n'
+    write(tmp_path, looks=spec + "async def handler(input, context): ...\n", other=spec.replace("(?=a)", "a"))
+    manifest = scan_operations(tmp_path)
+    (failure,) = manifest.failures
+    assert failure.path.name == "looks.py"
+    assert "pattern '(?=a)' is not checked: look-around" in str(failure.error)
+    assert len(manifest.specs) == 1
