@@ -200,3 +200,13 @@ def test_an_operation_without_pages_is_one_page_and_says_so(run: Run) -> None:
     assert '"shop.find" has no known pages' in err
     code, _, err = run("call", "shop.find", "genre=novel", "--all", "--output", "x")
     assert (code, "redirect standard output" in " ".join(err.split())) == (2, True)
+
+
+def test_a_call_of_a_stream_says_that_there_is_more(run: Run) -> None:
+    with Path("ops/served.py").open("a") as file:
+        file.write(
+            "@operation(namespace='shop', type='subscription')\nasync def ticks():\n    yield 1\n    yield 2\n"
+        )
+    code, out, err = run("call", "shop.ticks", "--data")
+    assert (code, out) == (0, "1\n")
+    assert "for all of them: operad subscribe shop.ticks" in err

@@ -12,6 +12,14 @@ from operad import ConfigError
 from operad_cli.commands.new_plugin import TEMPLATE, new_plugin, render_plugin
 
 
+@pytest.mark.parametrize(
+    ("name", "near"), [("GraphQL", "graphql"), ("my plugin", "my-plugin"), ("a_b", "a-b"), ("1st", "st")]
+)
+def test_a_name_that_is_nearly_right_gets_a_suggestion(name: str, near: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f'did you mean "{near}"'):
+        render_plugin(name, tmp_path / "x")
+
+
 @pytest.mark.parametrize("name", ["", "Pigeons", "pi geons", "../etc", "a--b", "-a", "a_b", "1st", "operad-"])
 def test_a_name_that_makes_no_package_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="invalid plugin name"):

@@ -108,6 +108,8 @@ def call(
                 envelope = await registry.execute(operation_id, value, own_context(), timeout=timeout)
             spec = registry.get_spec(operation_id)
             assert spec is not None
+            if spec.type == "subscription":
+                print_text(f"this is the first item; for all of them: operad subscribe {operation_id}", sys.stderr)
             if output is not None:
                 save_data(envelope, spec, output, select)
             else:

@@ -37,7 +37,11 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
     """
     name = name.removeprefix("operad-")
     if not _NAME.fullmatch(name):
-        raise ConfigError(f'invalid plugin name "{name}": expected lower-case letters, digits and single hyphens')
+        near = "-".join(re.findall(r"[a-z0-9]+", name.lower())).lstrip("0123456789-")
+        hint = f'; did you mean "{near}"?' if near else ""
+        raise ConfigError(
+            f'invalid plugin name "{name}": expected lower-case letters, digits and single hyphens{hint}'
+        )
     if any(distributions(name=f"operad-{name}")):
         raise ConfigError(f"operad-{name} is already installed; choose another name")
     folder = Path(f"operad-{name}") if folder is None else folder
