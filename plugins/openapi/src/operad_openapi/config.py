@@ -256,6 +256,11 @@ def _named(_: Any, __: Any, value: Any) -> None:
         raise ConfigError(f'names: expected a table, a function or "fastapi", got {type(value).__name__}')
 
 
+def _known_way(_: Any, __: Any, value: Any) -> None:
+    if value not in ("error", "warn", "off"):
+        raise ConfigError('validate_inputs: expected "error", "warn" or "off"')
+
+
 def shown_place(value: object) -> str:
     """Return the repr of a URL, or of a table of them, without user, password and query, which may be secret."""
     from operad_auth.http.urls import shown_url
@@ -334,9 +339,7 @@ class HTTPOptions:
     """Names of path parameters whose values may have several segments: their slashes stay."""
     upload_root: str | None = None
     """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
-    validate_inputs: Literal["error", "warn", "off"] = attrs.field(
-        default="error", validator=attrs.validators.in_(("error", "warn", "off"))
-    )
+    validate_inputs: Literal["error", "warn", "off"] = attrs.field(default="error", validator=_known_way)
     """Whether an input that does not match its schema is rejected, sent with a warning in the log, or just sent. A
     key that has no place in the request is always rejected."""
     reconnect: bool = False

@@ -78,7 +78,8 @@ def _why(error: OSError) -> str:
     """Return why a connection failed, without the address, which asyncio puts into its messages."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
-    return error.strerror or "no address of the host accepts the connection"
+    text = error.strerror or str(error)
+    return "no address of the host accepts the connection" if text.startswith("Multiple exceptions") else text
 
 
 def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
