@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
@@ -52,7 +51,7 @@ def form(**fields: Any) -> aiohttp.FormData:
     return data
 
 
-@pytest.mark.parametrize("content", [PICTURE, b"", b"text\r\n", os.urandom(2_000)])
+@pytest.mark.parametrize("content", [PICTURE, b"", b"text\r\n", bytes(range(256)) * 8])
 async def test_a_form_with_files_is_an_input(client: front_door.Client, content: bytes) -> None:
     data = form(book="3", cover=content, more=[b"ab", b"c"], title="7", tags=["a", "b"], where='{"shelf": 2}')
     answer = await client("POST", "/operations/shop.put_cover", data=data)
