@@ -82,11 +82,11 @@ BROKEN = {
     "a server that is nowhere": ("[sources.a]\ntype = 'mcp'", "got none of them @ operad.toml:1: sources.a"),
     "an API that is not up": (
         "[sources.a]\ntype = 'openapi'\nspec = 'http://127.0.0.1:9/openapi.json'",
-        "('127.0.0.1', 9) @ operad.toml:1: sources.a",
+        "cannot connect: Connection refused @ operad.toml:1: sources.a",
     ),
     "an auth of no known type": (
         "[sources.a]\ntype = 'openapi'\nspec = 'x'\nauth = { type = 'baerer' }",
-        "expected one of 'bearer', 'apiKey', 'basic', 'digest', 'oauth2' @ operad.toml:4: sources.a.auth.type",
+        "expected one of 'bearer', 'apiKey', 'basic', 'digest', 'oauth2', 'caller' @ operad.toml:4: sources.a.auth.type",
     ),
     "an auth without a token": (
         "[sources.a]\ntype = 'openapi'\nspec = 'x'\nauth = { type = 'bearer' }",
