@@ -23,6 +23,7 @@ from operad import (
     hookspecs,
 )
 from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, Table, TransportFactory
+from operad.sources import CredentialProvider
 from operad.transports import Capabilities
 from operad_testing import CallLog, StaticSource, make_plugin, plugins_of
 
@@ -188,6 +189,34 @@ async def test_operad_resolve_operation_that_answers_something_else_is_passed_ov
         with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
             await registry.execute("hook.found")
     assert 'when asked for "hook.found"' in caplog.text
+
+
+async def test_operad_credentials_gives_sources_the_credential_of_the_caller_of_each_call() -> None:
+    async def vault(context: OperationContext, origin: str) -> dict[str, str]:
+        return {"type": "bearer", "token": f"of {context.request_id} for {origin}"}
+
+    async def load(config: Any, context: SourceContext) -> SourceSession:
+        async def handler(input: Any, call: OperationContext) -> Any:
+            return await context.provider(config.provider).get(call, "https://api.example.com")
+
+        return SourceSession([operation("who", handler)])
+
+    @attrs.frozen
+    class Options:
+        provider: str = "vault"
+
+    plugins = plugins_of(
+        make_plugin("p", operad_credentials=lambda registry: [CredentialProvider("vault", vault)]),
+        make_plugin("q", operad_sources=lambda: [Source("static", load, Options)]),
+    )
+    async with OperationRegistry(plugins) as registry:
+        await registry.load("static")
+        envelope = await registry.execute("hook.who", {}, OperationContext("r1"))
+        assert envelope.data["token"] == "of r1 for https://api.example.com"
+    async with OperationRegistry(plugins) as registry:
+        await registry.load("static", provider="vaults")
+        with pytest.raises(CallError, match='did you mean "vault"'):
+            await registry.execute("hook.who")
 
 
 async def test_operad_register_operations_fills_each_new_registry() -> None:

@@ -96,6 +96,14 @@ async def test_deny_names_its_reason() -> None:
         await registry_of(Shop(), deny="closed on Mondays").execute("shop.look")
 
 
+async def test_an_operation_that_a_hidden_one_replaces_is_gone() -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="shop", name="look"), Shop().look)
+    add_rules(registry, Rule(match="shop.*", hide=True))
+    registry.register(OperationSpec(namespace="shop", name="look"), Shop().look, replace=True)
+    assert await code(registry, "shop.look") == "OPERATION_NOT_FOUND"
+
+
 async def test_hidden_operations_are_unknown() -> None:
     registry = registry_of(Shop(), hide=True)
     assert [spec.namespace for spec in registry.specs()] == ["operad", "other", "other"]

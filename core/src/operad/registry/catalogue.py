@@ -68,6 +68,8 @@ class Catalogue:
                 entry.handler, entry.blocking = waiting
         shown = self._shown(entry)
         if shown is None:
+            if old is not None:
+                self.remove(operation_id)
             return
         self.entries[operation_id] = entry = shown
         self._changed(operation_id, None if old is None else old.spec, entry.spec)
