@@ -43,7 +43,7 @@ def test_the_configuration_behind_the_proxy_names_what_the_proxy_passes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from operad import OperationRegistry
-    from operad_serve.door.front_door import plan_of
+    from operad_serve.door.plan import plan_of
 
     monkeypatch.setenv("GATE_TOKEN", "x" * 20)
     registry = OperationRegistry.from_config(EXAMPLES / "operad.toml")
