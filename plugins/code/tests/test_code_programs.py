@@ -101,7 +101,7 @@ async def test_take_returns_the_first_items_of_a_subscription(registry: Operatio
 
 
 async def test_take_returns_what_came_in_time(registry: OperationRegistry) -> None:
-    assert len(await run(registry, "await shop.events.take(50, start=7, timeout=0.3)")) == 5
+    assert len(await run(registry, "await shop.events.take(50, start=7, timeout=1)")) == 5
 
 
 async def test_calls_are_made_as_the_caller(registry: OperationRegistry) -> None:
