@@ -453,6 +453,8 @@ async def test_a_start_that_is_cancelled_at_any_step_ends_and_leaves_no_pipe_ope
         async with stdio_link(config, ServerLogger("s"), mock.Mock(crowded=False)):
             await asyncio.sleep(10)
 
+    async with stdio_link(config, ServerLogger("s"), mock.Mock(crowded=False)):
+        pass  # an event loop may open descriptors of its own with its first child
     me = psutil.Process()
     before, others = me.num_fds(), set(me.children())  # whatever other tests of this process keep
     for turns in range(12):
