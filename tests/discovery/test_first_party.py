@@ -15,14 +15,18 @@ PROJECTS = {
     name: file["project"] for name, file in ALL.items() if "operad" in file["project"].get("entry-points", {})
 }
 CONTRIBUTES = {
+    "auth": {"hooks": ["operad_credentials", "operad_tables"]},
     "calls": {"sources": ["remote"], "hooks": ["operad_call_map", "operad_call_server"]},
+    "code": {"sources": ["code"], "hooks": ["operad_commands"]},
     "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
     "nats": {"transports": ["nats", "tls+nats"]},
     "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
     "redis": {"transports": ["redis", "rediss"]},
     "scanner": {"sources": ["scanner"]},
-    "rules": {"hooks": ["operad_interceptors", "operad_tables"]},
+    "rules": {
+        "hooks": ["operad_commands", "operad_interceptors", "operad_register_operations", "operad_tables"],
+    },
     "search": {"hooks": ["operad_search"]},
     "serve": {"hooks": ["operad_commands"], "servers": ["openapi"]},
     "websocket": {"hooks": ["operad_commands", "operad_tables"], "transports": ["ws", "wss"]},
