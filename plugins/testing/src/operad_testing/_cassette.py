@@ -110,7 +110,8 @@ class Cassette:
         if played is not None:
             if "error" in played:
                 raise _error(played["error"])
-            return self._registry.plugins.envelope_kinds.from_wire(played["envelope"])
+            replayed: ResponseEnvelope[Any] = self._registry.plugins.envelope_kinds.from_wire(played["envelope"])
+            return replayed
         try:
             envelope: ResponseEnvelope[Any] = await proceed(call)
         except CallError as error:
