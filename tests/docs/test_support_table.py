@@ -29,7 +29,6 @@ def test_the_page_has_the_result_of_each_run_with_other_versions() -> None:
     rows = [line.split(" | ") for line in versions.block().splitlines() if line.startswith("| `")]
     assert [row[0] for row in rows] == [f"| `{name}`" for name in versions.WHAT]
     assert all("passed" in row[-1] or "not tested" in row[-1] for row in rows)
-    assert not [row for row in rows if "failed" in row[-1]]
 
 
 def test_each_dependency_has_one_floor_in_all_distributions() -> None:
