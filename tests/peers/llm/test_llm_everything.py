@@ -133,7 +133,7 @@ async def called(
     for definition in listed:
         name = definition.get("function", definition)["name"]
         schema = from_schema(schema_of(definition))
-        arguments = schema.cast({})
+        arguments = schema.cast({}, complete=True)
         payload = payload_of(format, name, arguments)
         del arrived[:]
         refused = await run_tool_call(
