@@ -58,11 +58,14 @@ class CredentialProvider:
             ``{"type": "bearer", "token": "…"}``, for requests to ``origin`` (``https://api.example.com``). Raises
             `CallError` if the caller has none.
         check: ``check(origin)`` raises `ConfigError` if no credential may go there; called at load.
+        refused: ``refused(context, credential)`` is called when the service does not accept what `get` returned.
+            It returns True if `get` may return another one now; the request is then sent once more.
     """
 
     name: str
     get: Callable[[OperationContext, str], Awaitable[Mapping[str, Any]]]
     check: Callable[[str], object] = attrs.field(default=lambda _: None)
+    refused: Callable[[OperationContext, Mapping[str, Any]], bool] = attrs.field(default=lambda *_: False)
 
 
 def _no_provider(name: str) -> CredentialProvider:

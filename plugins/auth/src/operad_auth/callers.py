@@ -7,7 +7,6 @@ import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -16,6 +15,7 @@ from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.credentials import Credentials
 from operad_auth.fetching import Fetch, default_fetch
 from operad_auth.grants import OAuthError, OAuthToken
+from operad_auth.http.urls import origin_of, shown_url
 from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions
 
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -77,15 +77,12 @@ class CallerCredentials:
 def _origin(url: str) -> str:
     """Return the origin of a URL: scheme, host and port in lower case. Raises `ConfigError`."""
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        return origin_of(url)
     except ValueError:
-        parts, port = urlsplit(""), None
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        raise ConfigError(f'credentials: expected an origin such as "https://api.example.com", got "{url}"')
-    standard = {"https": 443, "http": 80}[parts.scheme]
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}" + ("" if port in (None, standard) else f":{port}")
+        shown = shown_url(url)
+        raise ConfigError(
+            f'credentials: expected an origin such as "https://api.example.com", got "{shown}"'
+        ) from None
 
 
 class Entries:

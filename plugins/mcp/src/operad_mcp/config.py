@@ -125,10 +125,11 @@ class MCPAuth:
     program logs its users in itself. ``client_credentials`` needs no user: a ``client_secret``, or a
     ``private_key`` that signs a JWT (RFC 7523). ``jwt_bearer`` gets tokens for an ``assertion``: a JWT of the
     workload's platform, or of an enterprise's identity provider.
+    ``caller`` uses for each call the credential of its caller, from the ``[[credentials]]`` of this name.
     ``provider`` is for everything else: an ``httpx2.Auth`` that is taken as it is.
     """
 
-    type: Literal["bearer", "oauth", "client_credentials", "jwt_bearer", "provider"] = "bearer"
+    type: Literal["bearer", "oauth", "client_credentials", "jwt_bearer", "caller", "provider"] = "bearer"
     """Which kind; the others of these keys belong to one or two of them."""
     token: str | None = attrs.field(default=None, repr=False)
     """For ``bearer``."""
@@ -164,7 +165,8 @@ class MCPAuth:
     """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``."""
     provider: Any = attrs.field(default=None, repr=False)
-    """An ``httpx2.Auth`` (``provider``)."""
+    """``caller``: the name in ``[[credentials]]``, or an ``operad.sources.CredentialProvider``. ``provider``: an
+    ``httpx2.Auth``."""
 
     def __attrs_post_init__(self) -> None:
         if self.type == "bearer" and not self.token:
@@ -181,7 +183,9 @@ class MCPAuth:
             )
         if self.type == "jwt_bearer" and (not self.issuer or self.assertion is None):
             raise ConfigError('auth: type "jwt_bearer" needs issuer and assertion')
-        if (self.type == "provider") != (self.provider is not None):
+        if self.type == "caller" and self.provider is None:
+            raise ConfigError('auth: type "caller" needs provider, the name of a table [[credentials]]')
+        if self.type != "caller" and (self.type == "provider") != (self.provider is not None):
             raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
 
 
@@ -225,6 +229,14 @@ class MCPClientConfig:
     """Sent with every request to ``url``."""
     auth: MCPAuth | None = None
     """How this client proves itself to ``url``."""
+    list_auth: MCPAuth | None = None
+    """With ``auth = {type = "caller", …}``: how this client proves itself when it lists what the server offers. No
+    call uses it. ``None``: the listing needs no credential."""
+    max_sessions: int = attrs.field(default=1_000, validator=attrs.validators.ge(1))
+    """With ``type = "caller"``: the maximum number of sessions. Each credential has its own; the session that was
+    idle longest is closed for a new one."""
+    session_idle: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
+    """With ``type = "caller"``: seconds without a call after which a session is closed."""
     proxy: str | None = attrs.field(default=None, repr=_shown_url)
     """The URL of a proxy, instead of those that the environment names (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
     tls_ca: str | None = None
@@ -321,8 +333,14 @@ class MCPClientConfig:
         if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
             scheme = self.proxy.partition("://")[0] if "://" in self.proxy else "no scheme"
             raise ConfigError(f"proxy: expected a URL with http:// or https://, got {scheme}")
+        if self.url is None and self.auth is not None and self.auth.type == "caller":
+            raise ConfigError(
+                'auth: type "caller" needs a url; a program on standard streams has one credential for all '
+                "callers, in env"
+            )
         if self.url is None and (self.auth or self.headers):
             raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
+        self._check_callers()
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
         token = {} if self.auth is None or self.auth.token is None else {"the token of auth": self.auth.token}
@@ -335,6 +353,24 @@ class MCPClientConfig:
             asked: Any = getattr(self, name)
             if asked is not None and asked != "caller" and not callable(asked):
                 raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r}')
+
+    def _check_callers(self) -> None:
+        """Check what belongs to credentials of callers. Raises `ConfigError`."""
+        is_callers = self.auth is not None and self.auth.type == "caller"
+        if self.list_auth is not None and (not is_callers or self.list_auth.type == "caller"):
+            raise ConfigError('list_auth: expected the credential of listings beside auth = {type = "caller", …}')
+        if not is_callers:
+            return
+        assert self.auth is not None
+        if isinstance(self.auth.provider, str):
+            raise ConfigError(
+                'auth: type "caller" with the name of a provider is for sources of a registry; here provider is '
+                "an operad.sources.CredentialProvider"
+            )
+        if any(name.lower() in ("authorization", "cookie") for name in self.headers):
+            raise ConfigError(
+                'headers: with type "caller", Authorization and Cookie would be sent for every caller; remove them'
+            )
 
     @property
     def where(self) -> str:

@@ -50,6 +50,7 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
     """
     values = _values(config, context)
     if config.config is None:
+        values["auth"] = _of_callers(values, context)
         if values["cwd"] is not None:
             values["cwd"] = str(context.path(values["cwd"]))
         elif context.base_dir is not None and values["command"] is not None:
@@ -69,17 +70,32 @@ def _values(config: Any, context: SourceContext) -> dict[str, Any]:
     return values
 
 
+def _of_callers(values: dict[str, Any], context: SourceContext) -> Any:
+    """Return ``auth`` with the provider that it names. Raises `ConfigError`."""
+    auth = values["auth"]
+    if auth is None or auth.type != "caller":
+        return auth
+    if isinstance(auth.provider, str):
+        auth = attrs.evolve(auth, provider=context.provider(auth.provider))
+    if values["url"] is not None:
+        auth.provider.check(values["url"])
+    return auth
+
+
 async def login(config: Any, context: SourceContext, account: str | None) -> Login:
     """How to log in at the server. Raises `ConfigError` for one that needs no login."""
     values = _values(config, context)
     name = context.namespace or "mcp"
     if config.config is None:
+        values["auth"] = _of_callers(values, context)
         server = MCPClientConfig(**values)
     elif config.name is None:
         raise ConfigError('config is a file of several servers; name the one to log in at: name = "…"')
     else:
         path = context.path(config.config)
         server = _shared(load_mcp_servers(path, inputs=config.inputs, name=config.name)[config.name], values)
+    if server.auth is not None and server.auth.type == "caller":  # the user logs in for the listing
+        server = attrs.evolve(server, auth=server.list_auth, list_auth=None)
     if server.url is None or server.auth is None or server.auth.type != "oauth":
         hint = 'auth = { type = "oauth" } is for servers that ask'
         raise ConfigError(f'source "{name}": nobody logs in here; {hint}')
@@ -179,6 +195,9 @@ def not_loaded(config: MCPClientConfig, error: CallError) -> str:
     """What to do about a server that refused, or nothing."""
     details = error.details if isinstance(error.details, dict) else {}
     status = details.get("statusCode")
+    if status in (401, 403) and config.auth is not None and config.auth.type == "caller":
+        given = "it is not accepted" if config.list_auth is not None else "add it"
+        return f"; list_auth is the credential that lists what the server offers: {given}"
     if status in (401, 403):
         return "; give it auth or headers" if config.auth is None else "; its auth is not accepted"
     if status in (404, 405) and config.url is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from functools import lru_cache
+from urllib.parse import urlsplit
 
 _USER = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#]*@", re.IGNORECASE)
 
@@ -17,6 +18,16 @@ def shown_url(url: str) -> str:
 def without_user(url: str) -> str:
     """Return a URL without the user and password before its host."""
     return _USER.sub(r"\1", url) if "@" in url else url
+
+
+def origin_of(url: str) -> str:
+    """Return the origin of an http or https URL: scheme, host and port. Raises `ValueError` for any other text."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ValueError(f'expected an http or https URL, got "{shown_url(url)}"')
+    standard = {"https": 443, "http": 80}[parts.scheme]
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + ("" if parts.port in (None, standard) else f":{parts.port}")
 
 
 @lru_cache(maxsize=256)

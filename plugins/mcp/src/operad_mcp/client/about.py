@@ -65,7 +65,7 @@ class About:
         return operations
 
     async def _about(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-        live = await self._maker.connection.open()
+        live = await (await self._maker.connection_of(context)).open()
         about = {
             "name": self._maker.connection.name,
             "protocolVersion": live.protocol_version,
@@ -76,7 +76,7 @@ class About:
         return envelope_of(about, live)
 
     async def _ping(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-        live = await self._maker.connection.open()
+        live = await (await self._maker.connection_of(context)).open()
         # The stateless protocol has no ping; its question is as cheap.
         method = "server/discover" if live.modern else "ping"
         _, live = await self._maker.ask(method, {}, context, name="server.ping")

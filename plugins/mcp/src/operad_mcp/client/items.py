@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from operad import Operation, OperationContext, OperationSpec, OperationType, ResponseEnvelope, Schema
+from operad import CallError, Operation, OperationContext, OperationSpec, OperationType, ResponseEnvelope, Schema
 from operad_mcp.asking import askable
+from operad_mcp.client.sessions import CallerSessions, is_unauthorized, without_credentials
 from operad_mcp.config import MCPCall, MCPClientConfig, MCPProgress, maybe_await
 from operad_mcp.content import ContentBlock, TextContent, as_text, in_turns, map_many_content_blocks
 from operad_mcp.envelopes import mcp_envelope
@@ -25,10 +26,20 @@ _BAD = re.compile(r"[^!-~]")
 
 
 class Maker:
-    """Makes the operations of one server."""
+    """Makes the operations of one server.
 
-    def __init__(self, connection: Connection, namespace: str, prefix: str = "") -> None:
+    Args:
+        connection: lists what the server offers, and sends calls unless each caller has a session.
+        namespace: of the operations.
+        prefix: of their names.
+        sessions: the sessions of callers, if each call uses the credential of its caller.
+    """
+
+    def __init__(
+        self, connection: Connection, namespace: str, prefix: str = "", sessions: CallerSessions | None = None
+    ) -> None:
         self.connection = connection
+        self._sessions = sessions
         self.config: MCPClientConfig = connection.config
         self.namespace = namespace
         self.prefix = prefix
@@ -62,8 +73,9 @@ class Maker:
         """Return the operation that lists ``resources`` or ``prompts``."""
 
         async def listed(input: Any, context: OperationContext) -> ResponseEnvelope[Any]:
-            items = await all_pages(self.connection, f"{key}/list", key)
-            return envelope_of(items, await self.connection.open())
+            connection = await self.connection_of(context)
+            items = await all_pages(connection, f"{key}/list", key)
+            return envelope_of(items, await connection.open())
 
         return self.fixed(f"{key}.list", listed, f"The {key} that the server offers.", output_schema=ITEMS)
 
@@ -85,8 +97,26 @@ class Maker:
         self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
     ) -> tuple[Any, Session]:
         """Send the request of a call, in its time, and with whatever belongs to it."""
+        if self._sessions is None:
+            return await self._asked(self.connection, method, params, context, name, safe)
+        connection = await self._sessions.of(context)
+        try:
+            return await self._asked(connection, method, params, context, name, safe)
+        except CallError as error:
+            # A refused credential (401) means that the request was not run. There may be a newer one.
+            if not is_unauthorized(error) or not self._sessions.has_newer(context, connection):
+                raise
+        return await self._asked(await self._sessions.of(context), method, params, context, name, safe)
+
+    async def connection_of(self, context: OperationContext) -> Connection:
+        """Return the connection of a call. Raises `CallError` if its caller has no credential."""
+        return self.connection if self._sessions is None else await self._sessions.of(context)
+
+    async def _asked(
+        self, connection: Connection, method: str, params: Json, context: OperationContext, name: str, safe: bool
+    ) -> tuple[Any, Session]:
         call = self.call(context, name)
-        return await self.connection.request(
+        return await connection.request(
             method,
             params,
             safe=safe,
@@ -94,7 +124,7 @@ class Maker:
             timeout=self.config.timeout if context.deadline is None else None,
             progress=self._progress(call, context),
             call=call,
-            extras=context.metadata,
+            extras=context.metadata if self._sessions is None else without_credentials(context.metadata),
         )
 
     def call(self, context: OperationContext, name: str) -> MCPCall:

@@ -16,6 +16,7 @@ from operad_mcp.client.about import About
 from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages, nested, safe
 from operad_mcp.client.prompts import Prompts
 from operad_mcp.client.resources import Resources
+from operad_mcp.client.sessions import CallerSessions
 from operad_mcp.client.tools import Tools, own_name
 from operad_mcp.wire.connection import Connection
 
@@ -28,12 +29,14 @@ LISTS = ("tools", "resourceTemplates", "resources", "prompts")
 class Offer:
     """The operations of a server, listed again when they change; what did not change stays the same object."""
 
-    def __init__(self, connection: Connection, namespace: str, prefix: str = "") -> None:
+    def __init__(
+        self, connection: Connection, namespace: str, prefix: str = "", sessions: CallerSessions | None = None
+    ) -> None:
         self._connection = connection
         self._config = connection.config
         self._logger = connection.logger
         self._prefix = prefix
-        maker = Maker(connection, namespace, prefix)
+        maker = Maker(connection, namespace, prefix, sessions)
         self._tools, self._prompts = Tools(maker), Prompts(maker)
         self._resources, self._about = Resources(maker), About(maker)
         self._pins = Pins(connection, self._config.pin) if self._config.pin else None

@@ -53,10 +53,11 @@ class Resources:
         return await self._read(input["uri"], "resources.read", context)
 
     async def _subscribe(self, input: Any, context: OperationContext) -> AsyncIterator[ResponseEnvelope[Any]]:
-        updates = self._maker.connection.watch_resource(input["uri"])
+        connection = await self._maker.connection_of(context)
+        updates = connection.watch_resource(input["uri"])
         try:
             async for update in updates:
-                yield envelope_of(update, await self._maker.connection.open())
+                yield envelope_of(update, await connection.open())
         finally:
             await updates.aclose()
 

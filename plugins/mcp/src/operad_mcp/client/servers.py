@@ -8,11 +8,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import attrs
 import msgspec
 
 from operad import CallError, OperadError, Operation
 from operad_auth.http.cache_files import recall, remember
 from operad_mcp.client.operations import Offer
+from operad_mcp.client.sessions import CallerSessions
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.wire.connection import Connection
 
@@ -39,8 +41,12 @@ class MCPClientWrapper:
         logger: logging.Logger | None = None,
     ) -> None:
         self.name = name
+        self._sessions = None
+        if config.auth is not None and config.auth.type == "caller":
+            self._sessions = CallerSessions(name, config, logger)
+            config = attrs.evolve(config, auth=config.list_auth, list_auth=None)
         self.client = Connection(name, config, self._dirty, logger)
-        self._offer = Offer(self.client, namespace or safe_namespace(name), prefix)
+        self._offer = Offer(self.client, namespace or safe_namespace(name), prefix, self._sessions)
         self._remembers = config.start == "first use" and config.server is None
         self._callbacks: list[OnChange] = []
         self._pause = 0.0
@@ -91,6 +97,8 @@ class MCPClientWrapper:
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
+        if self._sessions is not None:
+            await self._sessions.aclose()
         await self.client.aclose()
 
     async def __aenter__(self) -> Self:

@@ -62,11 +62,11 @@ class Tasks:
         given, keyed = _given(context), self._handles.remembers(context)
         known = given if given is not None else self._handles.find(params, context, name)
         if known is not None:
-            live = await self._maker.connection.open()
+            live = await (await self._maker.connection_of(context)).open()
             task: Json = {"taskId": known, "status": "working", "pollInterval": 0, "pollIntervalMs": 0}
             return await self._followed(task, live, context, name)
         wanted = support == "required" or (support == "optional" and keyed)
-        if wanted and not (await self._maker.connection.open()).modern:
+        if wanted and not (await (await self._maker.connection_of(context)).open()).modern:
             params = {**params, "task": {}}
         raw, live = await self._maker.ask("tools/call", params, context, name=name, safe=safe)
         if not _is_task(raw, live):
@@ -78,13 +78,14 @@ class Tasks:
     async def _followed(
         self, task: Json, live: Session, context: OperationContext, name: str
     ) -> tuple[Any, Session]:
+        connection = await self._maker.connection_of(context)
         running = _Running(self._maker, task, live, context, name)
         try:
             return await running.result()
         except BaseException:
             keeps = self._maker.config.keep_tasks or self._handles.remembers(context)
             if running.task.get("status") in _AT_WORK and not keeps:
-                await self._maker.connection.farewell("tasks/cancel", running.known)
+                await connection.farewell("tasks/cancel", running.known)
             raise
 
 
@@ -128,7 +129,8 @@ class _Running:
         new = {key: one for key, one in asked if key not in self._answered}
         if new:
             call = self.maker.call(self.context, self.name)
-            answers = await self.maker.connection.answers(self.live, {"inputRequests": new}, call)
+            connection = await self.maker.connection_of(self.context)
+            answers = await connection.answers(self.live, {"inputRequests": new}, call)
             await self.maker.ask("tasks/update", {**self.known, **answers}, self.context, name=self.name)
             self._answered |= new.keys()
         return False

@@ -63,6 +63,11 @@ class Calls:
             current_call.reset(token)
             del self._running[clock]
 
+    @property
+    def any_running(self) -> bool:
+        """Whether a call is running."""
+        return bool(self._running)
+
     def asking(self) -> MCPCall:
         """The call for which the server asks something: the one by whose exchange it asks, or the only one."""
         call = current_call.get()

@@ -63,6 +63,7 @@ class Connection:
         self.changed_meanwhile = False
         """Whether the next connection is to be told of as a change: what is offered came from elsewhere."""
         self._connections = 0
+        self._watching = 0
 
     # --- connecting ----------------------------------------------------------------------------
 
@@ -161,13 +162,15 @@ class Connection:
 
     async def _watch(self, live: Session) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (live.closed, live.stop)]
-        listener = asyncio.ensure_future(listen(live, self.logger))
+        tasks: list[asyncio.Future[Any]] = [*waits]
+        if self._watchers.on_change is not None:
+            tasks.append(asyncio.ensure_future(listen(live, self.logger)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*waits, listener):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*waits, listener, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _enter(self, stack: AsyncExitStack, started: list[Session]) -> Session:
         callbacks = Callbacks(self.config, self.logger, self._calls)
@@ -190,6 +193,14 @@ class Connection:
 
     async def watch_resource(self, uri: str) -> AsyncGenerator[Json, None]:
         """The updates of a resource, until the iterator is closed. Raises `CallError` if the connection ends."""
+        self._watching += 1
+        try:
+            async for update in self._updates(uri):
+                yield update
+        finally:
+            self._watching -= 1
+
+    async def _updates(self, uri: str) -> AsyncGenerator[Json, None]:
         live = await self.open()
         lost = CallError(ErrorCode.UNAVAILABLE, f"{self._what}: the subscription to {uri} is lost")
         if live.modern:
@@ -332,6 +343,11 @@ class Connection:
             for owner in late:
                 owner.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request or a subscription is running."""
+        return self._watching > 0 or self._calls.any_running
 
     @property
     def modern(self) -> bool:

@@ -1,0 +1,252 @@
+"""Each call of an MCP server uses the credential and the session of its own caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operad import (
+    CallError,
+    ConfigError,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    load_plugins,
+    operation,
+)
+from operad_auth import Credentials
+from operad_mcp import MCPClientConfig, client_of, to_mcp
+from operad_mcp.config import MCPAuth
+from plugins.serve.tests.front_door import served
+
+TABLE = """
+[[credentials]]
+name = "users"
+type = "table"
+entries = {ann = "a-token-of-ann", bob = "a-token-of-bob"}
+"""
+LIST = "list-token"
+
+
+class Upstream:
+    """An MCP server that knows its callers by their tokens, and keeps what each request brought along."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str | None, str | None]] = []
+        self.url = ""
+        self.gate = asyncio.Event()
+        self.asked: dict[str, int] = {}
+
+    @property
+    def tokens(self) -> set[str | None]:
+        return {token for token, _ in self.seen}
+
+    def sessions_of(self, token: str) -> set[str]:
+        return {session for found, session in self.seen if found == token and session is not None}
+
+    async def authenticate(self, credentials: Credentials) -> Identity | None:
+        self.seen.append((credentials.bearer, credentials.headers.get("mcp-session-id")))
+        return Identity(credentials.bearer) if credentials.bearer else None
+
+    def registry(self) -> OperationRegistry:
+        @operation(namespace="up")
+        async def who(n: int = 0, context: OperationContext | None = None) -> str:
+            assert context is not None
+            assert context.identity is not None
+            return f"{context.identity.id} {n}"
+
+        @operation(namespace="up")
+        async def wait(context: OperationContext) -> str:
+            assert context.identity is not None
+            self.asked[context.identity.id] = self.asked.get(context.identity.id, 0) + 1
+            await self.gate.wait()
+            return context.identity.id
+
+        @operation(namespace="up")
+        async def ask(context: OperationContext) -> str:
+            assert context.identity is not None
+            schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+            found = await client_of(context).elicit(f"for {context.identity.id}", schema)
+            return f"{context.identity.id} {found['content']['answer']}"
+
+        @operation(namespace="up")
+        async def fail(context: OperationContext) -> str:
+            assert context.identity is not None
+            raise CallError("EXECUTION_ERROR", f"broken for {context.identity.id}")
+
+        registry = OperationRegistry(load_plugins())
+        for each in (who, wait, ask, fail):
+            registry.register(each)
+        return registry
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[Upstream]:
+    upstream = Upstream()
+    async with (
+        upstream.registry() as registry,
+        served(to_mcp(registry, authenticate=upstream.authenticate).asgi(), lifespan="on") as url,
+    ):
+        upstream.url = f"{url}/mcp"
+        yield upstream
+
+
+@asynccontextmanager
+async def gateway(upstream: Upstream, folder: Path, more: str = "", table: str = TABLE) -> AsyncIterator[Any]:
+    (folder / "operad.toml").write_text(
+        f'{table}\n[sources.up]\ntype = "mcp"\nurl = "{upstream.url}"\n'
+        f'auth = {{type = "caller", provider = "users"}}\nlist_auth = {{token = "{LIST}"}}\n{more}\n'
+    )
+    async with OperationRegistry.from_config(folder, load_plugins(), strict=True) as registry:
+        yield registry
+
+
+def caller(name: str, **more: Any) -> OperationContext:
+    return OperationContext(identity=Identity(name), **more)
+
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+
+
+@MODES
+async def test_each_call_has_the_credential_and_the_session_of_its_caller(
+    upstream: Upstream, tmp_path: Path, mode: str
+) -> None:
+    async with gateway(upstream, tmp_path, f'mode = "{mode}"') as registry:
+        assert upstream.tokens == {LIST}
+
+        async def check(name: str, n: int) -> None:
+            envelope = await registry.execute("up.up.who", {"n": n}, caller(name))
+            assert envelope.data == f"a-token-of-{name} {n}"
+
+        await asyncio.gather(*(check("ann" if n % 3 else "bob", n) for n in range(90)))
+        sessions = [upstream.sessions_of(token) for token in (LIST, "a-token-of-ann", "a-token-of-bob")]
+        assert [len(each) for each in sessions] == ([1, 1, 1] if mode == "legacy" else [0, 0, 0])
+        assert len(set().union(*sessions)) == sum(map(len, sessions))
+
+
+async def test_a_caller_without_a_credential_is_denied_before_any_request(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with gateway(upstream, tmp_path) as registry:
+        before = list(upstream.seen)
+        for context in (caller("eve"), OperationContext(), OperationContext(trusted=True)):
+            with pytest.raises(CallError, match="ACCESS_DENIED"):
+                await registry.execute("up.up.who", {}, context)
+        assert upstream.seen == before
+
+
+async def test_a_listing_without_its_credential_says_what_to_add(upstream: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "operad.toml").write_text(
+        f'{TABLE}\n[sources.up]\ntype = "mcp"\nurl = "{upstream.url}"\n'
+        'auth = {type = "caller", provider = "users"}\n'
+    )
+    with pytest.raises(ExceptionGroup) as caught:
+        await OperationRegistry.from_config(tmp_path, load_plugins(), strict=True).__aenter__()
+    assert "list_auth is the credential that lists what the server offers: add it" in str(
+        caught.value.exceptions[0]
+    )
+    assert upstream.tokens == {None}
+
+
+async def test_the_question_of_a_server_reaches_the_caller_of_its_session_alone(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    class Host:
+        def __init__(self, name: str) -> None:
+            self.name, self.questions = name, list[str]()
+            self.capabilities = {"elicitation": {}}
+
+        async def progress(self, *_: Any) -> None: ...
+
+        async def log(self, *_: Any) -> None: ...
+
+        async def elicit(self, message: str, *_: Any) -> Any:
+            self.questions.append(message)
+            return {"action": "accept", "content": {"answer": self.name}}
+
+    async with gateway(upstream, tmp_path, 'mode = "legacy"\nelicitation = "caller"') as registry:
+        hosts = {name: Host(name) for name in ("ann", "bob")}
+
+        async def check(name: str) -> None:
+            envelope = await registry.execute("up.up.ask", {}, caller(name, client=hosts[name]))
+            assert envelope.data == f"a-token-of-{name} {name}"
+
+        await asyncio.gather(*(check(name) for name in ("ann", "bob") * 10))
+        for name, host in hosts.items():
+            assert host.questions == [f"up.up.ask asks: for a-token-of-{name}"] * 10
+
+
+async def test_an_error_names_its_own_caller_alone(upstream: Upstream, tmp_path: Path) -> None:
+    async with gateway(upstream, tmp_path) as registry:
+
+        async def check(name: str, other: str) -> None:
+            envelope = await registry.execute("up.up.fail", {}, caller(name))
+            assert f"a-token-of-{name}" in str(envelope)
+            assert other not in str(envelope)
+
+        await asyncio.gather(*(check(*pair) for pair in (("ann", "bob"), ("bob", "ann")) * 10))
+
+
+async def test_headers_of_a_call_replace_no_credential(upstream: Upstream, tmp_path: Path) -> None:
+    async with gateway(upstream, tmp_path) as registry:
+        forged = {"mcp": {"headers": {"Authorization": "Bearer a-token-of-bob", "x-more": "1"}}}
+        envelope = await registry.execute("up.up.who", {}, caller("ann", metadata=forged))
+        assert envelope.data == "a-token-of-ann 0"
+        assert "a-token-of-bob" not in upstream.tokens
+
+
+async def test_a_session_is_closed_when_no_call_has_used_it_for_a_while(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with gateway(upstream, tmp_path, 'mode = "legacy"\nsession_idle = 0.05') as registry:
+        running = asyncio.create_task(registry.execute("up.up.wait", {}, caller("bob")))
+        async with asyncio.timeout(20):
+            while not upstream.asked:
+                await asyncio.sleep(0.01)
+            while len(upstream.sessions_of("a-token-of-ann")) < 3:
+                await registry.execute("up.up.who", {}, caller("ann"))
+                await asyncio.sleep(0.1)
+        upstream.gate.set()
+        assert (await running).data == "a-token-of-bob"
+        assert len(upstream.sessions_of("a-token-of-bob")) == 1
+
+
+async def test_there_are_no_more_sessions_than_configured(upstream: Upstream, tmp_path: Path) -> None:
+    async with gateway(upstream, tmp_path, 'mode = "legacy"\nmax_sessions = 1') as registry:
+        running = asyncio.create_task(registry.execute("up.up.wait", {}, caller("bob")))
+        async with asyncio.timeout(20):
+            while not upstream.asked:
+                await asyncio.sleep(0.01)
+        with pytest.raises(CallError, match="OVERLOADED: MCP server .*all 1 sessions are in use"):
+            await registry.execute("up.up.who", {}, caller("ann"))
+        assert "a-token-of-ann" not in upstream.tokens
+        upstream.gate.set()
+        await running
+        assert (await registry.execute("up.up.who", {}, caller("ann"))).data == "a-token-of-ann 0"
+        assert len(upstream.sessions_of("a-token-of-bob")) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": "x", "auth": {"type": "caller"}}, "needs a url; a program on standard streams"),
+        ({"url": "http://h/", "auth": {"type": "caller"}, "headers": {"authorization": "x"}}, "every caller"),
+        ({"url": "http://h/", "list_auth": {"token": "x"}}, "beside auth"),
+        ({"url": "http://h/", "auth": {"type": "caller", "provider": "users"}}, "for sources of a registry"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_configured(options: dict[str, Any], message: str) -> None:
+    auth = {"provider": object(), **options.pop("auth")} if "auth" in options else None
+    listing = options.pop("list_auth", None)
+    with pytest.raises(ConfigError, match=message):
+        MCPClientConfig(
+            **options,
+            auth=None if auth is None else MCPAuth(**auth),
+            list_auth=None if listing is None else MCPAuth(**listing),
+        )
