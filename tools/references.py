@@ -62,7 +62,7 @@ def tables() -> dict[str, tuple[type[Any], str]]:
     """The class of each table of a configuration, and a line about it."""
     from operad import load_plugins
     from operad.config.file import PluginOptions, RegistryOptions
-    from operad.registry.loading import SourceOptions
+    from operad.config.sources import SourceOptions
     from operad_calls import CallSettings
     from operad_serve.door.options import ServeOptions
 
@@ -237,7 +237,7 @@ def _default(field: attrs.Attribute[Any]) -> str:
 def editor_schema() -> dict[str, Any]:
     """The JSON Schema of an operad.toml: completion and checks in editors that know schemas of TOML."""
     from operad.config.file import ARRAYS
-    from operad.registry.loading import SourceOptions
+    from operad.config.sources import SourceOptions
 
     made: dict[str, Any] = {}
     shared = _object(SourceOptions)["properties"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import attrs
 
@@ -26,6 +26,15 @@ R_co = TypeVar("R_co", covariant=True)  # an `async def` is known to pyright as 
 
 Handler = Callable[..., Any]
 """``async def handler(input, context)``, an async generator function for a subscription, or a plain ``def``."""
+
+
+Normalize = Literal["cast", "complete", "keep", "off"]
+"""Whether data are cast to the output schema. ``keep`` converts values and fills in declared defaults only;
+``complete`` also makes up a zero value for each missing required property."""
+NormalizeRule = Normalize | Mapping[str, Normalize]
+"""One value for all operations, or values by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
+OnMismatch = Literal["warn", "raise", "ignore"]
+"""What happens when data do not match the output schema."""
 
 
 def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:

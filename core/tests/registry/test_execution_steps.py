@@ -19,6 +19,7 @@ from operad import (
     local_envelope,
     operation,
 )
+from operad.config.sources import SourceOptions
 from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, PluginError, RegistrationError, SourceError
 from operad.functions.typed_calls import with_key
@@ -27,7 +28,6 @@ from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
 from operad.registry.loaded import LoadedSource
-from operad.registry.loading import SourceOptions
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.usage import Usage
 from operad.registry.views import Selection, combined_access

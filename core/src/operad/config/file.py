@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -12,6 +12,7 @@ from operad.config.places import Place, dotted
 from operad.config.structuring import structure
 from operad.config.variables import Variables
 from operad.errors import ConfigError, OperadError
+from operad.operations import NormalizeRule, OnMismatch
 from operad.records import record
 from operad.words import did_you_mean
 from operad_schema import Limits
@@ -31,8 +32,6 @@ TABLES = (
     "credentials",
 )
 """The tables of a configuration, besides ``include`` and ``profiles``."""
-Normalize = Literal["cast", "complete", "keep", "off"]
-"""How results are made to fit their output schema."""
 ARRAYS = frozenset({"rules", "credentials"})
 """Tables that a configuration may have several of: ``[[rules]]``. Those of included files come first."""
 PLUGIN_TABLES = frozenset({"idempotency", "rules", "credentials"})
@@ -55,9 +54,9 @@ class PluginOptions:
 class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
-    normalize: Normalize | dict[str, Normalize] = "cast"
+    normalize: NormalizeRule = "cast"
     """How results are made to fit their output schema: one word, or words by patterns of ids."""
-    on_mismatch: Literal["warn", "raise", "ignore"] = "warn"
+    on_mismatch: OnMismatch = "warn"
     """What happens when a result does not match its output schema."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """How many plain functions run at once, each in a thread."""

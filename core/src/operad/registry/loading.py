@@ -7,23 +7,23 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from operad.config.sources import SourceOptions, check_keys, read_source
 from operad.errors import ConfigError, OperadError, PluginError, SourceError
-from operad.operations import NAMESPACE, OperationSpec
+from operad.operations import OperationSpec
 from operad.plugins import distributions
 from operad.records import record
 from operad.registry.catalogue import Catalogue
 from operad.registry.loaded import LoadedSource
-from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
+from operad.registry.pipeline import ResultPipeline
 from operad.registry.usage import Usage
 from operad.sources import SourceContext
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
-    from operad.config.variables import Variables
     from operad.plugins.manager import Plugins
     from operad.sources import CredentialProvider
 
@@ -86,29 +86,6 @@ class SourceState:
     """Its session, if it is loaded; the sessions of some sources have a ``title`` and ``instructions``."""
 
 
-def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
-    if value and not NAMESPACE.fullmatch(value):  # "" keeps the ids of a remote source as they are
-        raise ValueError(f"{attribute.name}: expected one or more of A-Z a-z 0-9 _ -, got {value!r}")
-
-
-@record(kw_only=True)
-class SourceOptions:
-    """The keys of every source's table, besides the source's own options."""
-
-    namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
-    """The namespace of the operations' ids; default: the table's name."""
-    access: Any = None
-    """The access requirements: fields of an `AccessControl`, or these by patterns of ids."""
-    normalize: NormalizeRule | None = None
-    """Overrides the value in ``[registry]``."""
-    on_mismatch: OnMismatch | None = None
-    """Overrides the value in ``[registry]``."""
-    trusted: bool = False
-    """Whether documents may read other files and addresses."""
-    exclusive: bool = False
-    """Whether it cannot be open twice: a reload closes it first, so that its operations are missing meanwhile."""
-
-
 @attrs.define(eq=False, repr=False)
 class LoadedSources:
     """The sources that a registry has loaded."""
@@ -150,7 +127,7 @@ class LoadedSources:
             source = self.plugins.source(name)
         except PluginError as error:
             raise error if called is None else PluginError(f"{error} @ {where}") from None
-        _check_keys(source.config_type, table, where)
+        check_keys(source.config_type, table, where)
         config = structure(source.config_type, table, where)
         rules = AccessRules.of(options.access, where)
         context = attrs.evolve(self._context(name, options, base_dir, called), operation=operation)
@@ -223,7 +200,7 @@ class LoadedSources:
         configuration.check_sources([name])
         variables = Variables()
         try:
-            table = _read(configuration, name, variables)
+            table = read_source(configuration, name, variables)
             source = self.plugins.source(table.source)
             if source.login is None:
                 raise ConfigError(f'{table.where}: sources of type "{table.source}" know no login')
@@ -255,7 +232,7 @@ class LoadedSources:
 
         variables = Variables()
         try:
-            table = _read(configuration, name, variables)
+            table = read_source(configuration, name, variables)
             folder = configuration.folder(name)
             again = partial(self._load_table, configuration, name, quiet=False)
             await self.load(table.source, table.options, table.own, folder, table.where, name, again, operation)
@@ -351,41 +328,3 @@ class LoadedSources:
                 cancelled = error
         if cancelled is not None:
             raise cancelled
-
-
-class _Table(NamedTuple):
-    """One table ``[sources.NAME]`` with its variables filled in."""
-
-    source: str
-    options: SourceOptions
-    own: dict[str, Any]
-    where: str
-
-
-def _check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` for unknown keys."""
-    own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
-    if table.keys() <= own:
-        return
-    from operad.config.keys import unknown_key
-    from operad.config.places import exactly
-
-    known = own | {str(field.alias) for field in attrs.fields(SourceOptions)}
-    told = [f"{unknown_key(config_type, key, known)} @ {where}" for key in table if key not in own]
-    raise ConfigError(exactly(where, "; ".join(told)))
-
-
-def _read(configuration: Configuration, name: str, variables: Variables) -> _Table:
-    from operad.config.places import dotted
-    from operad.config.structuring import structure
-
-    where = configuration.where("sources", name)
-    own = variables.expand(configuration.sources[name], where)
-    shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
-    source = own.pop("type")
-    if "namespace" not in shared and not NAMESPACE.fullmatch(name):
-        raise ConfigError(
-            f"{where}: the name of a source is the namespace of its operations, of A-Z a-z 0-9 _ -, and this is "
-            f'{dotted(name)}; rename the table, or write namespace = "…" in it'
-        )
-    return _Table(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)

@@ -12,25 +12,17 @@ import fnmatch
 import logging
 from collections.abc import Callable, Mapping
 from time import time_ns
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import attrs
 
 from operad.envelopes import EnvelopeKinds, LocalResponseMeta, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
-from operad.operations import OperationSpec
+from operad.operations import Normalize, NormalizeRule, OnMismatch, OperationSpec
 from operad.registry.usage import Usage
 from operad_schema import Limits, SchemaError
 
 logger = logging.getLogger("operad")
-
-Normalize = Literal["cast", "complete", "keep", "off"]
-"""Whether data are cast to the output schema. ``keep`` converts values and fills in declared defaults only;
-``complete`` also makes up a zero value for each missing required property."""
-NormalizeRule = Normalize | Mapping[str, Normalize]
-"""One value for all operations, or values by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
-OnMismatch = Literal["warn", "raise", "ignore"]
-"""What happens when data do not match the output schema."""
 
 
 def _rule(value: NormalizeRule) -> NormalizeRule:

@@ -16,7 +16,7 @@ import attrs
 from operad.access import AccessControl
 from operad.errors import ConfigError, RegistrationError
 from operad.observers import MaybeObserver, Observers
-from operad.operations import Handler, Operation, OperationSpec
+from operad.operations import Handler, NormalizeRule, OnMismatch, Operation, OperationSpec
 from operad.plugins.manager import Plugins
 from operad.registry.base import RegistryBase
 from operad.registry.catalogue import Catalogue
@@ -29,7 +29,7 @@ from operad.registry.interceptors import (
     StreamInterceptor,
     contributed,
 )
-from operad.registry.pipeline import NormalizeRule, OnMismatch, ResultPipeline
+from operad.registry.pipeline import ResultPipeline
 from operad.registry.search import index_maker
 from operad.registry.workers import Workers
 
@@ -349,7 +349,7 @@ class OperationRegistry(RegistryBase):
             SourceError: the source cannot be loaded.
             RegistrationError: an id is taken.
         """
-        from operad.registry.loading import SourceOptions
+        from operad.config.sources import SourceOptions
 
         options = SourceOptions(
             namespace=namespace,

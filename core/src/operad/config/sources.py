@@ -1,0 +1,78 @@
+"""The tables ``[sources.NAME]`` of a configuration: the keys that all sources share, and the source's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+from operad.errors import ConfigError
+from operad.operations import NAMESPACE, NormalizeRule, OnMismatch
+from operad.records import record
+
+if TYPE_CHECKING:
+    from operad.config.file import Configuration
+    from operad.config.variables import Variables
+
+
+def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
+    if value and not NAMESPACE.fullmatch(value):  # "" keeps the ids of a remote source as they are
+        raise ValueError(f"{attribute.name}: expected one or more of A-Z a-z 0-9 _ -, got {value!r}")
+
+
+@record(kw_only=True)
+class SourceOptions:
+    """The keys of every source's table, besides the source's own options."""
+
+    namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
+    """The namespace of the operations' ids; default: the table's name."""
+    access: Any = None
+    """The access requirements: fields of an `AccessControl`, or these by patterns of ids."""
+    normalize: NormalizeRule | None = None
+    """Overrides the value in ``[registry]``."""
+    on_mismatch: OnMismatch | None = None
+    """Overrides the value in ``[registry]``."""
+    trusted: bool = False
+    """Whether documents may read other files and addresses."""
+    exclusive: bool = False
+    """Whether it cannot be open twice: a reload closes it first, so that its operations are missing meanwhile."""
+
+
+class SourceTable(NamedTuple):
+    """One table ``[sources.NAME]`` with its variables filled in."""
+
+    source: str
+    options: SourceOptions
+    own: dict[str, Any]
+    where: str
+
+
+def check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
+    """Raise `ConfigError` for a key that neither the source nor every source has."""
+    own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
+    if table.keys() <= own:
+        return
+    from operad.config.keys import unknown_key
+    from operad.config.places import exactly
+
+    known = own | {str(field.alias) for field in attrs.fields(SourceOptions)}
+    told = [f"{unknown_key(config_type, key, known)} @ {where}" for key in table if key not in own]
+    raise ConfigError(exactly(where, "; ".join(told)))
+
+
+def read_source(configuration: Configuration, name: str, variables: Variables) -> SourceTable:
+    """Read the table of a source. Raises `ConfigError` for a key, a name or a variable that cannot be used."""
+    from operad.config.places import dotted
+    from operad.config.structuring import structure
+
+    where = configuration.where("sources", name)
+    own = variables.expand(configuration.sources[name], where)
+    shared = {f.name: own.pop(f.name) for f in attrs.fields(SourceOptions) if f.name in own}
+    source = own.pop("type")
+    if "namespace" not in shared and not NAMESPACE.fullmatch(name):
+        raise ConfigError(
+            f"{where}: the name of a source is the namespace of its operations, of A-Z a-z 0-9 _ -, and this is "
+            f'{dotted(name)}; rename the table, or write namespace = "…" in it'
+        )
+    return SourceTable(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)
