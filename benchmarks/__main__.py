@@ -31,6 +31,7 @@ ORDER = (
     "serving_mcp",
     "serving_proxies",
     "opentelemetry_spans",
+    "rules",
 )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextvars import Context, copy_context
-from functools import cache
+from fnmatch import translate
+from functools import cache, lru_cache
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -117,6 +118,31 @@ Observer = Callable[..., None]
 MaybeObserver = Observer | None
 
 
+def _never() -> bool:
+    return False
+
+
+def _always(operation_id: str) -> bool:
+    return True
+
+
+def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Return a function that tells whether one of some shell patterns matches an id; it remembers 1,000 ids."""
+    tests = [re.compile(translate(pattern)).match for pattern in patterns]
+    return lru_cache(1_000)(lambda operation_id: any(test(operation_id) for test in tests))
+
+
+class _OfSome:
+    """An observer of some operations."""
+
+    def __init__(self, observer: Observer, matches: Callable[[str], bool]) -> None:
+        self._observer, self.matches = observer, matches
+
+    def __call__(self, *, call: CallRecord, **event: Any) -> None:
+        if self.matches(call.operation_id):
+            self._observer(call=call, **event)
+
+
 class Carrier(Protocol):
     """What carries metadata, and whom it tells what happens meanwhile: the context of a call."""
 
@@ -132,25 +158,38 @@ class Observers:
     finished: tuple[Observer, ...] = ()
     reported: tuple[Observer, ...] = ()
 
-    _idle: tuple[Callable[[], bool], ...] | None = attrs.field(init=False)
-    """What says whether they have nothing to do now; ``None`` where one of them does not say."""
+    _conditions: frozenset[tuple[Callable[[], bool], Callable[[str], bool]]] = attrs.field(init=False)
+    """When an observer is idle, and which operations it observes; the same for most of them."""
 
     def __attrs_post_init__(self) -> None:
-        said = {getattr(one, "is_idle", None) for each in self._each for one in each}
-        object.__setattr__(self, "_idle", None if None in said else tuple(said))
+        each = {
+            (getattr(one, "is_idle", None) or _never, getattr(one, "matches", None) or _always)
+            for observers in self._each
+            for one in observers
+        }
+        object.__setattr__(self, "_conditions", frozenset(each))
 
     def __bool__(self) -> bool:
         return any(self._each)
 
     @property
     def any_active(self) -> bool:
-        """Whether an observer is active: there is one, and not all have an ``is_idle`` that returns True."""
-        return self._idle is None or not all(is_idle() for is_idle in self._idle)
+        """Whether an observer is active: one without an ``is_idle`` that returns True."""
+        return any(not is_idle() for is_idle, _ in self._conditions)
+
+    def any_of(self, operation_id: str) -> bool:
+        """Return True if an observer of this operation is active."""
+        for is_idle, matches in self._conditions:  # noqa: SIM110  # as `any` it costs each call twice as much
+            if matches(operation_id) and not is_idle():
+                return True
+        return False
 
     @classmethod
-    def of(cls, *each: MaybeObserver) -> Observers:
-        """Return observers of starts, ends and reports; each may be missing."""
-        return cls(*(() if one is None else (one,) for one in each))
+    def of(cls, *each: MaybeObserver, match: Iterable[str] | None = None) -> Observers:
+        """Return observers of starts, ends and reports; each may be missing. ``match``: shell patterns of ids."""
+        matches = None if match is None else matcher(match)
+        found = (one if one is None or matches is None else _OfSome(one, matches) for one in each)
+        return cls(*(() if one is None else (one,) for one in found))
 
     def with_others(self, others: Observers) -> Observers:
         """Return these observers and the others."""

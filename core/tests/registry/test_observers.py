@@ -24,6 +24,7 @@ from operad import (
     from_remote,
     local_envelope,
 )
+from operad.observers import CallRecord
 from operad.plugin import trace_context
 from operad.registry.execution import Execution
 from operad_testing import CallLog, make_plugin, plugins_of
@@ -510,3 +511,27 @@ def test_baggage_is_taken_with_or_without_a_trace(baggage: str) -> None:
 @pytest.mark.parametrize("baggage", ["", 7, "k=v\nx: y", "k=\0", "k=é", "k=" + "v" * 8_191, " k=v"])
 def test_baggage_that_no_header_can_hold_or_is_too_long_counts_as_none(baggage: Any) -> None:
     assert trace_context({"baggage": baggage}) == {}
+
+
+async def test_observers_of_some_operations_see_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[str] = []
+    made: list[str] = []
+    registry = OperationRegistry()
+    for name in ("one", "two"):
+        registry.register(spec(name, type="query"), one)
+    stop = registry.observe(lambda call: rows.append(call.operation_id), match=["o.o*", "x.*"])
+
+    def record_of(request_id: str, parent: Any, operation_id: str, *rest: Any, **more: Any) -> Any:
+        made.append(operation_id)
+        return CallRecord(request_id, parent, operation_id, *rest, **more)
+
+    monkeypatch.setattr("operad.registry.execution.CallRecord", record_of)
+    for id in ("o.one", "o.two"):
+        await registry.execute(id)
+    assert rows == made == ["o.one"]  # nothing is made for a call that is not observed
+    registry.observe(lambda call: made.append("all"))
+    await registry.execute("o.two")
+    assert (rows, made[1:]) == (["o.one"], ["o.two", "all"])
+    stop()
+    await registry.execute("o.one")
+    assert rows == ["o.one"]

@@ -635,3 +635,21 @@ def test_the_repr_of_a_registry_counts_what_it_has() -> None:
     assert repr(registry) == "OperationRegistry(1 operation in 1 namespace)"
     registry.register(spec("sub"), add)
     assert repr(registry) == "OperationRegistry(2 operations in 1 namespace)"
+
+
+async def test_closing_awaits_each_function_in_reverse_order_even_if_one_fails() -> None:
+    closed: list[str] = []
+    registry = OperationRegistry()
+
+    async def first() -> None:
+        closed.append("first")
+
+    async def second() -> None:
+        closed.append("second")
+        raise OSError("no")
+
+    registry.on_close(first)
+    registry.on_close(second)
+    with pytest.raises(OSError, match="no"):
+        await registry.aclose()
+    assert closed == ["second", "first"]

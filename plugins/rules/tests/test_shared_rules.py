@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,29 @@ async def test_two_gateways_share_a_cache(server: RedisServer) -> None:
         assert (await registry.execute("shop.look")).data == 2
     for _, rules in gateways:
         await rules.aclose()
+
+
+async def test_connections_to_redis_and_audit_logs_are_closed_with_the_registry(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    open_before = _descriptors()
+    rule = {"rate": "5/hour", "cache": "1h", "shared": server.url, "audit": str(tmp_path / "audit.jsonl")}
+    registry, _ = gateway([], **rule)
+    await registry.execute("shop.look", {}, ANN)
+    assert _descriptors() - open_before
+    await registry.aclose()
+    assert not _descriptors() - open_before
+    await registry.execute("shop.look", {}, ANN)  # local operations stay callable
+    await registry.aclose()
+
+
+def _descriptors() -> set[str]:
+    """Return what the descriptors of this process refer to: sockets and the audit log."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(descriptor.readlink()))
+    return {each for each in found if each.startswith("socket:") or each.endswith(".jsonl")}
 
 
 async def test_without_the_server_a_limited_call_is_refused_and_a_cached_one_runs(server: RedisServer) -> None:

@@ -11,16 +11,17 @@ import time
 from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from types import MappingProxyType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from operad.context import LONGEST_KEY, Callables, OperationContext
-from operad.deadlines import DeadlineExpired, checked_number, earlier, until
+from operad.deadlines import checked_number, earlier, until
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
 from operad.observers import CallRecord, Observers, Watch
 from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
+from operad.registry.endings import Errors, failure_of
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors
 from operad.registry.pipeline import ResultPipeline
@@ -169,7 +170,7 @@ class Execution:
         except CallError:
             raise
         except BaseException as error:
-            if (failure := _failure(error, operation_id, entry, call.deadline, call.request_id)) is None:
+            if (failure := failure_of(error, operation_id, entry, call.deadline, call.request_id)) is None:
                 raise
             raise failure from error
 
@@ -188,7 +189,7 @@ class Execution:
         """
         deadline = earlier(call.deadline, timeout)
         items: AsyncIterator[Any] | None = None
-        errors = _Errors(operation_id, deadline, call.request_id)
+        errors = Errors(operation_id, deadline, call.request_id)
         try:
             with errors:
                 errors.entry = entry = await self._prepared(operation_id, deadline)
@@ -242,14 +243,17 @@ class Execution:
 
         async def handle(inner: InterceptedCall) -> ResponseEnvelope[Any]:
             call, limit = inner.context, inner.limit
-            with _Errors(operation_id, call.deadline, call.request_id, entry, of_handler=True):
+            try:
                 given = entry.admit(inner.input, call)  # an interceptor may have written into it
                 return finish(await (invoke(given, call) if limit is None else until(limit, invoke, given, call)))
+            except BaseException as error:
+                Errors(operation_id, call.deadline, call.request_id, entry, of_handler=True).check(error)
+                raise
 
         async def stream(inner: InterceptedCall) -> Envelopes:
             given = entry.admit(inner.input, inner.context)
             items = entry.items(given, inner.context, self._workers)
-            errors = _Errors(operation_id, None, inner.context.request_id, entry, of_handler=True)
+            errors = Errors(operation_id, None, inner.context.request_id, entry, of_handler=True)
             try:
                 while True:
                     with errors:
@@ -331,7 +335,7 @@ class Execution:
         self, operation_id: str, call: OperationContext, *, called_as: str | None = None, is_stream: bool = False
     ) -> Watch | None:
         """Return the observers' watch of a call; ``None`` if none is active. ``called_as`` is the id in a view."""
-        if not (self.observed and self.observers.any_active):
+        if not (self.observed and self.observers.any_of(operation_id)):
             return None
         entry = self._entries.get(operation_id)
         assert call.request_id is not None
@@ -389,61 +393,3 @@ def _check_key(key: Any) -> None:
 def _no_download(entry: Entry, reason: str) -> CallError:
     message = f'"{entry.spec.id}" cannot be downloaded: {reason}'
     return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
-
-
-class _Errors:
-    """A context manager that raises a `CallError` for whatever leaves it; `Execution.run` does so by itself.
-
-    Args:
-        operation_id: the operation, for messages.
-        deadline, request_id: those of the call, for messages and the log.
-        entry: its entry, once that is known.
-        of_handler: whether a `CallError` comes from the handler; else it is the call's own.
-    """
-
-    def __init__(
-        self, operation_id: str, deadline: float | None, request_id: str | None, entry: Entry | None = None,
-        *, of_handler: bool = False,
-    ) -> None:  # fmt: skip
-        self.operation_id, self.deadline, self.request_id = operation_id, deadline, request_id
-        self.entry, self.of_handler = entry, of_handler
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            return
-        failure: CallError | None = None
-        if not isinstance(error, CallError):
-            failure = _failure(error, self.operation_id, self.entry, self.deadline, self.request_id)
-        elif self.of_handler and self.entry is not None:
-            failure = out_of_handler(error, self.operation_id, self.entry.spec.error_schemas)
-        if failure is not None and failure is not error:
-            raise failure from error
-
-
-def _failure(
-    error: BaseException,
-    operation_id: str,
-    entry: Entry | None,
-    deadline: float | None,
-    request_id: str | None,
-) -> CallError | None:
-    """Return the error to raise instead of ``error``; ``None`` if it must pass through."""
-    if isinstance(error, DeadlineExpired):
-        return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": deadline})
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            return None
-        return CallError(ErrorCode.ABORTED, f'"{operation_id}" was cancelled by its handler')
-    if isinstance(error, (GeneratorExit, KeyboardInterrupt)):
-        return None
-    failure = map_error(error, () if entry is None else entry.spec.error_schemas)
-    if failure.undeclared:  # unexpected: log the traceback where it happened
-        logger.error(
-            "operation %r raised %s (request %s)", operation_id, failure.message, request_id, exc_info=error
-        )
-        failure.logged = True
-    return failure

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
@@ -29,16 +29,12 @@ T = TypeVar("T")
 Step = Callable[[Any, T, "Entry"], T]
 
 
-class _Checked(NamedTuple):
-    """What access and input were checked for: a context can be changed in place."""
-
-    identity: Identity | None
-    trusted: bool
-    deadline: float | None
+_Checked = tuple[Identity | None, bool, float | None]
+"""The identity, trust and deadline that were checked. They are kept because a context can be changed in place."""
 
 
 def _as_made(call: InterceptedCall) -> _Checked:
-    return _Checked(call.context.identity, call.context.trusted, call.context.deadline)
+    return call.context.identity, call.context.trusted, call.context.deadline
 
 
 @attrs.frozen(eq=False)
@@ -79,7 +75,7 @@ class InterceptedCall:
     def limit(self) -> float | None:
         """The deadline that an interceptor set in addition to the call's own; ``None`` if none did."""
         deadline = self.context.deadline
-        return None if deadline is self._checked.deadline else deadline
+        return None if deadline is self._checked[2] else deadline
 
     def checked(self, changed: InterceptedCall, entry: Entry) -> InterceptedCall:
         """Return ``changed``, which an interceptor passed on, once access and input are checked again.
@@ -97,7 +93,7 @@ class InterceptedCall:
         if changed.input is self.input and context.identity is identity:
             return changed
         input = entry.admit(changed.input if entry.adapt is None else entry.adapt(changed.input), context)
-        return InterceptedCall(self.spec, input, context, _Checked(context.identity, trusted, deadline))
+        return InterceptedCall(self.spec, input, context, (context.identity, trusted, deadline))
 
 
 Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]

@@ -7,7 +7,8 @@ returns an envelope from the result pipeline; or it raises a `CallError` and no 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -28,6 +29,7 @@ from operad.registry.interceptors import (
     Interceptor,
     StreamInterceptor,
     contributed,
+    patterns_of,
 )
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.search import index_maker
@@ -79,6 +81,7 @@ class OperationRegistry(RegistryBase):
         self._catalogue = Catalogue(added, removed, index_maker(hooks("operad_search")))
         self._sources: LoadedSources | None = None
         self._workers = Workers(max_threads)
+        self._closers: list[Callable[[], Awaitable[object]]] = []
         self._execution = Execution(
             self, self._catalogue, self._pipeline, self._workers, plugins.observers(),
             hooks("operad_resolve_operation"), contributed(hooks("operad_interceptors"), self),
@@ -146,11 +149,12 @@ class OperationRegistry(RegistryBase):
 
     async def aclose(self) -> None:
         """Close what the sources opened, in reverse order. Idempotent. Local operations stay callable."""
-        try:
+        async with AsyncExitStack() as closing:  # each of them is closed, even if another one fails
+            closing.callback(self._workers.close)
+            for close in self._closers:
+                closing.push_async_callback(close)
             if self._sources is not None:
                 await self._sources.aclose()
-        finally:
-            self._workers.close()
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
@@ -177,13 +181,24 @@ class OperationRegistry(RegistryBase):
         return self._sources
 
     def observe(
-        self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
+        self,
+        started: MaybeObserver = None,
+        finished: MaybeObserver = None,
+        reported: MaybeObserver = None,
+        *,
+        match: str | Iterable[str] | None = None,
     ) -> Callable[[], None]:
         """Call functions for each call, as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported``.
 
-        The returned function ends that. Calls without observers cost nothing more.
+        The returned function ends that. Calls without observers cost nothing more. ``match``: shell patterns of
+        the ids of the operations, as for `use`; default: all.
         """
-        return self._execution.observe(Observers.of(started, finished, reported))
+        patterns = None if match is None else patterns_of(match)
+        return self._execution.observe(Observers.of(started, finished, reported, match=patterns))
+
+    def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Await a function whenever the registry is closed; the function that was added last comes first."""
+        self._closers.append(close)
 
     @property
     def failures(self) -> list[SourceFailure]:

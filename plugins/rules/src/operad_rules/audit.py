@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -31,11 +30,10 @@ class Audit(Guard):
     Args:
         path: the file, made with mode 0600. Each line is one ``write`` in append mode, so several processes can
             share it.
-        matches: tells whether a call of this operation id is logged.
     """
 
-    def __init__(self, path: Path, matches: Callable[[str], bool]) -> None:
-        self._path, self._matches = path, matches
+    def __init__(self, path: Path) -> None:
+        self._path, self._name = path, str(path)
         self._file: int | None = None
         self._broken: str | None = None
         self._digest: ContextVar[list[str] | None] = ContextVar("operad_audit", default=None)
@@ -53,15 +51,13 @@ class Audit(Guard):
     def started(self, call: CallRecord) -> None:
         """Observe the start of a call."""
         outer, own = self._digest.get(), list[str]()
-        call.state[str(self._path)] = outer, own
+        call.state[self._name] = outer, own
         self._digest.set(own)
 
     def finished(self, call: CallRecord, outcome: CallOutcome) -> None:
         """Write the line of a call that ended."""
-        outer, own = call.state.pop(str(self._path), (None, []))
+        outer, own = call.state.pop(self._name, (None, []))
         self._digest.set(outer)
-        if not self._matches(call.operation_id):
-            return
         line: dict[str, Any] = {
             "time": round(call.started),
             "requestId": call.request_id[:_LONGEST],
@@ -76,7 +72,7 @@ class Audit(Guard):
             line["items"] = outcome.items
         if own:
             line["input"] = own[0]
-        self._write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._write(_encoded(line) + b"\n")
 
     def _write(self, line: bytes) -> None:
         try:
@@ -93,6 +89,15 @@ class Audit(Guard):
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    """Return a line as ASCII: ids that callers choose must not look like several lines or control a terminal."""
+    try:
+        encoded = to_json(line)
+    except CallError:  # half of a surrogate pair in an id
+        encoded = b"\xff"
+    return encoded if encoded.isascii() else json.dumps(line, separators=(",", ":")).encode()
 
 
 def _digest(input: Any) -> str:

@@ -19,6 +19,7 @@ from operad.wire import to_json
 from operad_rules.steps import Envelope, Proceed, Step, StreamProceed
 
 REDACTED = "[redacted]"
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _KEPT_FOR = 900.0
 _KEPT_BYTES = 256 * 2**20
 _PREVIEW = 500
@@ -96,12 +97,15 @@ class Redact(Shape):
         return self._redacted(data)
 
     def _redacted(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            made = {
-                key: REDACTED if isinstance(key, str) and self._matches(key) else self._redacted(item)
-                for key, item in value.items()
-            }
-            return made if any(made[key] is not item for key, item in value.items()) else value
+        """Return a copy without the values, or the value itself if it has none of the keys."""
+        changed: dict[Any, Any] = {}
+        if isinstance(value, (dict, Mapping)):  # dict first: the check of an abstract class is slow
+            for key, item in value.items():
+                if isinstance(key, str) and self._matches(key):
+                    changed[key] = REDACTED
+                elif item.__class__ not in _SCALARS and (made := self._redacted(item)) is not item:
+                    changed[key] = made
+            return {**value, **changed} if changed else value
         if isinstance(value, (list, tuple)):
             items = [self._redacted(item) for item in value]
             return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
@@ -118,7 +122,7 @@ class Redact(Shape):
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
         """Redact the result or the error."""
         try:
-            return await super().call(call, proceed)
+            return self._after(await proceed(call), call)
         except CallError as error:
             cleaned = self._error(error)
         raise cleaned  # outside of the handler: the original error must not be its context

@@ -53,7 +53,7 @@ class Rules:
     base_dir: Path
     results: LargeResults = attrs.field(factory=LargeResults, init=False)
     queue: Queue = attrs.field(factory=Queue, init=False)
-    audits: list[Audit] = attrs.field(factory=list, init=False)
+    audits: list[tuple[Audit, tuple[str, ...]]] = attrs.field(factory=list, init=False)
     _pools: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     def interceptors(self) -> list[Interceptor]:
@@ -70,8 +70,8 @@ class Rules:
     def _steps(self, rule: Rule) -> Iterator[tuple[str, Step]]:
         kinds = self.registry.plugins.envelope_kinds
         if rule.audit is not None:
-            audit = Audit(self.base_dir / Path(rule.audit).expanduser(), rule.matches)
-            self.audits.append(audit)
+            audit = Audit(self.base_dir / Path(rule.audit).expanduser())
+            self.audits.append((audit, rule.patterns))
             yield "audit", audit
         if rule.deny:
             yield "deny", Deny(rule.deny if isinstance(rule.deny, str) else None)
@@ -115,13 +115,13 @@ class Rules:
 
     async def aclose(self) -> None:
         """Close the audit logs and the connections to Redis servers. Idempotent."""
-        for audit in self.audits:
+        for audit, _ in self.audits:
             audit.close()
         for pool in self._pools.values():
             await pool.disconnect()
 
     def start(self) -> None:
-        """Register the operations that the rules need, and observe calls for the audit."""
+        """Register the operations of the rules, observe calls for the audit, and close with the registry."""
         if any(rule.max_bytes is not None for rule in self.rules):
             self.registry.register(READ, self.results.read)
         if any(rule.approve == "queue" for rule in self.rules):
@@ -129,8 +129,9 @@ class Rules:
             self.registry.register(DECIDE, self.queue.decide)
         if self.rules:
             self.registry.register(EXPLAIN, self.explain)
-        for audit in self.audits:
-            self.registry.observe(audit.started, audit.finished)
+        for audit, match in self.audits:
+            self.registry.observe(audit.started, audit.finished, match=match)
+        self.registry.on_close(self.aclose)
 
     async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
         """Return `explained` of an operation: the handler of ``operad.rules.explain``."""
