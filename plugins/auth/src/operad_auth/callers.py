@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,7 +14,7 @@ import attrs
 from operad.context import OperationContext
 from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.credentials import Credentials
-from operad_auth.fetching import Fetch, default_fetch
+from operad_auth.fetching import Fetch, default_fetch, require_secure
 from operad_auth.grants import OAuthError, OAuthToken
 from operad_auth.http.urls import origin_of, shown_url
 from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions
@@ -22,6 +23,8 @@ _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, no secret
 _MAX_TOKENS = 10_000
 """Exchanged tokens that are kept; the oldest are dropped first."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 AuthTable = Mapping[str, Any]
 
@@ -35,17 +38,25 @@ class CallerCredentials:
 
     name: str
     """What ``provider`` in the table of a source calls it."""
-    type: Literal["table", "forward", "exchange"]
+    type: Literal["table", "forward", "exchange", "oauth"]
     """``table``: a credential for each identity; ``forward``: the caller's own bearer token; ``exchange``: a token
-    that an authorization server gives for the caller's own one (RFC 8693)."""
+    that an authorization server gives for the caller's own one (RFC 8693); ``oauth``: a token to which the user
+    behind the identity agreed in a browser (authorization code with PKCE)."""
     entries: Mapping[str, str | dict[str, Any]] = attrs.field(factory=dict, repr=False)
     """For ``table``: the credential of each identity id: a bearer token, or a table as ``auth`` of a source."""
     origins: list[str] = attrs.field(factory=list)
     """For ``forward``: where the caller's token may be sent, such as ``https://api.example.com``."""
     issuer: str | None = None
-    """For ``exchange``: the authorization server, whose metadata name its token endpoint (RFC 8414)."""
+    """For ``exchange`` and ``oauth``: the authorization server, whose metadata name its endpoints (RFC 8414)."""
     token_url: str | None = None
     """Its token endpoint, if it has no metadata."""
+    authorization_url: str | None = None
+    """For ``oauth``: where the user agrees, if it has no metadata."""
+    revocation_url: str | None = None
+    """For ``oauth``: where tokens are revoked, if it has no metadata (RFC 7009)."""
+    public_url: str | None = None
+    """For ``oauth``: the URL of `operad serve` as browsers see it, such as ``https://gateway.example.com``. The
+    redirect URI to register is ``<public_url>/connect/<name>/callback``."""
     client_id: str | None = None
     """The client as which this process is registered there."""
     client_secret: str | None = attrs.field(default=None, repr=False)
@@ -60,6 +71,8 @@ class CallerCredentials:
     """The same by RFC 8707."""
     scopes: list[str] = attrs.field(factory=list)
     """The scopes that the new token should have."""
+    extra: dict[str, str] = attrs.field(factory=dict, repr=False)
+    """For ``oauth``: further fields of requests to the server, such as ``access_type = "offline"``."""
 
     def __attrs_post_init__(self) -> None:
         if self.type == "table" and not self.entries:
@@ -70,8 +83,43 @@ class CallerCredentials:
             raise ConfigError('credentials: type = "forward" needs origins: where the caller\'s token may be sent')
         if self.type == "exchange" and self.client_id is None:
             raise ConfigError('credentials: type = "exchange" needs a client_id')
+        if self.type == "oauth":
+            self._check_oauth()
         for origin in self.origins:
             _origin(origin)
+
+    def _check_oauth(self) -> None:
+        if self.client_id is None or self.public_url is None:
+            raise ConfigError('credentials: type = "oauth" needs a client_id and the public_url of this server')
+        require_secure(self.public_url, "public_url")
+        if self.issuer is None and (self.authorization_url is None or self.token_url is None):
+            raise ConfigError(
+                'credentials: type = "oauth" needs the issuer, or authorization_url and token_url of a server '
+                "without metadata"
+            )
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f'credentials: expected a name of letters, digits, "_" and "-", which is part of a URL; got '
+                f'"{self.name}"'
+            )
+
+    def oauth_options(self) -> OAuthOptions:
+        """Return the client of the authorization server."""
+        assert self.client_id is not None
+        return OAuthOptions(
+            client_id=self.client_id,
+            client_secret=self.client_secret,
+            private_key=self.private_key,
+            client_auth=self.client_auth,
+            issuer=self.issuer,
+            token_url=self.token_url,
+            authorization_url=self.authorization_url,
+            revocation_url=self.revocation_url,
+            scopes=self.scopes,
+            audience=self.audience,
+            resource=self.resource,
+            extra=self.extra,
+        )
 
 
 def _origin(url: str) -> str:
@@ -103,7 +151,7 @@ class Entries:
         identity = context.identity
         found = None if identity is None else self._entries.get(identity.id)
         if found is None:
-            raise _denied(context, f'has no entry in the credentials "{self._name}"')
+            raise denied(context, f'has no entry in the credentials "{self._name}"')
         return found
 
 
@@ -121,7 +169,7 @@ class Forward:
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
         """Return the token. Raises ``ACCESS_DENIED`` if the caller has none, or for another origin."""
         if _origin(origin) not in self._origins:
-            raise _denied(context, f"has a token that may not be sent to {origin}")
+            raise denied(context, f"has a token that may not be sent to {origin}")
         return {"type": "bearer", "token": _bearer(context)}
 
 
@@ -132,24 +180,18 @@ class Exchange:
     """
 
     def __init__(self, options: CallerCredentials, fetch: Fetch = default_fetch) -> None:
-        assert options.client_id is not None
-        oauth = OAuthOptions(
-            client_id=options.client_id,
-            client_secret=options.client_secret,
-            private_key=options.private_key,
-            client_auth=options.client_auth,
-            issuer=options.issuer,
-            token_url=options.token_url,
-            scopes=options.scopes,
-            audience=options.audience,
-            resource=options.resource,
-        )
-        self._server = AuthorizationServer(oauth, fetch)
+        self._server = AuthorizationServer(options.oauth_options(), fetch)
         self._kept: dict[str, OAuthToken] = {}
         self._asking: dict[str, asyncio.Task[OAuthToken]] = {}
 
     def check(self, origin: str) -> None:
         """Allow every origin: the new token is meant for the service."""
+
+    def refused(self, context: OperationContext, credential: AuthTable) -> bool:
+        """Forget a token that the service did not accept, so that the next one is exchanged again."""
+        token = credential.get("token")
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.access_token != token}
+        return True
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
         """Return the new token.
@@ -168,7 +210,7 @@ class Exchange:
                 # Several calls wait for one request; the first one to leave must not end it for the others.
                 found = await asyncio.shield(self._asking[key])
             except OAuthError as error:
-                raise _denied(context, f"has a token that cannot be exchanged: {error.message}") from None
+                raise denied(context, f"has a token that cannot be exchanged: {error.message}") from None
         return {"type": "bearer", "token": found.access_token}
 
     async def _exchanged(self, token: str, key: str) -> OAuthToken:
@@ -188,10 +230,11 @@ def _bearer(context: OperationContext) -> str:
     shown = context.credentials
     token = shown.bearer if isinstance(shown, Credentials) else None
     if token is None or context.identity is None:
-        raise _denied(context, "did not authenticate with a bearer token here")
+        raise denied(context, "did not authenticate with a bearer token here")
     return token
 
 
-def _denied(context: OperationContext, what: str) -> CallError:
+def denied(context: OperationContext, what: str) -> CallError:
+    """Return the error for a caller without a credential."""
     who = "an anonymous caller" if context.identity is None else f'the caller "{context.identity.id}"'
     return CallError(ErrorCode.ACCESS_DENIED, f"{who} {what}")

@@ -44,17 +44,17 @@ async def authorization_code(
             "code_challenge_method": "S256",
             **server.fields(),
         }
-        url = _with_query(address, query)
+        url = with_query(address, query)
         tell(f"Log in at: {url}")
         async with _opened(open_url, url, tell):
             answer = await listener.wait(timeout)
         redirect_uri = listener.redirect_uri
-    code = _code_of(answer, address, options.issuer, await server.metadata())
+    code = code_of(answer, address, options.issuer, await server.metadata())
     fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
     return await server.token({**server.fields(scope=False), **fields, "code_verifier": verifier})
 
 
-def _code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
+def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
     """Return the code that came back, if it came from the server that was asked (RFC 9207)."""
     named = answer.get("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
@@ -133,7 +133,7 @@ def _printable(value: Any) -> str:
     return "".join(c for c in str(value) if c.isprintable())[:300]
 
 
-def _with_query(url: str, query: Mapping[str, str | list[str]]) -> str:
+def with_query(url: str, query: Mapping[str, str | list[str]]) -> str:
     """Return the URL with more fields in its query; existing ones are kept (RFC 6749, 3.1)."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)

@@ -11,7 +11,7 @@ from operad_auth.grants import LoginRequired, OAuthError, OAuthToken
 from operad_auth.login import Login, OpenURL, Tell
 from operad_auth.logins import authorization_code, device_code
 from operad_auth.server import AuthorizationServer, OAuthOptions
-from operad_auth.store import TokenStore
+from operad_auth.store import TokenKey, TokenStore
 
 
 class OAuthClient(Login):
@@ -22,6 +22,7 @@ class OAuthClient(Login):
         store: keeps tokens for later processes; default: a `TokenStore`.
         fetch: sends requests; default: the standard library in a thread.
         name: its name in ``operad login``, for messages.
+        key: where the token is kept; default: by the options.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class OAuthClient(Login):
         store: TokenStore | None = None,
         fetch: Fetch | None = None,
         name: str = "NAME",
+        key: TokenKey | None = None,
     ) -> None:
         self.options = options
+        self._key = key or options.key
         self._store = store or TokenStore()
         self._server = AuthorizationServer(options, fetch or default_fetch)
         self._name = name
@@ -89,7 +92,7 @@ class OAuthClient(Login):
         if kept is None:
             raise self.login_required("the user has not logged in yet")
         # What another process renewed meanwhile is found inside: a refresh token may count only once.
-        async with self._store.lock(self.options.key):
+        async with self._store.lock(self._key):
             kept = await self._stored()
             if kept is None or kept.refresh_token is None:
                 raise self.login_required("the token has expired or was refused")
@@ -102,14 +105,14 @@ class OAuthClient(Login):
         except OAuthError as error:
             if error.error != "invalid_grant":
                 raise
-            await self._store.delete(self.options.key)
+            await self._store.delete(self._key)
             raise self.login_required("the login has expired") from error
         token = OAuthToken.from_answer(answer, kept)
-        await self._store.set(self.options.key, token.to_record())
+        await self._store.set(self._key, token.to_record())
         return token
 
     async def _stored(self) -> OAuthToken | None:
-        record = await self._store.get(self.options.key)
+        record = await self._store.get(self._key)
         kept = None if record is None else OAuthToken.from_record(record)
         if kept is None and self.options.refresh_token is not None:
             return OAuthToken(access_token="", refresh_token=self.options.refresh_token, expires_at=0.0)
@@ -143,16 +146,23 @@ class OAuthClient(Login):
         flow = device_code if by_device else authorization_code
         await self._server.endpoint("token_endpoint", self.options.token_url)  # before a person does anything
         answer = await flow(self._server, tell=tell, open_url=open_url, timeout=timeout)
-        token = OAuthToken.from_answer(answer)
-        async with self._store.lock(self.options.key):  # not between another process's request and its answer
-            where = await self._store.set(self.options.key, token.to_record())
+        return f"the token is in {await self.keep(OAuthToken.from_answer(answer))}"
+
+    async def keep(self, token: OAuthToken) -> str:
+        """Keep a token from now on, instead of an earlier one; return a sentence that says where it is."""
+        async with self._store.lock(self._key):  # not between another process's request and its answer
+            where = await self._store.set(self._key, token.to_record())
         self._token, self._refused = token, set()
-        return f"the token is in {where}"
+        return where
+
+    async def has_token(self) -> bool:
+        """Return True if a token is kept, whether or not it is still valid."""
+        return await self._stored() is not None
 
     async def logout(self) -> str:
         """Forget the token, and revoke it (RFC 7009) if the server can. Return what was done, in words."""
         kept, self._token = await self._stored_or_nothing(), None
-        found = await self._store.delete(self.options.key)
+        found = await self._store.delete(self._key)
         if not found:
             return "there was no token"
         if kept is None or not await self._revoke(kept):

@@ -30,14 +30,16 @@ def operad_credentials(registry: OperationRegistry) -> list[CredentialProvider]:
         return []
     from operad import ConfigError
     from operad_auth.callers import CallerCredentials, Entries, Exchange, Forward
+    from operad_auth.connecting import user_tokens
 
     kinds: dict[str, type[Any]] = {"table": Entries, "forward": Forward, "exchange": Exchange}
-    found = []
+    found, users = [], user_tokens(registry)
     for options in registry.configuration.array("credentials", CallerCredentials):
         if options.type == "forward" and registry.configuration.values("serve.jwt"):
             # MCP forbids it: who publishes RFC 9728 metadata gets tokens that are meant for this server alone.
             message = 'credentials "{}": with [serve.jwt] tokens are for this server alone; use type = "exchange"'
             raise ConfigError(message.format(options.name))
-        provider = kinds[options.type](options)
-        found.append(CredentialProvider(options.name, provider.get, provider.check))
+        provider = users[options.name] if options.type == "oauth" else kinds[options.type](options)
+        more = {"refused": provider.refused} if hasattr(provider, "refused") else {}
+        found.append(CredentialProvider(options.name, provider.get, provider.check, **more))
     return found

@@ -137,7 +137,7 @@ class TokenStore:
                 logger.warning("the keyring cannot be written (%s); using %s", type(error).__name__, self.path)
                 with contextlib.suppress(Exception):  # what is older must not be found first
                     keyring.delete_password(SERVICE, key.text())
-        fernet = self._fernet()
+        fernet = self.cipher()
         entry = {"record": record} if fernet is None else {"encrypted": fernet.encrypt(text.encode()).decode()}
         self._change(key, entry)
         if fernet is not None:
@@ -171,7 +171,8 @@ class TokenStore:
         except Exception:  # noqa: BLE001  # not installed, or a backend that cannot start
             return None
 
-    def _fernet(self) -> Any:
+    def cipher(self) -> Any:
+        """Return the Fernet that encrypts the file, ``None`` without a key. Raises `ConfigError` for a bad one."""
         keys = self._encryption_key or os.environ.get(KEY_VARIABLE)
         if not keys:
             return None
@@ -192,7 +193,7 @@ class TokenStore:
         if sealed is None:
             record = entry.get("record")
             return record if isinstance(record, dict) else None
-        fernet = self._fernet()
+        fernet = self.cipher()
         if fernet is None:
             raise ConfigError(f"the token in {self.path} is encrypted; set {KEY_VARIABLE}, or log in again")
         from cryptography.fernet import InvalidToken

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from operad import CallError, ConfigError, ErrorCode, ErrorDefinition, OperationContext, Schema
 from operad.plugin import trace_context
+from operad.sources import CredentialProvider
 from operad_auth.http.urls import shown_url
 from operad_openapi._collecting import building
 from operad_openapi._document.contents import responses_of
@@ -234,13 +235,35 @@ class PlannedOperation:
                 request.headers.update(await maybe_await(config.request_headers(context)))
             if config.caller is not None:
                 origin = origin_of(self.plan.server)
-                table = await config.caller.get(context or OperationContext(), origin)
-                request.authorize = self._authorizer(_caller_auth(table))
+                request.authorize = await self._of_caller(config.caller, context or OperationContext(), origin)
             elif config.credentials_for is not None:
                 own = await maybe_await(config.credentials_for(context))
                 request.authorize = self._authorizer(own or config.auth)
         except (SerializationError, NotUsableError) as error:
             raise self._refused(error) from error
+
+    async def _of_caller(
+        self, caller: CredentialProvider, context: OperationContext, origin: str
+    ) -> Callable[[], Awaitable[Credentials]]:
+        """Make the credentials of the caller's request; after a 401, with a newer credential if there is one."""
+        table = await caller.get(context, origin)
+        authorize, was_refused = self._authorizer(_caller_auth(table)), False
+
+        def refused() -> bool:
+            nonlocal was_refused
+            was_refused = caller.refused(context, table)
+            return was_refused
+
+        async def authorized() -> Credentials:
+            nonlocal table, authorize, was_refused
+            if was_refused:
+                table, was_refused = await caller.get(context, origin), False
+                authorize = self._authorizer(_caller_auth(table))
+            credentials = Credentials() if authorize is None else await authorize()
+            credentials.refresh = credentials.refresh or refused
+            return credentials
+
+        return authorized
 
     def _refused(self, error: SerializationError | NotUsableError) -> CallError:
         if isinstance(error, SerializationError):

@@ -13,6 +13,8 @@ from operad.words import json_safe
 
 PROBLEM_TYPE = "application/problem+json"
 
+AUTHORIZATION_REQUIRED = "AUTHORIZATION_REQUIRED"
+"""The code of a call whose user must agree first. ``details.url`` is a page of this server."""
 _STATUS: dict[str, int] = {
     ErrorCode.OPERATION_NOT_FOUND: 404,
     ErrorCode.ACCESS_DENIED: 403,
@@ -22,6 +24,7 @@ _STATUS: dict[str, int] = {
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.NO_RESPONDERS: 503,
     ErrorCode.PAYLOAD_TOO_LARGE: 413,
+    AUTHORIZATION_REQUIRED: 403,
 }
 
 
@@ -100,6 +103,8 @@ _UPSTREAM = ("statusCode", "headers", "url")
 
 def without_upstream(error: CallError) -> CallError:
     """Return an error without the addresses and headers of an upstream. Its status and body are kept."""
+    if error.code == AUTHORIZATION_REQUIRED:
+        return error
     message, details = _outer(error.message, error.details)
     return error if details is error.details else CallError(error.code, message, details)
 

@@ -50,6 +50,11 @@ class Client:
             return {}
         return dump(declared)
 
+    @property
+    def opens_urls(self) -> bool:
+        """Whether the client can ask its user to visit a URL."""
+        return "url" in (self.capabilities.get("elicitation") or {})
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report it, if it grew: the protocol wants nothing else."""
         if progress > self._progress:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import attrs
 import mcp_types as types
@@ -31,6 +32,7 @@ PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Of every listing and reading: what one caller may see is not another one's (a shared cache would show it)."""
 _OF_CODE_MODE = "operad.code"
 """The key of the metadata of operad-code's search, describe and run."""
+_CONSENT = "AUTHORIZATION_REQUIRED"
 CALLER = "operad.caller"
 """The key of the ASGI scope that holds who calls."""
 CREDENTIALS = "operad.credentials"
@@ -176,7 +178,7 @@ class Door:
         )
         try:
             if isinstance(client, StatelessClient):
-                return await _until_asked(client, call(context))
+                return await _until_asked(client, _with_consent(client, call(context)))
             if self.config.poll_after is None:
                 return await call(context)
             with self._polled(ctx, self.config.poll_after):
@@ -185,6 +187,10 @@ class Door:
             if error is client.missing and not isinstance(client, HandshakeClient):
                 code = types.MISSING_REQUIRED_CLIENT_CAPABILITY
                 raise MCPError(code, error.message, {"requiredCapabilities": client.required}) from error
+            url = consent_url(error)
+            if url is not None and isinstance(client, HandshakeClient) and client.opens_urls:
+                asked = {"mode": "url", "elicitationId": uuid4().hex, "url": url, "message": error.message}
+                raise MCPError(types.URL_ELICITATION_REQUIRED, error.message, {"elicitations": [asked]}) from error
             raise
 
     def _client(self, ctx: Any, level: str) -> Client:
@@ -237,6 +243,24 @@ def _trace(ctx: Any) -> dict[str, str]:
         if name in (b"traceparent", b"baggage"):
             return trace_context(ctx.request.headers)
     return found
+
+
+def consent_url(error: CallError) -> str | None:
+    """Return the page on which the user must agree before the call can run, if that is the error."""
+    url = error.details.get("url") if isinstance(error.details, dict) else None
+    is_asked = error.code == _CONSENT and isinstance(url, str) and url.startswith(("https://", "http://"))
+    return url if is_asked else None
+
+
+async def _with_consent(client: StatelessClient, call: Awaitable[R]) -> R:
+    """Run a call. If the user must agree first, ask them once; the client then sends the request again."""
+    try:
+        return await call
+    except CallError as error:
+        url = consent_url(error)
+        if url is not None and client.opens_urls:
+            await client.elicit(error.message, None, url, _CONSENT)
+        raise
 
 
 async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:

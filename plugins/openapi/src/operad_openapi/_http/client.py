@@ -132,9 +132,8 @@ class HTTPClient:
                     return response
                 self._limit(request, started)
                 can_refresh = None if refreshed or not _is_replayable(request) else credentials.refresh
-                if response.status == 401 and can_refresh is not None:
+                if response.status == 401 and can_refresh is not None and can_refresh() is not False:
                     refreshed = True
-                    can_refresh()
                     response.close()
                     continue
                 delay = self._delay(request, attempt, response)

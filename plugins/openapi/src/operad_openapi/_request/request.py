@@ -84,8 +84,8 @@ class Credentials:
     query: list[str] = attrs.field(factory=list, repr=False)
     """``name=value``, encoded."""
     cookies: list[str] = attrs.field(factory=list, repr=False)
-    refresh: Callable[[], None] | None = None
-    """Forgets a fetched token: the server refused it."""
+    refresh: Callable[[], object] | None = None
+    """Forgets a fetched token: the server refused it. Returns False if there is no other one to try."""
     middlewares: tuple[Any, ...] = ()
     """Of aiohttp: what has to see the answer to know what to send (HTTP Digest)."""
 

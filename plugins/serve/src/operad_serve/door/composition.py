@@ -29,6 +29,8 @@ logger = logging.getLogger("operad.serve")
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """The prefix of the metadata of a protected resource (RFC 9728, 3.1). The path of the resource follows."""
+CONNECT = ("/connect/", "/disconnect/")
+"""The paths of the pages on which users connect their accounts."""
 _STARTUP = 30.0
 """Seconds that an application may take to start, or to end."""
 
@@ -106,6 +108,8 @@ def _route(scope: Scope) -> str:
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")
     if root and path.startswith(root + "/"):
         path = path[len(root) :]
+    if path.startswith(CONNECT):
+        return CONNECT[0].rstrip("/")
     if path.startswith(WELL_KNOWN):  # the application of that resource responds
         path = path[len(WELL_KNOWN) :].removeprefix(root) or "/mcp"
     found: str = path

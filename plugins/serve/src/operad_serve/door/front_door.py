@@ -20,10 +20,12 @@ import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry
 from operad.plugin import CallServer, LinkDownError, Server
+from operad_auth.connecting import user_tokens
 from operad_auth.http import tell_manager, until_stopped
 from operad_auth.http.urls import shown_url
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
 from operad_serve.door.composition import Composition, Mounted
+from operad_serve.door.connect import ConnectPages
 from operad_serve.door.messages import report
 from operad_serve.door.options import (
     configured_authenticator,
@@ -116,6 +118,9 @@ class FrontDoor:
         gate = Gate(
             self._authenticate, options.allowed_hosts, options.allowed_origins, anonymous=options.anonymous
         )
+        users = user_tokens(self._registry)
+        if users:
+            mounted.append(Mounted("connect", "/connect", ConnectPages(users, self._authenticate)))
         metrics = Metrics(self._registry, gate)
         composition = Composition([*mounted, Mounted("metrics", "/metrics", metrics)], gate)
         requests = metrics.requests = Requests(composition, access_log() if options.access_log else None)

@@ -1,0 +1,271 @@
+"""Tokens to which the user behind an identity agreed: ``type = "oauth"`` of ``[[credentials]]``.
+
+A call without a token fails with a link to a page of this server. The link has a ticket for one identity, and only
+a browser that is authenticated as this identity may go on. So a user who follows the link of another caller
+connects no account to that caller, and a caller cannot connect an account to another user. What must outlive a
+request is sealed and not stored: each process of a server can take the next step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import time
+from asyncio import to_thread
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+from weakref import WeakKeyDictionary
+
+from operad.context import OperationContext
+from operad.errors import CallError, ConfigError
+from operad_auth.callers import AuthTable, CallerCredentials, denied
+from operad_auth.fetching import Fetch, default_fetch
+from operad_auth.grants import LoginRequired, OAuthToken
+from operad_auth.logins import code_of, pkce, with_query
+from operad_auth.oauth import OAuthClient
+from operad_auth.server import AuthorizationServer
+from operad_auth.store import KEY_VARIABLE, TokenKey, TokenStore
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry
+
+FOREIGN = "This link was made for another user. Call the operation yourself to get a link of your own."
+LIFETIME = 600
+"""Seconds for which a link, and a login that has begun, can be used."""
+_MAX_CLIENTS = 10_000
+"""Identities whose tokens are in memory; the longest unused ones are read from the store again."""
+_MAX_SEALED = 4_096
+
+
+class ConnectRefused(Exception):
+    """A link, or what came back from the authorization server, cannot be used. The message is for the user."""
+
+
+class UserTokens:
+    """The tokens of one ``[[credentials]]`` table, one for each identity, and the steps to get them.
+
+    Args:
+        options: the table.
+        store: where tokens are kept. It must encrypt.
+        fetch: sends requests to the authorization server.
+
+    Raises:
+        ConfigError: the store does not encrypt.
+    """
+
+    def __init__(
+        self, options: CallerCredentials, store: TokenStore | None = None, fetch: Fetch = default_fetch
+    ) -> None:
+        assert options.public_url is not None
+        # No keyring: it belongs to one user of this machine, and a server has none.
+        self._store = TokenStore(keyring=False) if store is None else store
+        self._cipher = self._store.cipher()
+        if self._cipher is None:
+            raise ConfigError(
+                f'credentials "{options.name}": tokens of users are kept encrypted only; expected a key in the '
+                f"environment variable {KEY_VARIABLE}; make one with: python -c "
+                '"from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
+            )
+        self.name = options.name
+        self.public_url = options.public_url.rstrip("/")
+        self._options = options.oauth_options()
+        self._fetch = fetch
+        self._server = AuthorizationServer(self._options, fetch)
+        self._clients: OrderedDict[str, OAuthClient] = OrderedDict()
+
+    # --- the credential of a call ----------------------------------------------------------------------
+
+    def check(self, origin: str) -> None:
+        """Allow every origin: the token is meant for the service."""
+
+    async def get(self, context: OperationContext, origin: str) -> AuthTable:
+        """Return the token of the caller, renewed if it has expired.
+
+        Raises:
+            CallError: ``ACCESS_DENIED``, the caller is anonymous; ``AUTHORIZATION_REQUIRED``, the user has not
+                agreed yet, and ``details.url`` is where to do that; ``UNAVAILABLE``, the server gives no response.
+        """
+        if context.identity is None:
+            raise denied(context, f'cannot connect to "{self.name}"; authenticate first')
+        identity = context.identity.id
+        try:
+            token = await self._client(identity).token()
+        except LoginRequired:
+            url = self.link(identity)
+            message = f'"{self.name}" needs the consent of the user; open {url} in a browser, then call again'
+            details = {"url": url, "provider": self.name}
+            raise CallError("AUTHORIZATION_REQUIRED", message, details) from None
+        return {"type": "bearer", "token": token.access_token}
+
+    def refused(self, context: OperationContext, credential: AuthTable) -> bool:
+        """Renew a token that the service did not accept, when it is needed next."""
+        if context.identity is not None:
+            self._client(context.identity.id).refused(str(credential.get("token")))
+        return context.identity is not None
+
+    def _client(self, identity: str) -> OAuthClient:
+        client = self._clients.get(identity)
+        if client is None:
+            while len(self._clients) >= _MAX_CLIENTS:
+                self._clients.popitem(last=False)
+            issuer = self._options.issuer or self._options.token_url
+            key = TokenKey(f"connect {self.name} {issuer}", self._options.client_id, identity)
+            client = OAuthClient(self._options, store=self._store, fetch=self._fetch, name=self.name, key=key)
+            self._clients[identity] = client
+        self._clients.move_to_end(identity)
+        return client
+
+    # --- connecting an account -------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The path of the page, below the root of this server."""
+        return f"/connect/{self.name}"
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the authorization server sends the browser back to."""
+        return f"{self.public_url}{self.path}/callback"
+
+    @property
+    def authorization_host(self) -> str:
+        """The host at which the user will be asked, to show it."""
+        return urlsplit(self._options.issuer or self._options.authorization_url or "").netloc
+
+    def link(self, identity: str) -> str:
+        """Return a link to the page, for this identity alone, once, and for `LIFETIME` seconds."""
+        ticket = self._seal("ticket", {"identity": identity, "id": secrets.token_urlsafe(16)})
+        return f"{self.public_url}{self.path}?ticket={quote(ticket)}"
+
+    def identity_of(self, ticket: str) -> str:
+        """Return the identity that a ticket is for. Raises `ConnectRefused`."""
+        identity: str = self._opened("ticket", ticket)["identity"]
+        return identity
+
+    async def begin(self, ticket: str, identity: str) -> tuple[str, str]:
+        """Use up a ticket: return where to send the browser, and what it must keep in a cookie until it is back.
+
+        Args:
+            ticket: of the link.
+            identity: as which the browser is authenticated.
+
+        Raises:
+            ConnectRefused: the ticket is for another identity, was used, or has expired.
+            CallError: the metadata of the authorization server cannot be loaded.
+            ConfigError: it has no authorization endpoint.
+        """
+        if not hmac.compare_digest(self.identity_of(ticket).encode(), identity.encode()):
+            raise ConnectRefused(FOREIGN)
+        address = await self._server.endpoint("authorization_endpoint", self._options.authorization_url)
+        if not await to_thread(self._use_up, self._opened("ticket", ticket)["id"]):
+            raise ConnectRefused("This link was used already. Call the operation again to get a new one.")
+        verifier, challenge = pkce()
+        state = secrets.token_urlsafe(24)
+        query: dict[str, str | list[str]] = {
+            "response_type": "code",
+            "client_id": self._options.client_id,
+            "redirect_uri": self.redirect_uri,
+            "state": state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            **self._server.fields(),
+        }
+        kept = {"identity": identity, "state": state, "verifier": verifier}
+        return with_query(address, query), self._seal("login", kept)
+
+    def identity_of_login(self, kept: str) -> str:
+        """Return the identity for which a browser began a login. Raises `ConnectRefused`."""
+        identity: str = self._opened("login", kept)["identity"]
+        return identity
+
+    async def finish(self, answer: Mapping[str, str], kept: str) -> str:
+        """Exchange the code that came back for a token, and keep it; return the identity.
+
+        Args:
+            answer: the query of the redirect.
+            kept: the cookie of the browser.
+
+        Raises:
+            ConnectRefused: the browser began no login here, or another one.
+            CallError: the user or the authorization server refused.
+        """
+        login = self._opened("login", kept)
+        if not hmac.compare_digest(str(login["state"]).encode(), answer.get("state", "").encode()):
+            raise ConnectRefused("This response belongs to another login. Open your own link again.")
+        address = self._options.issuer or self._options.authorization_url or ""
+        code = code_of(answer, address, self._options.issuer, await self._server.metadata())
+        fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect_uri}
+        response = await self._server.token(
+            {**self._server.fields(scope=False), **fields, "code_verifier": login["verifier"]}
+        )
+        await self._client(login["identity"]).keep(OAuthToken.from_answer(response))
+        identity: str = login["identity"]
+        return identity
+
+    async def disconnect(self, identity: str) -> str:
+        """Forget the token of an identity, and revoke it if the server can; return what was done, in words."""
+        return await self._client(identity).logout()
+
+    # --- what a browser keeps --------------------------------------------------------------------------
+
+    def _seal(self, kind: str, values: Mapping[str, str]) -> str:
+        text = json.dumps({**values, "kind": kind, "name": self.name})
+        sealed: bytes = self._cipher.encrypt(text.encode())
+        return sealed.decode()
+
+    def _opened(self, kind: str, sealed: str) -> dict[str, str]:
+        """Return what was sealed for this provider and purpose. Raises `ConnectRefused`."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            if len(sealed) > _MAX_SEALED:
+                raise ValueError
+            values = json.loads(self._cipher.decrypt(sealed.encode(), ttl=LIFETIME))
+        except (InvalidToken, ValueError):
+            values = {}
+        if values.get("kind") != kind or values.get("name") != self.name:
+            what = "link" if kind == "ticket" else "login"
+            raise ConnectRefused(
+                f"This {what} has expired, or did not begin in this browser. Call the operation again for a link."
+            )
+        found: dict[str, str] = values
+        return found
+
+    def _use_up(self, id: str) -> bool:
+        """Return True the first time, in any process; remove the marks of tickets that have expired."""
+        folder = self._store.folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for old in folder.glob("ticket-*"):
+            if old.stat().st_mtime < time.time() - 2 * LIFETIME:
+                old.unlink(missing_ok=True)
+        name = f"ticket-{hashlib.sha256(id.encode()).hexdigest()[:32]}"
+        try:
+            os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return False
+        return True
+
+
+_MADE: WeakKeyDictionary[OperationRegistry, tuple[Any, dict[str, UserTokens]]] = WeakKeyDictionary()
+
+
+def user_tokens(registry: OperationRegistry) -> dict[str, UserTokens]:
+    """Return the tokens of the tables ``[[credentials]]`` with ``type = "oauth"``, by name, for all sources.
+
+    Raises:
+        ConfigError: a table cannot be used, or no key encrypts the tokens.
+    """
+    configuration = registry.configuration
+    if configuration is None or "credentials" not in configuration.tables:
+        return {}
+    known = _MADE.get(registry)
+    if known is None or known[0] is not configuration:
+        tables = configuration.array("credentials", CallerCredentials)
+        made = {table.name: UserTokens(table) for table in tables if table.type == "oauth"}
+        known = _MADE[registry] = configuration, made
+    return known[1]

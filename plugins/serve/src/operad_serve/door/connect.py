@@ -1,0 +1,248 @@
+"""The pages ``/connect/NAME`` and ``/disconnect/NAME``: users let this server act for them, or end that.
+
+A link is for one identity. The browser that opens it must be authenticated as this identity: by the request itself
+(a proxy, or an authenticator that reads cookies), or by the user's token for this server in the form. What is
+needed between the two redirects is in a sealed cookie, so that no other browser can finish what this one began.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from collections.abc import Mapping
+from html import escape
+from urllib.parse import parse_qsl, urlsplit
+
+from operad import CallError, OperadError
+from operad_auth import Authenticator, Credentials
+from operad_auth.connecting import FOREIGN, LIFETIME, ConnectRefused, UserTokens
+from operad_serve.asgi import ADMISSION, Admission, ClientGoneError, Exchange, Header, Receive, Scope, Send
+from operad_serve.problems import Problem
+
+logger = logging.getLogger("operad.serve")
+
+_MAX_FORM = 64 * 1024
+_FORM_SECONDS = 10.0
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:12vh auto;padding:0 1rem;color:#1a1a1a;"
+    "background:#fff}h1{font-size:1.4rem}input,button{font:inherit;padding:.5rem;margin:.6rem 0}input{width:100%;"
+    "box-sizing:border-box}@media(prefers-color-scheme:dark){body,input,button{background:#1b1b1b;color:#eee}}"
+)
+_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    # Browsers would apply form-action to the redirect that follows the form, which leads to another host.
+    (
+        b"content-security-policy",
+        f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; frame-ancestors 'none'".encode(),
+    ),
+    (b"x-frame-options", b"DENY"),
+    # With no-referrer, browsers would send "Origin: null" with the form.
+    (b"referrer-policy", b"same-origin"),
+)
+_PROOF = (
+    '<p><label>Your token for this server<input type="password" name="token" autocomplete="off" required>'
+    "</label></p>"
+)
+
+
+class _Shown(Exception):
+    """A page that ends the request."""
+
+    def __init__(self, status: int, title: str, text: str) -> None:
+        super().__init__(title)
+        self.status, self.title, self.text = status, title, text
+
+
+class ConnectPages:
+    """An ASGI application. The front door has admitted its requests, and their `Admission` is in the scope.
+
+    Args:
+        users: the tokens of users, by the name of the provider.
+        authenticate: returns the identity of a token that a user enters.
+    """
+
+    def __init__(self, users: Mapping[str, UserTokens], authenticate: Authenticator | None) -> None:
+        self._users = users
+        self._authenticate = authenticate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        if scope["type"] != "http":
+            raise NotImplementedError  # it has no lifespan
+        root = scope.get("root_path", "").rstrip("/")
+        exchange = Exchange(scope, receive, send, scope["path"].removeprefix(root))
+        try:
+            await self._serve(exchange)
+        except ClientGoneError:
+            return
+        except ConnectRefused as refused:
+            await _page(exchange, 400, "This cannot go on", escape(str(refused)))
+        except _Shown as shown:
+            await _page(exchange, shown.status, shown.title, shown.text)
+        except Problem as problem:
+            await exchange.respond_problem(problem)
+        except OperadError as error:
+            reason = error.message if isinstance(error, CallError) else str(error)
+            logger.warning("%s: %s", exchange.path, reason)
+            await _page(exchange, 502, "The account is not connected", escape(reason))
+
+    async def _serve(self, exchange: Exchange) -> None:
+        _, action, name, *rest = [*exchange.path.split("/"), ""][:4]
+        users = self._users.get(name)
+        if users is None or rest not in ([""], ["callback"]) or (rest == ["callback"] and action != "connect"):
+            raise _Shown(404, "Not found", "There is no such page.")
+        if exchange.method not in (("GET",) if rest == ["callback"] else ("GET", "POST")):
+            raise _Shown(405, "Not allowed", "This page does not accept this method.")
+        if rest == ["callback"]:
+            await self._finish(exchange, users)
+        elif action == "disconnect":
+            await self._disconnect(exchange, users)
+        elif exchange.method == "GET":
+            await self._ask(exchange, users)
+        else:
+            await self._begin(exchange, users)
+
+    # --- connecting ------------------------------------------------------------------------------------
+
+    async def _ask(self, exchange: Exchange, users: UserTokens) -> None:
+        """Show who asks for what. Nothing is used up: programs that preview links open them, too."""
+        opener = _opener(exchange)
+        ticket = _query(exchange).get("ticket", "")
+        if not ticket and opener is not None:
+            await _redirect(exchange, users.link(opener))
+            return
+        asker = users.identity_of(ticket)
+        if opener is not None and opener != asker:
+            raise ConnectRefused(FOREIGN)
+        known = "" if opener is None else f" You are <b>{escape(opener)}</b> here."
+        await _page(
+            exchange,
+            200,
+            f"Connect {escape(users.name)}",
+            f"An operation that you called needs your account at <b>{escape(users.authorization_host)}</b>.{known}"
+            " Go on only if you have just called it yourself."
+            f'<form method="post"><input type="hidden" name="ticket" value="{escape(ticket)}">'
+            f"{_PROOF if opener is None else ''}<button>Go on</button></form>",
+        )
+
+    async def _begin(self, exchange: Exchange, users: UserTokens) -> None:
+        form = await _form(exchange, users)
+        identity = await self._proven(exchange, form)
+        url, kept = await users.begin(form.get("ticket", ""), identity)
+        await _redirect(exchange, url, _cookie(users, kept, LIFETIME))
+
+    async def _finish(self, exchange: Exchange, users: UserTokens) -> None:
+        kept = _cookies(exchange).get(_cookie_name(users), "")
+        opener, expected = _opener(exchange), users.identity_of_login(kept)
+        if opener is not None and opener != expected:
+            raise ConnectRefused("You are logged in as another user than the one who began this.")
+        exchange.add_header(b"set-cookie", _cookie(users, "", 0))
+        await users.finish(_query(exchange), kept)
+        text = "Close this page, and call the operation again."
+        await _page(exchange, 200, f"{escape(users.name)} is connected", text)
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    async def _disconnect(self, exchange: Exchange, users: UserTokens) -> None:
+        if exchange.method == "GET":
+            proof = _PROOF if _opener(exchange) is None else ""
+            form = f'<form method="post">{proof}<button>Disconnect</button></form>'
+            await _page(
+                exchange, 200, f"Disconnect {escape(users.name)}", f"This server forgets your account.{form}"
+            )
+            return
+        identity = await self._proven(exchange, await _form(exchange, users))
+        done = await users.disconnect(identity)
+        await _page(exchange, 200, f"{escape(users.name)} is disconnected", escape(done))
+
+    # --- who opened it ---------------------------------------------------------------------------------
+
+    async def _proven(self, exchange: Exchange, form: Mapping[str, str]) -> str:
+        """Return the identity of the browser. Raises `_Shown` if there is none."""
+        opener = _opener(exchange)
+        if opener is None and self._authenticate is not None and form.get("token"):
+            client = exchange.scope.get("client")
+            shown = Credentials("bearer", form["token"].strip(), peer=client[0] if client else None)
+            identity = await self._authenticate(shown)
+            opener = None if identity is None else identity.id
+        if opener is None:
+            text = "The token is missing or not valid. Go back and try again."
+            raise _Shown(401, "This is not your token", text)
+        return opener
+
+
+def _opener(exchange: Exchange) -> str | None:
+    """Return the identity with which the request itself is authenticated. Raises `_Shown` if that failed."""
+    admission = exchange.scope.get(ADMISSION)
+    if not isinstance(admission, Admission):
+        return None
+    if admission.is_refused:
+        raise _Shown(401, "Not authenticated", "The credentials of this request are not valid.")
+    return None if admission.identity is None else admission.identity.id
+
+
+def _query(exchange: Exchange) -> dict[str, str]:
+    return _fields(exchange.scope.get("query_string", b"").decode("latin-1"))
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the fields of a query or a form. Raises `ConnectRefused` for one that is given twice."""
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50)
+    except ValueError:
+        pairs = []
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ConnectRefused("The address of this page is damaged. Open the link again.")
+    return dict(pairs)
+
+
+async def _form(exchange: Exchange, users: UserTokens) -> dict[str, str]:
+    """Return the fields of a form that a page of this server, or a program with credentials, sent."""
+    origin, own = exchange.header("origin"), urlsplit(users.public_url)
+    if origin is None:
+        # Browsers name the origin with every form. A program authenticates by a header that they never add.
+        is_allowed = (exchange.header("authorization") or "").lower().startswith("bearer ")
+    else:
+        is_allowed = origin == f"{own.scheme}://{own.netloc}".lower()
+    if not is_allowed:
+        raise _Shown(403, "Not allowed", "This form must be sent by its own page.")
+    return _fields((await exchange.body(_MAX_FORM, _FORM_SECONDS)).decode("latin-1"))
+
+
+def _cookies(exchange: Exchange) -> dict[str, str]:
+    pairs = (part.strip().partition("=") for part in (exchange.header("cookie") or "").split(";"))
+    return {name: value for name, _, value in pairs}
+
+
+def _cookie_name(users: UserTokens) -> str:
+    prefix = "__Host-" if users.public_url.startswith("https:") else ""
+    return f"{prefix}operad-connect-{users.name}"
+
+
+def _cookie(users: UserTokens, value: str, seconds: int) -> str:
+    secure = "; Secure" if users.public_url.startswith("https:") else ""
+    # Lax: the browser must send it when the authorization server sends the user back.
+    return f"{_cookie_name(users)}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+
+
+async def _redirect(exchange: Exchange, url: str, cookie: str | None = None) -> None:
+    headers = [*_HEADERS, (b"location", url.encode("latin-1", "replace")), (b"content-length", b"0")]
+    if cookie is not None:
+        exchange.add_header(b"set-cookie", cookie)
+    await exchange.start(303, headers)
+    await exchange.write(b"", more=False)
+
+
+async def _page(exchange: Exchange, status: int, title: str, body: str) -> None:
+    """Send a page. ``title`` and ``body`` are HTML."""
+    content = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
+        f"<body><main><h1>{title}</h1><div>{body}</div></main></body></html>"
+    ).encode()
+    await exchange.start(status, [*_HEADERS, (b"content-length", str(len(content)).encode())])
+    await exchange.write(content, more=False)

@@ -1,0 +1,425 @@
+"""Users connect their accounts in a browser: each call uses the token to which its own caller agreed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from html import unescape
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import attrs
+import pytest
+from aiohttp import web
+from cryptography.fernet import Fernet
+from yarl import URL
+
+from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins
+from operad_auth import TokenRecord
+from operad_auth.connecting import user_tokens
+from operad_serve import FrontDoor, Plan, ServeOptions
+from plugins.auth.tests.conftest import AuthorizationServer
+
+DOCUMENT = {
+    "openapi": "3.1.0",
+    "info": {"title": "Echo", "version": "1"},
+    "paths": {"/who": {"get": {"operationId": "who", "responses": {"200": {"description": ""}}}}},
+}
+TOKENS = {name: f"gateway-token-of-{name}" for name in ("ann", "bob")}
+
+
+@attrs.define
+class Place:
+    """The gateway, the API behind it, and the authorization server of the API."""
+
+    accounts: AuthorizationServer
+    registry: OperationRegistry
+    url: str
+    refused: set[str]
+    shown: list[str]
+    folder: Path
+
+    async def call(self, name: str) -> tuple[int, Any]:
+        """A call over HTTP."""
+        async with aiohttp.ClientSession() as session:
+            headers = {"authorization": f"Bearer {TOKENS[name]}"}
+            async with session.post(f"{self.url}/operations/echo.who", json={}, headers=headers) as response:
+                return response.status, await response.json(content_type=None)
+
+    async def link(self, name: str) -> str:
+        """The link in the error of a call."""
+        status, problem = await self.call(name)
+        assert (status, problem["code"]) == (403, "AUTHORIZATION_REQUIRED")
+        found: str = problem["details"]["url"]
+        assert found in problem["detail"]
+        return found
+
+    async def connect(self, name: str) -> None:
+        """All that a user does."""
+        async with Browser() as browser:
+            await browser.open(await self.link(name))
+            url = await browser.agree(TOKENS[name])
+            assert "is connected" in await browser.open(url)
+
+
+class Browser(AsyncExitStack):
+    """Keeps cookies, sends forms with their origin, and shows where it was sent."""
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        jar = aiohttp.CookieJar(unsafe=True)
+        self.session = await self.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
+        self.page, self.at, self.status = "", "", 0
+        self.headers: Any = {}
+        return self
+
+    async def open(self, url: str) -> str:
+        """Follow a link with all redirects; return the text of the page."""
+        async with self.session.get(URL(url, encoded=True)) as response:
+            self.page, self.at, self.status = await response.text(), str(response.url), response.status
+            self.headers = response.headers
+        return self.page
+
+    async def send(self, token: str | None, **headers: str) -> Any:
+        """Send the form of the page."""
+        found = re.search(r'name="ticket" value="([^"]*)"', self.page)
+        form = {} if found is None else {"ticket": unescape(found[1])}
+        parts = urlsplit(self.at)
+        sent = {"origin": f"{parts.scheme}://{parts.netloc}", **headers}
+        async with self.session.post(
+            URL(self.at, encoded=True),
+            data=form if token is None else {**form, "token": token},
+            headers={name: value for name, value in sent.items() if value},
+            allow_redirects=False,
+        ) as response:
+            self.status, text = response.status, await response.text()
+            return response.headers.get("location"), text
+
+    async def agree(self, token: str) -> str:
+        """Send the form; return the URL of the authorization server."""
+        url, text = await self.send(token)
+        assert url is not None, text
+        return str(url)
+
+
+@pytest.fixture
+async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    accounts, refused, shown = AuthorizationServer(), set[str](), list[str]()
+
+    async def who(request: web.Request) -> web.Response:
+        shown.append(token := request.headers.get("Authorization", ""))
+        status = 401 if token.removeprefix("Bearer ") in refused else 200
+        return web.json_response({"shown": token}, status=status)
+
+    async with AsyncExitStack() as stack:
+        ports = []
+        for routes in ([web.get("/who", who)], [web.route("*", "/{path:.*}", accounts.handle)]):
+            app = web.Application()
+            app.add_routes(routes)
+            runner = web.AppRunner(app)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            server: Any = site._server  # the port that the system chose
+            ports.append(server.sockets[0].getsockname()[1])
+        accounts.issuer = f"http://127.0.0.1:{ports[1]}"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        (tmp_path / "echo.json").write_text(json.dumps(DOCUMENT))
+        (tmp_path / "operad.toml").write_text(
+            f'[[credentials]]\nname = "users"\ntype = "oauth"\nissuer = "{accounts.issuer}"\nclient_id = "cli"\n'
+            f'scopes = ["read"]\npublic_url = "{url}"\n'
+            '[sources.echo]\ntype = "openapi"\nspec = "echo.json"\n'
+            f'base_url = "http://127.0.0.1:{ports[0]}"\nauth = {{type = "caller", provider = "users"}}\n'
+        )
+        registry = OperationRegistry.from_config(tmp_path, load_plugins(), strict=True)
+        await stack.enter_async_context(registry)
+        records = [TokenRecord(token=token, id=name) for name, token in TOKENS.items()]
+        front = FrontDoor(
+            registry, Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", port)), asyncio.Event()
+        )
+        await stack.enter_async_context(front.open())
+        yield Place(accounts, registry, url, refused, shown, tmp_path)
+
+
+async def test_each_user_connects_once_and_calls_use_the_token_of_their_caller(place: Place) -> None:
+    await place.connect("ann")
+    status, ann = await place.call("ann")
+    assert status == 200
+    assert (await place.call("bob"))[0] == 403
+    await place.connect("bob")
+    _, bob = await place.call("bob")
+    assert ann["shown"] != bob["shown"]
+    assert (await place.call("ann"))[1] == ann
+    asked = place.accounts.forms[0]
+    assert asked["redirect_uri"] == f"{place.url}/connect/users/callback"
+    assert asked["code_verifier"]
+
+
+async def test_tokens_on_disk_are_encrypted_and_name_no_user(place: Place) -> None:
+    await place.connect("ann")
+    _, ann = await place.call("ann")
+    token = ann["shown"].removeprefix("Bearer ")
+    files = [file for file in (place.folder / "home").rglob("*") if file.is_file()]
+    assert any(file.name == "tokens.json" for file in files)
+    for file in files:
+        content = file.read_text() + file.name
+        assert token not in content
+        assert "ann" not in content
+
+
+async def test_a_gateway_without_a_key_refuses_to_keep_tokens(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPERAD_TOKEN_KEY")
+    with pytest.raises(ExceptionGroup) as caught:
+        await OperationRegistry.from_config(place.folder, load_plugins(), strict=True).__aenter__()
+    assert "encrypted only; expected a key in the environment variable OPERAD_TOKEN_KEY" in str(
+        caught.value.exceptions[0]
+    )
+
+
+async def test_the_link_of_another_user_connects_nothing(place: Place) -> None:
+    """The attacker sends a link to a victim, whose account would belong to the attacker."""
+    link = await place.link("ann")
+    async with Browser() as victim:
+        await victim.open(link)
+        url, text = await victim.send(TOKENS["bob"])
+        assert (victim.status, url) == (400, None)
+        assert "made for another user" in text
+    assert place.accounts.seen["authorize"] == 0
+    async with Browser() as ann:  # the link was not used up
+        await ann.open(link)
+        assert await ann.agree(TOKENS["ann"])
+
+
+async def test_a_login_that_another_browser_began_is_not_finished(place: Place) -> None:
+    """The attacker begins, and sends the victim to the authorization server."""
+    async with Browser() as attacker, Browser() as victim:
+        await attacker.open(await place.link("ann"))
+        page = await victim.open(await attacker.agree(TOKENS["ann"]))
+        assert victim.status == 400
+        assert "did not begin in this browser" in page
+    assert place.accounts.seen["token"] == 0
+    assert (await place.call("ann"))[0] == 403
+
+
+async def test_the_code_of_another_login_is_not_accepted(place: Place) -> None:
+    """The attacker agrees, and lets the victim's browser finish: the victim would use the attacker's account."""
+    async with Browser() as attacker, Browser() as victim:
+        await attacker.open(await place.link("ann"))
+        url = await attacker.agree(TOKENS["ann"])
+        async with attacker.session.get(URL(url, encoded=True), allow_redirects=False) as response:
+            stolen = response.headers["location"]
+        await victim.open(await place.link("bob"))
+        await victim.agree(TOKENS["bob"])
+        page = await victim.open(stolen)
+        assert "belongs to another login" in page
+    assert place.accounts.seen["token"] == 0
+
+
+async def test_a_link_works_once_and_a_preview_does_not_use_it_up(place: Place) -> None:
+    link = await place.link("ann")
+    async with Browser() as browser:
+        for _ in range(3):
+            await browser.open(link)
+        await browser.agree(TOKENS["ann"])
+        url, text = await browser.send(TOKENS["ann"])
+        assert (browser.status, url) == (400, None)
+        assert "used already" in text
+
+
+@pytest.mark.parametrize("ticket", ["", "x", "gAAAA" * 20, "x" * 10_000, "%00"])
+async def test_a_link_that_this_server_did_not_make_is_refused(place: Place, ticket: str) -> None:
+    async with Browser() as browser:
+        page = await browser.open(f"{place.url}/connect/users?ticket={ticket}")
+        assert browser.status == 400
+        assert "has expired" in page
+
+
+async def test_a_token_of_the_store_is_no_link_and_a_login_is_no_link(place: Place) -> None:
+    await place.connect("ann")
+    entries = json.loads((place.folder / "home" / "operad" / "tokens.json").read_text())["entries"]
+    users = user_tokens(place.registry)["users"]
+    link = users.link("ann")
+    _, login = await users.begin(parse_qs(urlsplit(link).query)["ticket"][0], "ann")
+    async with Browser() as browser:
+        for sealed in (*(entry["encrypted"] for entry in entries.values()), login):
+            await browser.open(f"{place.url}/connect/users?ticket={sealed}")
+            assert browser.status == 400
+
+
+async def test_a_response_of_another_issuer_brings_no_code_to_anyone(place: Place) -> None:
+    place.accounts.authorization_iss = "https://evil.example.com"
+    async with Browser() as browser:
+        await browser.open(await place.link("ann"))
+        page = await browser.open(await browser.agree(TOKENS["ann"]))
+        assert browser.status == 502
+        assert "another authorization server" in page
+    assert place.accounts.seen["token"] == 0
+
+
+async def test_a_user_who_refuses_is_not_connected(place: Place) -> None:
+    place.accounts.refuse = {"error": "access_denied", "error_description": "<b>no</b>"}
+    async with Browser() as browser:
+        await browser.open(await place.link("ann"))
+        page = await browser.open(await browser.agree(TOKENS["ann"]))
+        assert browser.status == 502
+        assert "access_denied" in page
+        assert "<b>no</b>" not in page
+    assert (await place.call("ann"))[0] == 403
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example.com", "null", ""])
+async def test_a_form_of_another_page_is_refused(place: Place, origin: str) -> None:
+    async with Browser() as browser:
+        await browser.open(await place.link("ann"))
+        url, _ = await browser.send(TOKENS["ann"], origin=origin)
+        assert browser.status == 403
+        assert url is None
+
+
+async def test_a_wrong_token_in_the_form_is_refused(place: Place) -> None:
+    async with Browser() as browser:
+        await browser.open(await place.link("ann"))
+        for token in ("wrong", "", None):
+            url, _ = await browser.send(token)
+            assert (browser.status, url) == (401, None)
+
+
+async def test_pages_run_no_script_and_cannot_be_framed(place: Place) -> None:
+    async with Browser() as browser:
+        page = await browser.open(await place.link("ann"))
+        policy = browser.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert browser.headers["cache-control"] == "no-store"
+        assert "ann" not in re.sub(r'value="[^"]*"', "", page)  # the link alone does not say whose it is
+
+
+async def test_a_disconnected_account_is_revoked_and_asked_for_again(place: Place) -> None:
+    await place.connect("ann")
+    await place.connect("bob")
+    async with Browser() as browser:
+        await browser.open(f"{place.url}/disconnect/users")
+        _, text = await browser.send(TOKENS["ann"])
+        assert "users is disconnected" in text
+    assert len(place.accounts.revoked) == 1
+    assert (await place.call("ann"))[0] == 403
+    assert (await place.call("bob"))[0] == 200
+
+
+async def test_an_expired_token_is_renewed_once_for_all_calls_of_its_user(place: Place) -> None:
+    place.accounts.expires_in = 0
+    await place.connect("ann")
+    place.accounts.expires_in = 3600
+    await place.connect("bob")
+    before = place.accounts.seen["token"]
+    found = await asyncio.gather(*(place.call("ann" if n % 2 else "bob") for n in range(20)))
+    assert {status for status, _ in found} == {200}
+    assert len({body["shown"] for _, body in found}) == 2
+    assert place.accounts.seen["token"] == before + 1
+
+
+async def test_a_token_that_the_api_refuses_is_renewed_for_its_own_caller(place: Place) -> None:
+    await place.connect("ann")
+    await place.connect("bob")
+    (_, ann), (_, bob) = await place.call("ann"), await place.call("bob")
+    place.refused.add(ann["shown"].removeprefix("Bearer "))
+    status, renewed = await place.call("ann")
+    assert status == 200
+    assert renewed["shown"] not in (ann["shown"], bob["shown"])
+    assert (await place.call("bob"))[1] == bob
+
+
+async def test_a_login_that_the_server_ended_is_asked_for_again(place: Place) -> None:
+    place.accounts.expires_in = 0
+    await place.connect("ann")
+    place.accounts.refresh_tokens.clear()
+    await place.link("ann")
+
+
+async def test_an_anonymous_caller_is_denied(place: Place) -> None:
+    for context in (OperationContext(), OperationContext(trusted=True)):
+        with pytest.raises(CallError, match="ACCESS_DENIED"):
+            await place.registry.execute("echo.who", {}, context)
+    with pytest.raises(CallError, match="AUTHORIZATION_REQUIRED"):
+        await place.registry.execute("echo.who", {}, OperationContext(identity=Identity("eve")))
+
+
+# --- MCP hosts ------------------------------------------------------------------------------------------
+
+
+async def _rpc(place: Place, body: Any, **headers: str) -> tuple[Any, Any]:
+    given = {
+        "authorization": f"Bearer {TOKENS['ann']}",
+        "accept": "application/json, text/event-stream",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{place.url}/mcp", json=body, headers=given) as response,
+    ):
+        text = await response.text()
+        data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+        return json.loads(data[-1] if data else text or "null"), response.headers
+
+
+@pytest.mark.parametrize("opens", [True, False])
+async def test_a_host_of_the_handshake_protocol_is_asked_to_open_the_link(place: Place, opens: bool) -> None:
+    capabilities = {"elicitation": {"url": {}}} if opens else {}
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": capabilities,
+        "clientInfo": {"name": "h", "version": "1"},
+    }
+    _, headers = await _rpc(place, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    session = {"mcp_session_id": headers["mcp-session-id"], "mcp_protocol_version": "2025-11-25"}
+    await _rpc(place, {"jsonrpc": "2.0", "method": "notifications/initialized"}, **session)
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo_who", "arguments": {}}}
+    answer, _ = await _rpc(place, call, **session)
+    if opens:
+        assert answer["error"]["code"] == -32042
+        [asked] = answer["error"]["data"]["elicitations"]
+        assert asked["mode"] == "url"
+        assert asked["elicitationId"]
+        url = asked["url"]
+    else:
+        assert answer["result"]["isError"] is True
+        found = re.search(r"http://\S+", answer["result"]["content"][0]["text"])
+        assert found is not None
+        url = found[0].rstrip(";")
+    assert user_tokens(place.registry)["users"].identity_of(parse_qs(urlsplit(url).query)["ticket"][0]) == "ann"
+
+
+async def test_a_host_of_the_stateless_protocol_is_asked_once(place: Place) -> None:
+    def call(**more: Any) -> Any:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}},
+        }
+        params = {"name": "echo_who", "arguments": {}, "_meta": meta, **more}
+        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+    headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "echo_who"}
+    answer, _ = await _rpc(place, call(), **headers)
+    result = answer["result"]
+    assert result["resultType"] == "input_required"
+    [(key, asked)] = result["inputRequests"].items()
+    assert asked["params"]["mode"] == "url"
+    agreed = {"inputResponses": {key: {"action": "accept"}}, "requestState": result["requestState"]}
+    early, _ = await _rpc(place, call(**agreed), **headers)
+    assert early["result"]["isError"] is True
+    await place.connect("ann")
+    late, _ = await _rpc(place, call(**agreed), **headers)
+    assert "isError" not in late["result"] or late["result"]["isError"] is False
