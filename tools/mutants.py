@@ -10,7 +10,7 @@ mutant in place of the module; of all else the code of the functions is exchange
 once for all. A mutant that survives is printed with its place; one that changes nothing that can be seen (speed,
 a message that nobody reads) survives rightly, and is still counted; `equivalent_mutants.txt` says why of some.
 `--from` and `--to` run a part of the draw. With `--without`, a mutant that the other tests do not notice is tried
-with the tests that match: it tells what would be lost without them.
+with the tests that match: it lists those of them that have to stay, as few as are enough.
 
 Not drawn, since nothing can come of it: texts, annotations, `TYPE_CHECKING`, defaults of signatures without a body
 (overloads, protocols), `slots=` of a class, and `return None` as itself.
@@ -495,27 +495,30 @@ class Trial:
         reach: which tests reach what.
         cap: how many seconds of tests are run for one mutant at most; what they do not notice counts as surviving.
         patience: how many seconds longer than before the tests of one mutant may take.
-        without: a pattern of tests that are tried last, to tell what would be lost without them.
+        without: patterns of tests that are tried last, to tell what would be lost without them.
     """
 
-    def __init__(self, reach: Reach, cap: float, patience: float, without: str) -> None:
+    def __init__(self, reach: Reach, cap: float, patience: float, without: Sequence[str]) -> None:
         self._reach = reach
         self._without = without
         self._cap = cap
         self._patience = patience
         self.figures: Counter[str] = Counter()
+        self.needed: Counter[str] = Counter()
+        """Tests that match `without` and notice mutants which no other test notices."""
 
     def of(self, number: int, mutant: Mutant, run: Callable[[Sequence[str]], int]) -> None:
         """Try one, by a function that runs tests with it."""
         began = time.monotonic()
         tests = self._reach.tests(mutant)
-        last = [test for test in tests if fnmatchcase(test, self._without)]
+        last = [test for test in tests if any(fnmatchcase(test, pattern) for pattern in self._without)]
         found = self._found(self._capped([test for test in tests if test not in last]), run)
-        if last and found != "noticed" and self._found(self._capped(last), run) == "noticed":
-            found = f"noticed by {self._without} alone"
+        if last and found != "noticed" and (needed := self._first(last, run)):
+            self.needed[needed] += 1
+            found = f"noticed by {needed} alone"
         if found == "survived" and not self._reach.reaches(mutant):
             found = "not reached"
-        self.figures[found] += 1
+        self.figures["noticed by tests left out alone" if found.endswith(" alone") else found] += 1
         module = mutant.path.relative_to(self._reach.package.parent)
         place = f"{module}:{mutant.line} {mutant.what}"
         if found == "survived" and (reason := REASONS.get(f"{module}: {mutant.what}")):
@@ -534,6 +537,19 @@ class Trial:
                 return "noticed"
         return "survived" if tests else "not reached"
 
+    def _first(self, tests: list[str], run: Callable[[Sequence[str]], int]) -> str | None:
+        """A test that notices the mutant: one that is needed already, or the first that fails."""
+        stay = [test for test in tests if test in self.needed]
+        for some in (stay, self._capped([test for test in tests if test not in self.needed])):
+            if self._found(some, run) == "noticed":
+                # The shortest beginning that fails ends with the test.
+                few, many = 0, len(some)
+                while many - few > 1:
+                    half = (few + many) // 2
+                    few, many = (few, half) if self._found(some[:half], run) == "noticed" else (half, many)
+                return some[many - 1]
+        return None
+
     def _capped(self, tests: list[str]) -> list[str]:
         seconds = 0.0
         for number, test in enumerate(tests):
@@ -549,7 +565,8 @@ def main() -> None:
     parser.add_argument("--package", choices=sorted(PACKAGES), default="operad")
     parser.add_argument("--rooms", nargs="+", default=[""], help="folders of the package, or modules: ids/tags.py")
     parser.add_argument("--tests", nargs="+", help="folders of tests; default: those of the distribution")
-    parser.add_argument("--without", default="", help="tests, as '*_steps.py::*': tell what is lost without them")
+    parser.add_argument("--without", nargs="+", default=[],
+                        help="tests, as '*_steps.py::*': tell what is lost without them")  # fmt: skip
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--from", type=int, default=0, dest="start", help="the first mutant of the draw to try")
     parser.add_argument("--to", type=int, help="the first one that is not tried any more")
@@ -572,6 +589,8 @@ def main() -> None:
     trial = Trial(reach, options.cap, options.patience, options.without)
     tried = _import_all(drawn, reach, trial)
     _exchange_all([one for one in drawn if one[0] not in tried], tests, reach, trial)
+    for test, number in sorted(trial.needed.items()):
+        print(f"needed for {number}: {test}", file=sys.__stdout__)
     noticed = 100 * trial.figures["noticed"] / max(1, sum(trial.figures.values()))
     print(dict(trial.figures), f"{noticed:.0f} % noticed", file=sys.__stdout__)
 
