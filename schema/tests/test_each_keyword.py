@@ -1,6 +1,8 @@
 """Each keyword's error to the letter, what is fulfilled at its bound, and what a value of JSON is."""
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,182 +22,17 @@ from operad_schema.values import (
     short,
 )
 
+TABLES = json.loads(Path(__file__).with_name("each_keyword.json").read_text("utf-8"))
+
 INT, STR = {"type": "integer"}, {"type": "string"}
 
 ERRORS: list[tuple[Any, Any, list[str]]] = [
-    ({"minimum": 2}, 1, ["expected a number >= 2, got 1 at $"]),
-    ({"minimum": 2}, 2, []),
-    ({"maximum": 2}, 3, ["expected a number <= 2, got 3 at $"]),
-    ({"maximum": 2}, 2, []),
-    ({"exclusiveMinimum": 2}, 2, ["expected a number > 2, got 2 at $"]),
-    ({"exclusiveMaximum": 2}, 2, ["expected a number < 2, got 2 at $"]),
-    ({"multipleOf": 2}, 3, ["expected a multiple of 2, got 3 at $"]),
-    ({"minLength": 1}, "", ["expected at least 1 character, got 0 at $"]),
-    ({"minLength": 2}, "a", ["expected at least 2 characters, got 1 at $"]),
-    ({"maxLength": 1}, "ab", ["expected at most 1 character, got 2 at $"]),
-    ({"maxLength": 2}, "abc", ["expected at most 2 characters, got 3 at $"]),
-    ({"minItems": 1}, [], ["expected at least 1 item, got 0 at $"]),
-    ({"minItems": 2}, [1], ["expected at least 2 items, got 1 at $"]),
-    ({"maxItems": 1}, [1, 2], ["expected at most 1 item, got 2 at $"]),
-    ({"maxItems": 0}, [1], ["expected at most 0 items, got 1 at $"]),
-    ({"minProperties": 1}, {}, ["expected at least 1 property, got 0 at $"]),
-    ({"minProperties": 2}, {"a": 1}, ["expected at least 2 properties, got 1 at $"]),
-    ({"maxProperties": 1}, {"a": 1, "b": 2}, ["expected at most 1 property, got 2 at $"]),
-    ({"uniqueItems": True}, [1, 1], ["expected unique items, got the same item twice at $"]),
-    (
-        {"type": "object", "required": ["a", "b"]},
-        {},
-        ["expected the property 'a', got none at $", "expected the property 'b', got none at $"],
-    ),
-    (
-        {"dependentRequired": {"a": ["b"], "c": ["d"]}},
-        {"a": 1, "c": 1, "d": 1},
-        ["expected the properties that others depend on, got some missing at $"],
-    ),
-    ({"type": ["string", "null"]}, 5, ["expected string or null, got int at $"]),
-    (STR, None, ["expected string, got null at $"]),
-    (
-        {"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]},
-        "x",
-        ["expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, got 'x' at $"],
-    ),
-    (
-        {"enum": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]},
-        "x",
-        ["expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, got 'x' at $"],
-    ),
-    ({"enum": ["a"]}, 1, ["expected 'a', got 1 at $"]),
-    ({"const": {"a": 1}}, 2, ["expected {'a': 1}, got 2 at $"]),
-    ({"pattern": "^a$"}, "b", ["expected a string that matches '^a$', got 'b' at $"]),
-    ({"not": INT}, 5, ["expected a value outside the excluded schema, got 5 at $"]),
-    ({"properties": {"a": False}}, {"a": 1}, ["expected nothing here, got 1 at $.a"]),
-    ({"if": INT, "then": {"minimum": 3}, "else": {"minLength": 2}}, 2, ["expected a number >= 3, got 2 at $"]),
-    (
-        {"if": INT, "then": {"minimum": 3}, "else": {"minLength": 2}},
-        "a",
-        ["expected at least 2 characters, got 1 at $"],
-    ),
-    ({"if": INT, "else": {"minLength": 2}}, "a", ["expected at least 2 characters, got 1 at $"]),
-    ({"allOf": [INT, {"minimum": 3}]}, "x", ["expected integer, got str at $"]),
-    ({"allOf": [INT, {"minimum": 3}]}, 2, ["expected a number >= 3, got 2 at $"]),
-    ({"anyOf": [INT, STR]}, None, ["expected integer or string, got null at $"]),
-    ({"anyOf": [INT, {"type": ["string", "null"]}]}, [], ["expected integer or string or null, got list at $"]),
-    ({"oneOf": [INT, {"minimum": 3}]}, 5, ["expected exactly one of 2 alternatives, got a match of several at $"]),
-    (
-        {"oneOf": [INT, {"minimum": 3}]},
-        2.5,
-        ["expected one of 2 alternatives, got 2.5 at $ (closest: expected a number >= 3, got 2.5 at $)"],
-    ),
-    (
-        {
-            "anyOf": [
-                {"properties": {"k": {"const": "a"}, "v": INT}},
-                {"properties": {"k": {"const": "b"}, "v": STR}},
-            ]
-        },
-        {"k": "b", "v": 1},
-        ["expected one of 2 alternatives, got {'k': 'b', 'v': 1} at $ (closest: expected 'a', got 'b' at $.k)"],
-    ),
-    (
-        {"anyOf": [False, False]},
-        1,
-        ["expected one of 2 alternatives, got 1 at $ (closest: expected nothing here, got 1 at $)"],
-    ),
-    (
-        {"additionalProperties": False},
-        {"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1},
-        ["expected no undeclared property, got 'a', 'b', 'c', 'd', 'e' at $"],
-    ),
-    (
-        {"properties": {"max_prize": INT, "min_prize": INT, "a": INT}, "additionalProperties": False},
-        {"max_price": 1, "min_prize": 2, "mim_prize": 3},
-        ["expected no undeclared property, got 'max_price', 'mim_prize' at $; did you mean 'max_prize'?"],
-    ),
+    *TABLES["errors"],
     (
         {"properties": {"max_prize": INT}, "additionalProperties": False},
         {5: 1, "max_price": 1},
         ["expected no undeclared property, got 5, 'max_price' at $"],
     ),
-    (
-        {"properties": {"a" * 100: INT}, "additionalProperties": False},
-        {"a" * 99: 1},
-        ["expected no undeclared property, got '" + "a" * 78 + "… at $"],
-    ),
-    (
-        {"properties": {"a": INT}, "patternProperties": {"^x": INT}, "additionalProperties": STR},
-        {"a": "s", "x1": "s", "y": 1, "z": "s"},
-        [
-            "expected integer, got str at $.a",
-            "expected integer, got str at $.x1",
-            "expected string, got int at $.y",
-        ],
-    ),
-    ({"propertyNames": {"maxLength": 1}}, {"ab": 1, "c": 2}, ["expected at most 1 character, got 2 at $"]),
-    (
-        {"dependentSchemas": {"a": {"required": ["b"]}, "c": {"required": ["d"]}}},
-        {"a": 1},
-        ["expected the property 'b', got none at $"],
-    ),
-    ({"items": INT}, ["a", 1, "b"], ["expected integer, got str at $[0]", "expected integer, got str at $[2]"]),
-    (
-        {"prefixItems": [INT, STR]},
-        ["a", 1, None],
-        ["expected integer, got str at $[0]", "expected string, got int at $[1]"],
-    ),
-    ({"prefixItems": [INT], "items": False}, [1, 2], ["expected at most 1 items, got 2 at $"]),
-    (
-        {"prefixItems": [INT], "items": STR},
-        ["x", 2],
-        ["expected integer, got str at $[0]", "expected string, got int at $[1]"],
-    ),
-    ({"items": False}, [1], ["expected at most 0 items, got 1 at $"]),
-    ({"contains": INT}, ["a"], ["expected an array with a matching item, got none at $"]),
-    (
-        {"contains": INT, "minContains": 2},
-        [1],
-        ["expected an array with at least 2 matching items, got fewer at $"],
-    ),
-    ({"contains": INT, "minContains": 2}, [], ["expected an array with a matching item, got none at $"]),
-    (
-        {"contains": INT, "maxContains": 1},
-        [1, 2],
-        ["expected an array with at most 1 matching items, got more at $"],
-    ),
-    (
-        {"contains": INT, "minContains": 0, "maxContains": 0},
-        [1],
-        ["expected an array with at most 0 matching items, got more at $"],
-    ),
-    (
-        {"properties": {"a": INT}, "unevaluatedProperties": False},
-        {"a": 1, "b": 2},
-        ["expected no undeclared property, got 'b' at $"],
-    ),
-    (
-        {"properties": {"a": INT}, "unevaluatedProperties": STR},
-        {"a": 1, "b": 2},
-        ["expected string, got int at $.b"],
-    ),
-    ({"prefixItems": [INT], "unevaluatedItems": False}, [1, 2], ["expected no further items, got some at $"]),
-    ({"prefixItems": [INT], "unevaluatedItems": STR}, [1, 2], ["expected string, got int at $[1]"]),
-    (
-        {"anyOf": [{"properties": {"a": INT}}, {"properties": {"b": INT}}], "unevaluatedProperties": False},
-        {"a": 1, "c": 2},
-        ["expected no undeclared property, got 'c' at $"],
-    ),
-    (
-        {"$defs": {"n": {"properties": {"v": INT}}}, "$ref": "#/$defs/n"},
-        {"v": "x"},
-        ["expected integer, got str at $.v"],
-    ),
-    (
-        {"properties": {"a b": INT, "c": {"items": {"properties": {"d": INT}}}}},
-        {"a b": "x", "c": [1, {"d": "x"}]},
-        ['expected integer, got str at $["a b"]', "expected integer, got str at $.c[1].d"],
-    ),
-    ({"properties": {'a"\\': INT}}, {'a"\\': "x"}, ['expected integer, got str at $["a\\"\\\\"]']),
-    (STR, True, ["expected string, got bool at $"]),
-    (INT, 1.5, ["expected integer, got float at $"]),
 ]
 
 
@@ -208,67 +45,7 @@ def test_the_errors_of_a_value_are_these_and_no_others(schema: Any, value: Any, 
 
 
 NEVER = {"const": "never"}
-FULFILLED: list[tuple[Any, Any]] = [
-    ({"minimum": 2}, 2),
-    ({"maximum": 2}, 2),
-    ({"exclusiveMinimum": 2}, 3),
-    ({"exclusiveMaximum": 2}, 1),
-    ({"multipleOf": 2}, 4),
-    ({"minLength": 2}, "ab"),
-    ({"maxLength": 2}, "ab"),
-    ({"minItems": 2}, [1, 2]),
-    ({"maxItems": 2}, [1, 2]),
-    ({"uniqueItems": True}, [1, 2]),
-    ({"minProperties": 1}, {"a": 1}),
-    ({"maxProperties": 1}, {"a": 1}),
-    ({"minimum": 2}, "x"),
-    ({"minLength": 5}, 1),
-    ({"minItems": 5}, "x"),
-    ({"minProperties": 5}, [1]),
-    ({"required": ["a"]}, {"a": 1}),
-    ({"required": ["a"]}, []),
-    ({"dependentRequired": {"a": ["b"]}}, {"a": 1, "b": 1}),
-    ({"dependentRequired": {"a": ["a", "b"]}}, {"a": 1, "b": 1}),
-    ({"dependentRequired": {"a": ["b"]}}, {"c": 1}),
-    ({"dependentRequired": {"a": ["b"]}}, [1]),
-    ({"pattern": "^a"}, "ab"),
-    ({"pattern": "^a"}, 5),
-    ({"type": ["integer", "string"]}, 5),
-    ({"enum": [1, 5]}, 5),
-    ({"not": STR}, 5),
-    ({"if": INT, "then": {"minimum": 5}, "else": False}, 5),
-    ({"if": STR, "then": False, "else": {"minimum": 5}}, 5),
-    ({"allOf": [INT, {"minimum": 5}]}, 5),
-    ({"anyOf": [STR, INT]}, 5),
-    ({"anyOf": [INT, INT]}, 5),
-    ({"oneOf": [STR, INT]}, 5),
-    ({"properties": {"a": INT}}, {"a": 5, "b": "x"}),
-    ({"properties": {"a": False}}, [5]),
-    ({"propertyNames": {"maxLength": 1}}, {"a": 5}),
-    ({"propertyNames": False}, ["a"]),
-    ({"patternProperties": {"^a": INT}}, {"ab": 5, "b": "x"}),
-    ({"patternProperties": {"^a": False}}, ["a"]),
-    ({"properties": {"a": {}}, "patternProperties": {"^b": {}}, "additionalProperties": False}, {"a": 5, "b": 5}),
-    ({"additionalProperties": False}, {}),
-    ({"additionalProperties": False}, [5]),
-    ({"items": INT}, [5, 5]),
-    ({"items": False}, {"a": 5}),
-    ({"items": False}, []),
-    ({"prefixItems": [INT], "items": False}, [5]),
-    ({"prefixItems": [INT, STR]}, [5]),
-    ({"contains": INT}, [5, "x"]),
-    ({"contains": INT}, {"a": "x"}),
-    ({"contains": INT, "minContains": 2, "maxContains": 2}, [5, 6]),
-    ({"contains": INT, "minContains": 0}, ["x"]),
-    ({"properties": {"a": {}}, "unevaluatedProperties": False}, {"a": 5}),
-    ({"unevaluatedProperties": False}, [5]),
-    ({"prefixItems": [{}], "unevaluatedItems": False}, [5]),
-    ({"unevaluatedItems": False}, {"a": 5}),
-    ({"properties": {"a": {}}, "additionalProperties": {}, "unevaluatedProperties": False}, {"a": 5, "b": 5}),
-    ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"b": 5}),
-    ({"dependentSchemas": {"a": False}}, ["a"]),
-    ({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, {"a": 5}),
-]
+FULFILLED: list[tuple[Any, Any]] = TABLES["fulfilled"]
 
 
 @pytest.mark.parametrize(("schema", "value"), FULFILLED)
@@ -315,19 +92,7 @@ TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 
 @pytest.mark.parametrize(
     ("value", "names"),
-    [
-        (None, "null"),
-        (True, "boolean"),
-        (0, "integer number"),
-        (1.0, "integer number"),
-        (1.5, "number"),
-        (math.inf, "number"),
-        ("", "string"),
-        ([], "array"),
-        ((), "array"),
-        ({}, "object"),
-        (object(), ""),
-    ],
+    [*TABLES["each_value_has_these_types"], (math.inf, "number"), ((), "array"), (object(), "")],
 )
 def test_each_value_has_these_types(value: Any, names: str) -> None:
     assert [name for name in TYPES if is_type(value, name)] == names.split()
@@ -335,24 +100,7 @@ def test_each_value_has_these_types(value: Any, names: str) -> None:
 
 @pytest.mark.parametrize(
     ("left", "right", "same"),
-    [
-        (1, 1.0, True),
-        (True, 1, False),
-        (1, True, False),
-        (False, False, True),
-        (True, False, False),
-        ([1, [True]], (1.0, [True]), True),
-        ([1], [True], False),
-        ([1], [1, 2], False),
-        ({"a": 1}, {"a": 1.0}, True),
-        ({"a": 1}, {"a": True}, False),
-        ({"a": 1}, {"b": 1}, False),
-        ({"a": 1}, {"a": 1, "b": 2}, False),
-        ([], {}, False),
-        ({}, [], False),
-        ("a", "a", True),
-        (None, 0, False),
-    ],
+    [*TABLES["json_equality_and_its_stand_in_agree"], ([1, [True]], (1.0, [True]), True)],
 )
 def test_json_equality_and_its_stand_in_agree(left: Any, right: Any, same: bool) -> None:
     assert equal(left, right) is same

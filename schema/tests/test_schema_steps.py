@@ -1,8 +1,10 @@
 """The engine of schemas piece by piece: conjunctions, budgets, zero values, unions, what is shared and exported."""
 
 import copy
+import json
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,8 @@ from operad_schema.scalars import to_type
 from operad_schema.tags import decides
 from operad_schema.unions import Union
 from operad_schema.vocabulary import subschemas
+
+TABLES = json.loads(Path(__file__).with_name("schema_steps.json").read_text("utf-8"))
 
 INT, STR = {"type": "integer"}, {"type": "string"}
 
@@ -183,23 +187,7 @@ CROWD = [{"minimum": number} for number in range(-70, 0)]
 
 @pytest.mark.parametrize(
     ("schema", "value", "count"),
-    [
-        ({"allOf": CROWD[:60]}, 5, 0),  # too few to be counted
-        ({"allOf": CROWD}, 5, 71),
-        ({"allOf": [*CROWD, True, {"type": "integer"}]}, 5, 73),
-        ({"allOf": [*CROWD, {"uniqueItems": True}]}, 5, 72),
-        ({"allOf": [*CROWD, {"items": True}]}, 5, 72),
-        ({"anyOf": CROWD}, 5, 71),
-        ({"allOf": [*CROWD, {"allOf": [INT]}]}, 5, 73),
-        ({"items": {"allOf": CROWD}}, [5, 6], 3 + 2 * 71),
-        ({"allOf": CROWD, "additionalProperties": {"allOf": [{}, {}]}}, {"a": 1, "b": 1}, 71 + 2 + 2 * 3),
-        ({"allOf": CROWD, "patternProperties": {"^a": {}, "^b": {}}}, {"x": 1}, 71 + 3),
-        ({"allOf": CROWD, "uniqueItems": True}, [1, [2]], 71 + 2 + 4),
-        ({"allOf": CROWD, "properties": {"a": INT}}, {"a": 1}, 71),
-        ({"allOf": CROWD, "items": INT}, "x", 71),
-        ({"allOf": CROWD, "not": {"not": {"not": STR}}}, 5, 74),
-        ({"allOf": CROWD, "if": {"allOf": [{}]}, "then": {"allOf": [{}]}, "else": {"allOf": [{}]}}, 5, 75),
-    ],
+    TABLES["each_schema_that_is_applied_is_counted"],
 )
 def test_each_schema_that_is_applied_is_counted(schema: Any, value: Any, count: int) -> None:
     assert steps(schema, value) == count
@@ -319,30 +307,7 @@ def needs(schema: Any, **more: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("schema", "zero"),
-    [
-        ({"type": ["string", "null"]}, {"a": None}),
-        ({"type": "number"}, {"a": 0}),
-        ({"type": "number", "minimum": -5}, {"a": 0}),
-        ({"type": "integer", "minimum": 2}, {"a": 2}),
-        ({"allOf": [{"type": "integer", "minimum": 2}, {"minimum": 3}]}, {"a": 3}),
-        ({"type": "null"}, {"a": None}),
-        ({"enum": ["x", "y"]}, {"a": "x"}),
-        ({"enum": [1, None]}, {"a": None}),
-        ({"enum": [1, None], "type": "integer"}, {"a": 1}),
-        ({"oneOf": [STR, {"const": None}]}, {"a": None}),
-        ({"oneOf": [STR, {"enum": [None, 1]}]}, {"a": ""}),
-        ({"anyOf": [{"$ref": "#/$defs/loop"}, INT]}, {"a": 0}),
-        ({"anyOf": [{"$ref": "#/$defs/loop"}]}, {}),
-        ({"$ref": "#/$defs/loop"}, {}),
-        ({"anyOf": [False, {}]}, {}),
-        ({"anyOf": [{"allOf": [STR, False]}, INT]}, {"a": 0}),
-        (
-            {"type": "object", "properties": {"b": {"default": [1]}, "c": INT}, "required": ["c"]},
-            {"a": {"b": [1], "c": 0}},
-        ),
-        ({"default": "x", "type": "integer"}, {"a": "x"}),
-        ({"default": "7", "type": "integer"}, {"a": 7}),
-    ],
+    TABLES["the_zero_value_that_a_missing_property_gets"],
 )
 def test_the_zero_value_that_a_missing_property_gets(schema: Any, zero: Any) -> None:
     loop = needs({"$ref": "#/$defs/loop"})
@@ -582,23 +547,7 @@ def test_a_tag_chooses_the_branch_before_and_after_the_cast(dialect: str) -> Non
 
 @pytest.mark.parametrize(
     ("types", "value", "found"),
-    [
-        (["integer"], 5.0, 5),
-        (["number", "integer"], 5.0, 5.0),
-        (["string"], 2**4095 - 1, str(2**4095 - 1)),
-        (["string"], 2**4095, 2**4095),
-        (["integer"], "1e2", 100),
-        (["integer"], "1.5e1", 15),
-        (["integer"], "1.55e1", "1.55e1"),
-        (["number"], "1" * 330, int("1" * 330)),
-        (["number"], "1" * 331, "1" * 331),
-        (["boolean"], "false", False),
-        (["boolean"], "falsee", "falsee"),
-        (["boolean"], 0.0, False),
-        (["boolean"], 2, 2),
-        (["null", "string"], 5, "5"),
-        (["array"], 5, 5),
-    ],
+    TABLES["a_scalar_is_converted_where_nothing_is_lost"],
 )
 def test_a_scalar_is_converted_where_nothing_is_lost(types: list[str], value: Any, found: Any) -> None:
     assert repr(to_type(value, types)) == repr(found)
@@ -626,28 +575,7 @@ def test_when_a_tag_alone_says_which_branch_a_value_has_to_be(given: Any, value:
 
 @pytest.mark.parametrize(
     ("branches", "tags", "closed"),
-    [
-        (
-            [{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"enum": ["b", "c"]}}}],
-            {"a": 0, "b": 1, "c": 1},
-            True,
-        ),
-        ([{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"const": "a"}}}], {"a": None}, True),
-        ([{"properties": {"k": {"const": "a"}}}, {"properties": {"k": STR}}], {"a": 0}, False),
-        ([{"properties": {"k": {"const": "a"}}}, True], {"a": 0}, False),
-        ([{"allOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"x": {}}}]}], {"a": 0}, True),
-        ([{"allOf": [True, {"properties": {"k": {"const": "a"}}}]}], {}, False),
-        (
-            [{"anyOf": [{"properties": {"k": {"const": "a"}}}, {"properties": {"k": {"const": "b"}}}]}],
-            {"a": 0, "b": 0},
-            True,
-        ),
-        ([{"anyOf": [{"properties": {"k": {"const": "a"}}}, {}]}], {}, False),
-        ([{"properties": {"k": {"const": 5}}}], {}, False),
-        ([{"properties": {"k": {"enum": [5, "a"]}}}], {"a": 0}, True),
-        ([{"properties": {"k": {"$ref": "#/$defs/tag"}}}], {"t": 0}, True),
-        ([{"properties": {"k": True}}], {}, False),
-    ],
+    TABLES["the_tags_that_branches_declare"],
 )
 def test_the_tags_that_branches_declare(branches: list[Any], tags: Any, closed: bool) -> None:
     schema = {
@@ -892,42 +820,7 @@ def test_a_recursive_reference_means_the_outermost_root_that_says_so(outer: bool
 
 @pytest.mark.parametrize(
     ("schema", "valid", "invalid"),
-    [
-        # Draft 4: bounds that a boolean excludes, ids without a dollar sign.
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": True}, [6], [5, 4]),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 5, "exclusiveMaximum": True}, [4], [5, 6]),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 5, "exclusiveMinimum": False}, [5], [4]),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://x.example/a",
-          "properties": {"p": {"$ref": "b"}}, "definitions": {"b": {"id": "b", "type": "integer"}}},
-         [{"p": 1}], [{"p": "x"}]),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"p": {"$ref": "#here"}},
-          "definitions": {"b": {"id": "#here", "type": "integer"}}}, [{"p": 1}], [{"p": "x"}]),
-        ({"$schema": "http://json-schema.org/draft-04/schema#", "const": 5, "contains": INT}, ["x", []], []),
-        # Draft 7: what stands beside a reference has no say, and an anchor is an id.
-        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"p": {"$ref": "#/definitions/b", "maximum": 3}},
-          "definitions": {"b": INT}}, [{"p": 5}], [{"p": "x"}]),
-        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"p": {"$ref": "#here"}},
-          "definitions": {"b": {"$id": "#here", "type": "integer"}}}, [{"p": 1}], [{"p": "x"}]),
-        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": [INT], "additionalItems": STR},
-         [[1, "a"], []], [[1, 2], ["a"]]),
-        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": INT, "additionalItems": False}, [[1, 2]], [["a"]]),
-        ({"$schema": "http://json-schema.org/draft-07/schema#",
-          "dependencies": {"a": ["b"], "c": {"required": ["d"]}, "e": "f"}},
-         [{"a": 1, "b": 1}, {"c": 1, "d": 1}, {"e": 1, "f": 1}, {}], [{"a": 1}, {"c": 1}, {"e": 1}]),
-        ({"dependentRequired": {"a": "b"}, "dependentSchemas": {"c": ["d"]}}, [{"a": 1}, {"c": 1}], []),
-        # OpenAPI 3.0: null beside what is said.
-        ({"type": "string", "nullable": True}, [None, "x"], [5]),
-        ({"type": ["string", "null"], "nullable": True}, [None, "x"], [5]),
-        ({"enum": ["a"], "nullable": True}, [None, "a"], ["b"]),
-        ({"enum": ["a", None], "nullable": True}, [None, "a"], ["b"]),
-        ({"anyOf": [INT], "nullable": True}, [None, 1], ["x"]),
-        ({"allOf": [INT], "nullable": True}, [None, 1], ["x"]),
-        ({"minimum": 5, "nullable": True}, [None, 5, "x"], [4]),
-        ({"nullable": True}, [None, 5], []),
-        ({"not": INT, "nullable": True}, [None, "x"], [5]),
-        ({"type": "string", "nullable": False}, ["x"], [None]),
-        ({"oneOf": [INT, STR], "nullable": True}, [None, 1, "x"], [1.5]),
-    ],
+    TABLES["what_each_draft_and_dialect_means"],
 )  # fmt: skip
 def test_what_each_draft_and_dialect_means(schema: Any, valid: list[Any], invalid: list[Any]) -> None:
     made = from_schema(schema, dialect="openapi-3.0" if "nullable" in schema else None)
@@ -1040,20 +933,7 @@ def test_of_each_part_that_a_heavy_schema_meets_again_one_step_is_drawn() -> Non
 
 @pytest.mark.parametrize(
     ("schema", "size"),
-    [
-        (True, 4),
-        ({}, 4),
-        ({"type": "integer"}, 12),
-        ({"type": "integer", "title": "long"}, 12),
-        ({"minLength": 5}, 17),
-        ({"pattern": "^abc$"}, 20),
-        ({"enum": ["ab", 1, None]}, 26),
-        ({"const": {"a": [1]}}, 4 + 9 + 4 + 5 + 4 + 4),
-        ({"required": ["ab"]}, 4 + 12 + 6),
-        ({"properties": {"ab": {}}}, 4 + 14 + 6 + 4),
-        ({"items": {"items": True}}, 4 + 9 + 4 + 9 + 4),
-        ({"anyOf": [{}, {}]}, 4 + 9 + 8),
-    ],
+    TABLES["the_size_of_a_schema_is_what_is_kept_of_it"],
 )
 def test_the_size_of_a_schema_is_what_is_kept_of_it(schema: Any, size: int) -> None:
     root = compiled(from_schema(schema).origin).closure.root
@@ -1152,20 +1032,7 @@ def test_a_name_that_is_no_text_fits_no_pattern() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "places"),
-    [
-        ({"not": {}}, ["not"]),
-        ({"not": [{}]}, []),
-        ({"not": True}, []),
-        ({"items": {}}, ["items"]),
-        ({"items": [{}, {"a": 1}]}, ["items/0", "items/1"]),
-        ({"prefixItems": [{}, True]}, ["prefixItems/0", "prefixItems/1"]),
-        ({"prefixItems": {"a": {}}}, []),
-        ({"allOf": [{}], "anyOf": [], "oneOf": [{}]}, ["allOf/0", "oneOf/0"]),
-        ({"properties": {"a": {}, "b": True}}, ["properties/a", "properties/b"]),
-        ({"properties": [{}]}, []),
-        ({"$defs": {"a": {}}, "definitions": {"b": {}}}, ["$defs/a", "definitions/b"]),
-        ({"enum": [{}], "const": {}, "default": {}, "examples": [{}], "x": {}}, []),
-    ],
+    TABLES["where_a_schema_holds_schemas"],
 )
 def test_where_a_schema_holds_schemas(schema: Any, places: list[str]) -> None:
     assert sorted("/".join(tokens) for tokens, _ in subschemas(schema)) == places
