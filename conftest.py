@@ -8,6 +8,7 @@ import os
 import signal
 import unittest
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,10 @@ from hypothesis import settings
 
 REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split(",") if part)
 """Parts that have to be there: a test that skips for want of one of them fails."""
+
+PEERS = frozenset({"peer", "browser", "node", "bash", "zsh", "fish", "tmux"})
+"""Markers of tests that need what uv does not install here; `nox -s peers browser` runs them."""
+FOLDER_OF_PEERS = Path(__file__).parent / "tests" / "peers"
 
 # How long an example takes says nothing on a machine that does other things, too.
 settings.register_profile("operad", deadline=None)
@@ -44,14 +49,24 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 3 if config.args == config.getini("testpaths") else 0
 
 
+def is_quick(config: pytest.Config) -> bool:
+    """Return True for a plain `pytest`: no files, no expression, and no peer that has to be there."""
+    return config.args == config.getini("testpaths") and not config.option.markexpr and not REQUIRED & PEERS
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked ``long``, unless OPERAD_LONG asks for it."""
-    if os.environ.get("OPERAD_LONG"):
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    """Leave out tests marked ``long`` unless OPERAD_LONG is set, and tests with peers from a plain `pytest`."""
+    left_out: list[pytest.Item] = []
+    for item in items:
+        if item.path.is_relative_to(FOLDER_OF_PEERS):
+            item.add_marker("peer")
+        markers = {marker.name for marker in item.iter_markers()}
+        if ("long" in markers and not os.environ.get("OPERAD_LONG")) or (is_quick(config) and markers & PEERS):
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        left = set(left_out)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.hookimpl(wrapper=True)

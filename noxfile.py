@@ -1,11 +1,12 @@
 """What runs before a change lands, in parts: ``python3 -m uv run --group nox nox -s lint unit``.
 
-The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``setup`` and ``packaging``; the tests of
-``unit``, ``peers`` and ``browser`` are in one run there. `.ci/long` runs ``long``.
+The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``setup``, the command of the README in place of
+``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and ``coverage``.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -56,8 +57,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """Run the tests that need nothing but Python packages."""
-    others = " and ".join(f"not {marker}" for marker in (*PEERS.split(), "browser"))
-    pytest(session, "-m", others, "--ignore=tests/peers", "-n", "2", require=BROKERS)
+    pytest(session, require=BROKERS)
 
 
 @nox.session
@@ -81,17 +81,18 @@ def setup(session: nox.Session) -> None:
 
 @nox.session
 def peers(session: nox.Session) -> None:
-    """Install the peers, and run the tests that need them."""
-    setup(session)
-    pytest(session, "-m", f"({' or '.join(PEERS.split())}) and not browser", "--ignore=tests/peers", require=PEERS)
-    pytest(session, "tests/peers", require=PEERS)
+    """Install the peers, unless OPERAD_SET_UP says that they are there, and run the tests that need them."""
+    if not os.environ.get("OPERAD_SET_UP"):
+        setup(session)
+    pytest(session, "-m", f"(peer or {' or '.join(PEERS.split())}) and not browser", require=PEERS)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """Run the tests of the explorer, in Chromium."""
-    session.run("npm", "install", "--prefix", "tests/browser", "--no-package-lock", external=True)
-    pytest(session, "tests/browser", require="browser node")
+    """Run the tests in Chromium: of the explorer, and of MCP from a page."""
+    if not os.environ.get("OPERAD_SET_UP"):
+        setup(session)
+    pytest(session, "-m", "browser", require="browser node")
 
 
 @nox.session

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -198,3 +199,27 @@ def test_names_of_its_own_are_no_breach() -> None:
     text = "class A:\n    __slots__ = ('_x',)\n    def f(self, other):\n        return other._x\n"
     tree = ast.parse(text)
     assert not list(uses("operad_x", "operad_x.planted", tree, frozenset(defined(tree))))
+
+
+MOST_IN_TESTS = 380
+"""Uses of private names in tests: lower it with each one that goes."""
+
+
+def uses_in_tests() -> Counter[str]:
+    """Count `x._name` by file, for every `x` other than `self` and `cls`."""
+    found: Counter[str] = Counter()
+    for path in [*ROOT.glob("*/tests/**/*.py"), *ROOT.glob("*/*/tests/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        if any(part.startswith(".") or part == "node_modules" for part in path.relative_to(ROOT).parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute) and is_private(node.attr):
+                own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                found[str(path.relative_to(ROOT))] += not own
+    return found
+
+
+def test_tests_use_few_private_names() -> None:
+    uses = uses_in_tests()
+    assert uses.total() <= MOST_IN_TESTS, (
+        f"{uses.total()} uses of private names; most of them: {uses.most_common(5)}"
+    )
