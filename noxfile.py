@@ -1,7 +1,7 @@
 """What runs before a change lands, in parts: ``python3 -m uv run --group nox nox -s lint unit``.
 
-The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``setup``, the command of the README in place of
-``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and ``coverage``.
+The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``setup``, the command of the README in place
+of ``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and ``coverage``.
 """
 
 from __future__ import annotations
