@@ -1,7 +1,7 @@
-"""operad: one registry of typed operations, whatever they come from.
+"""operad: one registry of typed operations, wherever they come from.
 
-Local functions, REST APIs, MCP servers and functions in other processes become operations of one registry:
-called the same way, answering the same envelope, guarded by the same access control.
+Local functions, REST APIs, MCP servers and functions in other processes become operations of one registry. All are
+called in the same way, return the same envelope and are guarded by the same access control.
 """
 
 from logging import NullHandler as _NullHandler

@@ -13,7 +13,7 @@ from operad.records import record
 
 
 def _strings(value: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and refuse everybody
+    if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and deny every caller
         raise TypeError(f'expected a list of strings, got the string "{value}"; write ["{value}"]')
     if isinstance(value, Mapping):  # {"write": false} would become ("write",), and grant it
         raise TypeError("expected a list of strings, got a mapping")
@@ -35,7 +35,7 @@ def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str
 
 @record
 class AccessControl:
-    """What an operation requires of its caller. Without any requirement, everybody may call it."""
+    """What an operation requires of its caller. Without any requirement, every caller may use it."""
 
     required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
     """Scopes that the identity must have, all of them."""
@@ -46,7 +46,10 @@ class AccessControl:
     resource_action: str | None = None
     """The action that the grant must hold."""
     resource_id_from: str | None = None
-    """The input field that holds the resource's id. Without it only a grant on ``type:*`` will do."""
+    """The input field that holds the resource's id.
+
+    Without it, only a grant on ``type:*`` meets the requirement.
+    """
 
     def __attrs_post_init__(self) -> None:
         if (self.resource_type is None) != (self.resource_action is None):
@@ -68,7 +71,7 @@ OPEN = AccessControl()
 
 @record
 class Identity:
-    """Who calls: an id, the scopes granted to it, and grants on single resources."""
+    """The caller: an id, the scopes granted to it, and grants on single resources."""
 
     id: str
     scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
@@ -79,7 +82,7 @@ class Identity:
         return Identity, (self.id, self.scopes, dict(self.resources))  # a read-only mapping cannot be pickled
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form: ``{id, scopes, resources?}``."""
+        """Return the JSON form: ``{id, scopes, resources?}``."""
         wire: dict[str, Any] = {"id": self.id, "scopes": sorted(self.scopes)}
         if self.resources:
             wire["resources"] = {key: sorted(actions) for key, actions in self.resources.items()}
@@ -87,7 +90,7 @@ class Identity:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Identity:
-        """The identity of a JSON form. Raises `ValueError` if the form is not one."""
+        """Return the identity of a JSON form. Raises `ValueError` if the form is not one."""
         try:
             if not isinstance(wire["id"], str):
                 raise TypeError(f"id: expected string, got {type(wire['id']).__name__}")
@@ -101,7 +104,7 @@ def check_access(access_control: AccessControl, identity: Identity | None, input
 
     Args:
         access_control: the operation's requirements; all of them must be met.
-        identity: the caller, or ``None`` for nobody, who meets no requirement.
+        identity: the caller; ``None`` is an anonymous caller, which meets no requirement.
         input: the call's input, for ``resource_id_from``.
     """
     missing = missing_access(access_control, identity, input)
@@ -112,7 +115,9 @@ def check_access(access_control: AccessControl, identity: Identity | None, input
 
 
 def missing_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> dict[str, Any]:
-    """The requirements that ``identity`` does not meet, as the details of an ``ACCESS_DENIED``; empty if none."""
+    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``; empty if it meets
+    all.
+    """
     if access_control.is_open:
         return {}
     scopes = frozenset() if identity is None else identity.scopes
@@ -128,7 +133,10 @@ def missing_access(access_control: AccessControl, identity: Identity | None, inp
 
 
 def may_list(access_control: AccessControl, identity: Identity | None) -> bool:
-    """Whether ``identity`` could call the operation with some input: what listings and searches filter by."""
+    """Return True if ``identity`` could call the operation with some input.
+
+    Listings and searches filter by this.
+    """
     missing = missing_access(access_control, identity)
     if missing.keys() <= {"resourceType", "resourceAction"} and identity is not None:
         action, kind = access_control.resource_action, f"{access_control.resource_type}:"

@@ -61,17 +61,17 @@ class OperationContext:
     """A call as its handler sees it, and as an application describes a call that it makes.
 
     Args:
-        request_id: the id of this call; made by the registry if left out.
+        request_id: the id of this call; the registry makes one if it is left out.
         parent_request_id: the id of the call that made this one.
         identity: the caller.
         deadline: when the call must have ended, in epoch ms.
         trusted: skips the access check. Only code of this process can set it, no message from a peer.
         metadata: free for the application; passed on to nested calls. A handler sees a read-only copy.
-        client: receives progress and log messages; set by the server that took the call, passed on to nested
+        client: receives progress and log messages; set by the server that received the call, passed on to nested
             calls. The package of a protocol may find more in it: `operad_mcp.client_of`.
         idempotency_key: the same for a request and its repetitions; nested calls have their own.
-        credentials: what the caller authenticated with, `operad.auth.Credentials`; set by the server that took the
-            call, for `operad_credentials` alone. Passed on to nested calls, never to another process.
+        credentials: what the caller authenticated with, `operad.auth.Credentials`; set by the server that received
+            the call, for `operad_credentials` only. Passed on to nested calls, never to another process.
     """
 
     request_id: str | None = None
@@ -79,7 +79,7 @@ class OperationContext:
     identity: Identity | None = None
     deadline: float | None = None
     registry: Callables | None = attrs.field(default=None, repr=False)
-    """Where nested calls go; set for a handler."""
+    """The registry that nested calls use; set for a handler."""
     metadata: Mapping[str, Any] = _NOTHING
     client: CallListener | None = attrs.field(default=None, repr=False)
     idempotency_key: str | None = None
@@ -94,8 +94,8 @@ class OperationContext:
     def env(self) -> OperationEnv:
         """The operations of the registry, callable as ``await context.env.namespace.name({...})``.
 
-        Such calls are made on behalf of the handler's own code: they are trusted, keep the identity, and end
-        with this call's deadline at the latest. For an id that came from outside use `env_as_caller`.
+        Such calls are made on behalf of the handler's own code: they are trusted, keep the identity, and end with
+        this call's deadline at the latest. For an id that came from outside use `env_as_caller`.
         """
         return build_env(self._bound(), self)
 
@@ -114,13 +114,13 @@ class OperationContext:
         return self.worker is not None and self.worker.cancelled
 
     def remaining(self) -> float | None:
-        """Seconds until the deadline, never below 0; ``None`` without a deadline."""
+        """Return the seconds until the deadline, never below 0; ``None`` without a deadline."""
         return None if self.deadline is None else max(0.0, self.deadline / 1000 - time.time())
 
     def call_sync(
         self, operation_id: str, input: Any = None, *, timeout: float | None = None
     ) -> ResponseEnvelope[Any]:
-        """Call an operation from a plain ``def`` handler in its worker thread; as with `env`.
+        """Call an operation from a plain ``def`` handler in its worker thread; the call is made as with `env`.
 
         Args:
             operation_id: ``namespace.name``.
@@ -148,7 +148,7 @@ class OperationContext:
         """Report progress to observers and, unless the call is nested, to the client.
 
         Args:
-            progress: must grow from one report to the next.
+            progress: must increase from one report to the next.
             total: the value of ``progress`` at the end, if known.
             message: a few words for people.
         """
@@ -189,9 +189,10 @@ class OperationContext:
         unit: str | None = None,
         **attributes: str | float | bool,
     ) -> None:
-        """Report to observers what happens while the call runs. After its end nothing is reported.
+        """Report to observers what happens while the call runs. After the call has ended, nothing is reported.
 
-        From any thread that runs a handler. For the arguments see `CallReport`; ``attributes`` are its own.
+        It can be called from any thread that runs a handler. For the arguments see `CallReport`; ``attributes``
+        are additional ones.
         """
         watch = self.watch
         if watch is None:
@@ -209,7 +210,9 @@ class OperationContext:
 
     def _bound(self) -> Callables:
         if self.registry is None:
-            raise RuntimeError("this context belongs to no registry yet; a handler's context does")
+            raise RuntimeError(
+                "this context does not belong to a registry; use the context that a handler receives"
+            )
         return self.registry
 
 
@@ -218,10 +221,10 @@ def _log(level: int, source: str | None, data: Any) -> None:
 
 
 def build_env(registry: Callables, context: OperationContext, *, trusted: bool = True) -> OperationEnv:
-    """The operations of ``registry`` as an object, for calls nested in ``context``.
+    """Return the operations of ``registry`` as an object, for calls nested in ``context``.
 
     Args:
-        registry: where the operations are looked up, at the time of each call.
+        registry: the registry in which the operations are looked up, at the time of each call.
         context: the call in which the nested ones are made.
         trusted: whether they skip the access check (see `OperationContext.env`).
     """
@@ -242,12 +245,12 @@ class OperationEnv:
         return BoundOperation(self, operation_id)
 
     def __getattr__(self, namespace: str) -> BoundNamespace:
-        if namespace.startswith("__"):  # copy, pickle and inspect ask for such names
+        if namespace.startswith("__"):  # copy, pickle and inspect look up such names
             raise AttributeError(namespace)
         return self.namespace(namespace)
 
     def namespace(self, namespace: str) -> BoundNamespace:
-        """The operations of one namespace, whatever characters its name has."""
+        """Return the operations of one namespace; its name may have any characters."""
         return BoundNamespace(self, namespace)
 
     def __dir__(self) -> list[str]:
@@ -280,7 +283,7 @@ class BoundNamespace:
 
 @record(eq=False)
 class BoundOperation:
-    """An operation, ready to be called within a call."""
+    """An operation that can be called within a call."""
 
     _env: OperationEnv = attrs.field(repr=False)
     id: str
@@ -293,8 +296,8 @@ class BoundOperation:
         Args:
             input: the input.
             timeout: seconds; the deadline of the handler's own call may end it sooner.
-            fields: the fields of the input, instead of ``input``; what is no keyword in Python as `keyword_names`
-                has it: ``from_`` for ``from``.
+            fields: the fields of the input, instead of ``input``. A field whose name is not a Python keyword
+                argument is given as `keyword_names` names it: ``from_`` for ``from``.
         """
         env = self._env
         given = input_of(env._registry, self.id, input, fields)
@@ -303,7 +306,7 @@ class BoundOperation:
         )
 
     def subscribe(self, input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Subscription:
-        """Subscribe to it; arguments as for a call."""
+        """Subscribe to it; the arguments are those of a call."""
         env = self._env
         given = input_of(env._registry, self.id, input, fields)
         return env._registry.subscribe(self.id, given, env._context.child(trusted=env._trusted), timeout=timeout)

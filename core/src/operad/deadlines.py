@@ -13,11 +13,13 @@ from operad.errors import CallError, ErrorCode
 
 
 class DeadlineExpired(Exception):
-    """The time was up before the awaitable was done."""
+    """The deadline passed before the awaitable was done."""
 
 
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """Return ``await function(*args)``; cancel it at the deadline (epoch ms). Past the deadline it does not start.
+    """Return ``await function(*args)``; cancel it at the deadline (epoch ms).
+
+    After the deadline it is not started.
 
     `asyncio.timeout` sets and cancels a timer for every call, which costs as much as a call. Most functions called
     here never wait, so the first step runs without a timer, and only a function that waits gets one.
@@ -25,7 +27,7 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
     A cancellation from outside passes through, and takes precedence over an expiry at the same time.
 
     Raises:
-        DeadlineExpired: the time was up, even if the awaitable caught its cancellation.
+        DeadlineExpired: the deadline passed, even if the awaitable caught its cancellation.
     """
     if deadline / 1000 <= _now():
         raise DeadlineExpired

@@ -1,8 +1,8 @@
-"""Response envelopes: the result of every call, and the metadata that says where it came from.
+"""Response envelopes: the result of every call, and the metadata that states where it came from.
 
-An envelope is ``data`` plus ``meta``; ``meta.source`` tells the kind. The core owns the kind ``local``; every
-other kind is contributed by a plugin as an `EnvelopeKind`. On the wire an envelope is a JSON object with
-camelCase names; data of type ``bytes`` travel as base64 with ``meta.encoding = "base64"``.
+An envelope is ``data`` plus ``meta``; ``meta.source`` names the kind. The core owns the kind ``local``; every
+other kind is contributed by a plugin as an `EnvelopeKind`. On the wire an envelope is a JSON object with camelCase
+names; data of type ``bytes`` are sent as base64 with ``meta.encoding = "base64"``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 WIRE_SOURCES = ("local", "http", "mcp")
-"""The sources of the original protocol: what `is_response_envelope` takes when no kinds are given."""
+"""The sources of the original protocol: those that `is_response_envelope` accepts if no kinds are given."""
 
 _DISTRIBUTIONS = {"http": "operad-openapi", "mcp": "operad-mcp"}
-"""Which distribution brings a kind: only for the hint in a warning."""
+"""The distribution that brings a kind: only for the hint in a warning."""
 _MAX_WARNED = 100
-"""For how many sources a warning is logged: a peer chooses their names."""
+"""The number of sources for which a warning is logged: a peer chooses their names."""
 
 
 def _read_only(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -39,7 +39,7 @@ def _read_only(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Received:
-    """A slot that attrs does not know, so that neither the constructor nor equality, copies and pickles do."""
+    """A slot that attrs does not know, so that it is not part of the constructor, equality, copies and pickles."""
 
     __slots__ = ("_received",)
 
@@ -48,7 +48,7 @@ class _Received:
 
 @record(init=False)
 class ResponseEnvelope(_Received, Generic[T_co]):
-    """The answer of a call.
+    """The result of a call.
 
     Args:
         data: the result; JSON-like, or ``bytes`` for binary content.
@@ -59,15 +59,16 @@ class ResponseEnvelope(_Received, Generic[T_co]):
     meta: Any
 
     def __init__(self, data: T_co, meta: Any) -> None:
-        # One is made for every call: this takes three quarters of the time of attrs' own for a frozen class.
+        # One is made for every call: this takes three quarters of the time of attrs' `__init__` for a frozen
+        # class.
         _set_data(self, data)
         _set_meta(self, meta)
 
     @property
     def received(self) -> Any:
-        """What the handler answered, before its data were cast to the output schema: the same object, not a copy.
+        """What the handler returned, before its data were cast to the output schema: the same object, not a copy.
 
-        `data` where nothing was cast here, as for an envelope that came from another process.
+        It is `data` if nothing was cast here, as for an envelope that came from another process.
         """
         try:
             return self._received
@@ -81,7 +82,7 @@ class ResponseEnvelope(_Received, Generic[T_co]):
         return f"{shown}<details><summary>meta</summary>{html_json(meta_to_wire(self.meta))}</details>"
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form ``{"data": …, "meta": {"source": …, …}}``."""
+        """Return the JSON form ``{"data": …, "meta": {"source": …, …}}``."""
         meta = meta_to_wire(self.meta)
         data: Any = self.data
         if isinstance(data, (bytes, bytearray, memoryview)):
@@ -96,7 +97,7 @@ _set_received: Callable[[Any, Any], None] = _Received.__dict__["_received"].__se
 
 
 def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvelope[T]:
-    """The same envelope, just made, which now tells what its data were cast from."""
+    """Return the same envelope, which was just made, with `received` set to what its data were cast from."""
     _set_received(envelope, received)
     return envelope
 
@@ -126,9 +127,9 @@ _set_timestamp: Callable[[Any, int], None] = LocalResponseMeta.__dict__["timesta
 
 @record
 class OpaqueMeta:
-    """Metadata of an envelope whose kind this process does not know; its wire form is what came.
+    """Metadata of an envelope whose kind this process does not know; its wire form is what was received.
 
-    Such an envelope passes as it is: the work was done, whoever may read its metadata.
+    Such an envelope is passed on unchanged: the work was done, even if its metadata cannot be read here.
     """
 
     source: str
@@ -136,30 +137,30 @@ class OpaqueMeta:
     """The metadata as JSON, ``source`` included; read-only."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return dict(self.fields)
 
 
 def local_envelope(data: T, operation_id: str, timestamp: int | None = None) -> ResponseEnvelope[T]:
-    """An envelope of kind ``local``; ``timestamp`` in epoch ms, now by default."""
+    """Return an envelope of kind ``local``; ``timestamp`` in epoch ms, now by default."""
     return ResponseEnvelope(
         data, LocalResponseMeta(operation_id, _now() // 1_000_000 if timestamp is None else timestamp)
     )
 
 
 def unwrap(envelope: ResponseEnvelope[T_co]) -> T_co:
-    """The data of an envelope."""
+    """Return the data of an envelope."""
     return envelope.data
 
 
 def is_response_envelope(
     value: object, kinds: EnvelopeKinds | Iterable[str] | None = None
 ) -> TypeGuard[ResponseEnvelope[Any] | Mapping[str, Any]]:
-    """Whether ``value`` is an envelope: the object, or the mapping that it becomes on the wire.
+    """Return True if ``value`` is an envelope: the object, or the mapping that is its wire form.
 
     Args:
         value: anything.
-        kinds: the sources that count for a mapping; the default is ``local``, ``http`` and ``mcp``.
+        kinds: the sources that are accepted for a mapping; the default is ``local``, ``http`` and ``mcp``.
     """
     if isinstance(value, ResponseEnvelope):
         return True
@@ -179,13 +180,13 @@ class EnvelopeKind:
 
     The meta type is an attrs class with a class attribute ``source``. Its JSON form is derived: names become
     camelCase (``attrs.field(metadata={"wire": "_meta"})`` chooses another one), and a field whose value is
-    ``None`` or ``msgspec.UNSET`` is left out (take ``UNSET`` as the default where ``None`` is a legal value).
-    A class used in its fields may have ``to_wire(self)`` and ``from_wire(wire)`` (a class method) of its own.
+    ``None`` or ``msgspec.UNSET`` is left out (use ``UNSET`` as the default if ``None`` is a legal value). A class
+    used in its fields may have ``to_wire(self)`` and ``from_wire(wire)`` (a class method) of its own.
 
     Args:
         source: the value of ``meta.source``, unique among all plugins.
         meta_type: the attrs class of the metadata.
-        is_error: tells whether a meta stands for a failed call, whose data are not of the output schema.
+        is_error: returns True for the meta of a failed call, whose data do not follow the output schema.
     """
 
     source: str
@@ -195,11 +196,11 @@ class EnvelopeKind:
     def __attrs_post_init__(self) -> None:
         if not attrs.has(self.meta_type):
             raise OperadError(
-                f'envelope kind "{self.source}": meta_type has to be an attrs class, got {self.meta_type!r}'
+                f'envelope kind "{self.source}": meta_type must be an attrs class, got {self.meta_type!r}'
             )
         if getattr(self.meta_type, "source", None) != self.source:
             raise OperadError(
-                f'envelope kind "{self.source}": {self.meta_type.__name__}.source has to be "{self.source}", '
+                f'envelope kind "{self.source}": {self.meta_type.__name__}.source must be "{self.source}", '
                 f"got {getattr(self.meta_type, 'source', None)!r}; declare source: ClassVar[str]"
             )
 
@@ -230,7 +231,7 @@ class EnvelopeKinds:
         return tuple(self._kinds)
 
     def get(self, source: str) -> EnvelopeKind | None:
-        """The kind of a source, or ``None``."""
+        """Return the kind of a source, or ``None``."""
         return self._kinds.get(source)
 
     def add(self, kind: EnvelopeKind) -> None:
@@ -244,27 +245,28 @@ class EnvelopeKinds:
         self._kinds[kind.source] = kind
 
     def is_error(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Whether the envelope stands for a failed call; false where its kind is not known."""
+        """Return True if the envelope is that of a failed call; False if its kind is not known."""
         kind = self.get(envelope.meta.source)
         return kind is not None and kind.is_error is not None and kind.is_error(envelope.meta)
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Whether the data are left alone: the envelope stands for a failed call, or its kind is not known."""
+        """Return True if the data must stay unchanged: the call failed, or the kind is not known."""
         if envelope.meta.source not in self._kinds:
             self.warn_unknown(envelope.meta.source)
             return True
         return self.is_error(envelope)
 
     def warn_unknown(self, source: str) -> None:
-        """Log once for each source that nobody here declares, and what to do."""
+        """Log a warning, once for each source that no plugin declares, with what to install."""
         if source in self._warned or len(self._warned) >= _MAX_WARNED:
             return
         self._warned.add(source)
         known = _DISTRIBUTIONS.get(source)
         install = f"pip install {known}" if known else "install the plugin that declares it"
         logger.warning(
-            "no plugin declares the envelope source %.100r (known: %s): such answers pass as they are; to have "
-            "their metadata typed, %s, and give OperationRegistry(load_plugins()) or "
+            "no plugin declares the envelope source %.100r (known: %s): such results are passed on "
+            "unchanged; to have "
+            "their metadata typed, %s, and use OperationRegistry(load_plugins()) or "
             "PendingRequestMap(…, plugins=…)",
             source,
             ", ".join(sorted(self._kinds)),
@@ -272,12 +274,12 @@ class EnvelopeKinds:
         )
 
     def from_wire(self, wire: object) -> ResponseEnvelope[Any]:
-        """The envelope of a JSON form; unknown fields are ignored, an unknown kind becomes an `OpaqueMeta`.
+        """Return the envelope of a JSON form; unknown fields are ignored, an unknown kind becomes an `OpaqueMeta`.
 
         Raises:
-            CallError: ``SERIALIZATION_ERROR`` if the form is no envelope.
+            CallError: ``SERIALIZATION_ERROR`` if the form is not an envelope.
         """
-        # The commonest kind, once for every remote call, without the detour through a converter.
+        # The commonest kind, made for every remote call: without a converter, which is slower.
         if type(wire) is dict and "data" in wire and type(meta := wire.get("meta")) is dict:
             operation_id, timestamp = meta.get("operationId"), meta.get("timestamp")
             if meta.get("source") == "local" and type(operation_id) is str and type(timestamp) is int:
@@ -321,7 +323,7 @@ def _data_from_wire(data: Any, meta: Mapping[str, Any]) -> Any:
 
 
 def _msgspec() -> Any:
-    import msgspec  # which envelopes that stay in their process do not need
+    import msgspec  # not needed by envelopes that stay in their process
 
     return msgspec
 
@@ -329,5 +331,5 @@ def _msgspec() -> Any:
 def _opaque_data(data: Any, meta: Mapping[str, Any]) -> Any:
     try:
         return _data_from_wire(data, meta)
-    except CallError:  # whatever it means there: it is passed on as it came
+    except CallError:  # unreadable metadata are passed on as received
         return data

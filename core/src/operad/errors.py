@@ -33,7 +33,7 @@ class RegistrationError(OperadError):
 
 
 class PluginError(OperadError):
-    """A plugin is missing, or cannot be used; the message names it and what to install or mend."""
+    """A plugin is missing, or cannot be used; the message names it and what to install or fix."""
 
 
 class SourceError(OperadError):
@@ -44,7 +44,7 @@ class ErrorCode(StrEnum):
     """The codes of `CallError` that operad itself uses; an operation may declare more."""
 
     OPERATION_NOT_FOUND = "OPERATION_NOT_FOUND"
-    """Nobody offers this operation. Details: ``{operationId}``."""
+    """No source offers this operation. Details: ``{operationId}``."""
     ACCESS_DENIED = "ACCESS_DENIED"
     """The identity lacks what the operation requires. Details name what is required."""
     VALIDATION_ERROR = "VALIDATION_ERROR"
@@ -56,19 +56,19 @@ class ErrorCode(StrEnum):
     EXECUTION_ERROR = "EXECUTION_ERROR"
     """The handler, or the server behind it, failed."""
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
-    """Something failed in a way that carries no usable code. Details: ``{raw}``."""
+    """An error without a usable code. Details: ``{raw}``."""
     NO_RESPONDERS = "NO_RESPONDERS"
-    """A broker knows that nobody serves this operation. Details: ``{operationId}``."""
+    """A broker reports that no server offers this operation. Details: ``{operationId}``."""
     UNAVAILABLE = "UNAVAILABLE"
     """The peer or server cannot be reached, or was lost during the call."""
     OVERLOADED = "OVERLOADED"
-    """A bound on concurrent work is reached; details name it."""
+    """A limit on concurrent work is reached; details name it."""
     SLOW_CONSUMER = "SLOW_CONSUMER"
     """The consumer of a stream did not keep up."""
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
-    """A message exceeds what the transport carries."""
+    """A message is larger than the transport allows."""
     SERIALIZATION_ERROR = "SERIALIZATION_ERROR"
-    """A value has no form in the wire's strict JSON profile."""
+    """A value cannot be represented in the strict JSON profile of the wire (see `operad.wire`)."""
     DATA_LOSS = "DATA_LOSS"
     """A stream lost an item."""
 
@@ -85,17 +85,19 @@ class CallError(OperadError):
     code: str
     message: str
     details: Any
-    """Any JSON value; ``None`` where there is nothing more to say."""
+    """Any JSON value; ``None`` without details."""
     undeclared: bool = False
-    """Whether `map_error` made it of an exception that the operation does not declare (see `mask_error`)."""
+    """Whether `map_error` made it from an exception that the operation does not declare (see `mask_error`)."""
     logged: bool = False
-    """Whether the log has the traceback of that exception already."""
+    """Whether the traceback of that exception is in the log already."""
     ran: bool | None = None
-    """``False`` where the call's own transport or registry knows that nothing ran: it may be made again."""
+    """``False`` if the call's own transport or registry knows that nothing ran: the call may be made again."""
     hint: str = ""
     """More for a programmer, such as which source failed: at the end of ``str(error)``, never sent to a peer."""
     forwarded: bool = False
-    """Whether the handler that raised it did nothing but make this very call elsewhere (`out_of_handler`)."""
+    """Whether the handler that raised it only forwarded this very call to another operation (see
+    `out_of_handler`).
+    """
 
     def __init__(self, code: str, message: str = "", details: Any = None) -> None:
         super().__init__(code, message)
@@ -117,7 +119,7 @@ class CallError(OperadError):
         return type(self), (self.code, self.message, self.details)
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form: ``{code, message, details?}``."""
+        """Return the JSON form: ``{code, message, details?}``."""
         wire: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.details is not None:
             wire["details"] = self.details

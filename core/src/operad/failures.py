@@ -17,7 +17,7 @@ logger = logging.getLogger("operad")
 
 
 def operation_not_found(operation_id: str, message: str | None = None) -> CallError:
-    """The error for an id that nobody offers."""
+    """Return the error for an id that is not registered."""
     error = CallError(
         ErrorCode.OPERATION_NOT_FOUND,
         message or f'operation "{operation_id}" not found',
@@ -30,27 +30,27 @@ def operation_not_found(operation_id: str, message: str | None = None) -> CallEr
 def out_of_handler(
     error: CallError, operation_id: str, error_schemas: Iterable[ErrorDefinition] = ()
 ) -> CallError:
-    """What a `CallError` that a handler raised says of the handler's own call.
+    """Return the error of a handler's own call for a `CallError` that the handler raised.
 
-    It keeps its code, but that nothing ran can be said of a call by its own transport alone: a handler that
-    charged a card and then called what nobody serves did run. Such an error becomes ``EXECUTION_ERROR`` with
+    It keeps its code, with one exception. Only the transport of a call can report that nothing ran: a handler that
+    charged a card and then called a missing operation did run. Such an error becomes ``EXECUTION_ERROR`` with
     ``details.cause``, unless the operation declares the code, or its handler only forwarded the call.
     """
     if not error.says_nothing_ran or any(item.code == error.code for item in error_schemas):
         return error
     if error.forwarded:
-        error.forwarded = False  # of this call it is true, of one in which this one is nested it is not
+        error.forwarded = False  # true for this call, not for the one in which it is nested
         return error
     message = f'"{operation_id}" failed in a nested call: {error.code}: {error.message}'
     return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "cause": error.to_wire()})
 
 
 def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = ()) -> CallError:
-    """The `CallError` that stands for whatever a handler raised.
+    """Return the `CallError` for any exception that a handler raised.
 
-    In this order: a `CallError` is itself; an exception whose class name or ``code`` attribute is a declared
-    code becomes that code; a declared code that stands as a whole word in the message does, too; a
-    cancellation is ``ABORTED``; ``SystemExit`` is ``UNKNOWN_ERROR``; all else is ``EXECUTION_ERROR`` with
+    In this order: a `CallError` is returned as it is; an exception whose class name or ``code`` attribute is a
+    declared code becomes that code, as does one with a declared code as a whole word in its message; a
+    cancellation is ``ABORTED``; ``SystemExit`` is ``UNKNOWN_ERROR``; anything else is ``EXECUTION_ERROR`` with
     ``details={"message": …}``. The exception becomes the ``__cause__`` of the result.
 
     Args:
@@ -65,7 +65,7 @@ def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = (
 
 
 def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) -> CallError:
-    from asyncio import CancelledError  # not with the module: whoever finds plugins needs no event loop
+    from asyncio import CancelledError  # not at import: finding plugins needs no event loop
 
     message = text_of(error)
     if isinstance(error, CancelledError):
@@ -88,7 +88,7 @@ def _undeclared(code: str, message: str, details: dict[str, Any]) -> CallError:
 def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinition, ...]) -> ErrorDefinition | None:
     if not declared:
         return None
-    # Of the classes, those of the exception itself and its bases, but not Python's own roots.
+    # The classes of the exception and its bases, without Python's own roots.
     names = {cls.__name__ for cls in type(error).__mro__ if cls not in (Exception, BaseException, object)}
     names.add(text_of(_attribute(error, "code")))
     for definition in declared:
@@ -101,7 +101,7 @@ def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinitio
 
 
 def _attribute(error: BaseException, name: str) -> Any:
-    """An attribute of any exception: a property that raises must not replace the error being reported."""
+    """Return an attribute of any exception: a property that raises must not replace the error being reported."""
     try:
         return getattr(error, name, None)
     except (Exception, SystemExit):  # noqa: BLE001  # any exception class may come here
@@ -131,17 +131,17 @@ def mask_error(
     operation_id: str = "?",
     request_id: str | None = None,
 ) -> CallError:
-    """What of an error may cross a network edge.
+    """Return the part of an error that may leave the process.
 
     An exception that the operation did not declare may quote paths, queries or secrets of this process: its
-    message is replaced by a reference id, and the log has both. A `CallError` that a handler raised on purpose
-    passes as it is.
+    message is replaced by a reference id, and the log has both. A `CallError` that a handler raised on purpose is
+    returned unchanged.
 
     Args:
         error: the error of the call.
-        declared: further codes that pass.
-        mask: ``False`` lets everything through (development).
-        operation_id: what failed, for the log.
+        declared: additional codes that are not masked.
+        mask: ``False`` masks nothing (for development).
+        operation_id: the operation that failed, for the log.
         request_id: the id of the call, which becomes the reference; the log has it beside the traceback.
     """
     if not (mask and error.undeclared) or error.code in declared:

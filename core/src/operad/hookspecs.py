@@ -1,8 +1,8 @@
-"""The hooks of operad: what a plugin can contribute, and when it is asked.
+"""The hooks of operad: what a plugin can contribute, and when each hook is called.
 
-A plugin is a module (the target of an entry point of group ``operad``) with functions of these names, each
-marked with `hookimpl`. Hooks that contribute run once, when plugins are loaded; no hook is on the path of a
-call but the three observers, and they cost nothing where no plugin implements them.
+A plugin is a module (the target of an entry point of group ``operad``) with functions of these names, each marked
+with `hookimpl`. Hooks that contribute run once, when plugins are loaded. Only the three observers run during
+calls, and they cost nothing if no plugin implements them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The envelope kinds that the plugin's operations answer with. Two plugins claiming one source conflict."""
+    """Return the kinds of envelopes that the plugin's operations return.
+
+    Two plugins claiming one source conflict.
+    """
 
 
 # --- registry ----------------------------------------------------------------------------------------
@@ -45,21 +48,21 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-bod
 
 @hookspec
 def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The sources that ``registry.load(name, …)`` can load from. Two plugins claiming one name conflict."""
+    """Return the sources that ``registry.load(name, …)`` can load. Two plugins claiming one name conflict."""
 
 
 @hookspec
 def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return interceptors of calls (`OperationRegistry.use`). Called when a registry is made.
 
-    ``registry.configured(…)`` returns the plugin's own table. If the hook fails, no registry is made: a call that
-    the plugin would have rejected must not run.
+    ``registry.configured(…)`` returns the plugin's own table. If the hook fails, no registry is made, because a
+    call that the plugin would have rejected must not run.
     """
 
 
 @hookspec
 def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvider]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return providers of credentials, with which sources act for the caller of each call.
+    """Return providers of credentials; with them, sources act on behalf of the caller of each call.
 
     Called when a source first needs one. Two plugins claiming one name conflict.
     """
@@ -67,48 +70,48 @@ def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvid
 
 @hookspec(firstresult=True)
 def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
-    """The operation for an id that a registry does not hold, or ``None``: for catalogues too large to list.
+    """Return the operation for an id that a registry does not have, or ``None``: for catalogues too large to list.
 
-    The first plugin that answers wins; the registry keeps what it got. May be a coroutine function.
+    The first result that is not ``None`` is used, and the registry keeps it. May be a coroutine function.
     """
 
 
 @hookspec(firstresult=True)
 def operad_search() -> Callable[[Iterable[OperationSpec]], SearchIndex] | None:
-    """Return what makes the search index of a registry from its specs, or ``None``.
+    """Return a function that makes a registry's search index from its specs, or ``None``.
 
-    The first implementation that returns one is used; without any, search counts the words that occur.
+    The first implementation that returns one is used; without any, search counts matching words.
     """
 
 
 @hookspec
 def operad_register_operations(registry: OperationRegistry) -> None:
-    """Called when a registry is made: register ready operations. One that raises is logged."""
+    """Register ready operations; called when a registry is made. An exception is logged."""
 
 
 @hookspec
 def operad_operation_added(spec: OperationSpec) -> None:
-    """Called after an operation was added to a registry. An exception is logged."""
+    """Observe that an operation was added to a registry. An exception is logged."""
 
 
 @hookspec
 def operad_operation_removed(spec: OperationSpec) -> None:
-    """Called after an operation was removed from a registry. An exception is logged."""
+    """Observe that an operation was removed from a registry. An exception is logged."""
 
 
 @hookspec
 def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The servers that can serve a registry to the outside. Two plugins claiming one name conflict."""
+    """Return the servers that can serve a registry to clients. Two plugins claiming one name conflict."""
 
 
 @hookspec
 def operad_tables() -> Iterable[Table]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The keys of the tables that the plugin reads by itself, of those that a configuration may have."""
+    """Return the tables of the configuration that the plugin reads itself, with their keys."""
 
 
 @hookspec
 def operad_commands(cli: Any) -> None:
-    """Called when the command line starts: add commands to ``cli``, a ``click.Group``."""
+    """Add commands to ``cli``, a ``click.Group``; called when the command line starts."""
 
 
 # --- call map ----------------------------------------------------------------------------------------
@@ -116,15 +119,15 @@ def operad_commands(cli: Any) -> None:
 
 @hookspec
 def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-body]  # hookspecs have no body
-    """The transports that the plugin offers, by URL scheme. Two plugins claiming one scheme conflict."""
+    """Return the transports that the plugin offers, by URL scheme. Two plugins claiming one scheme conflict."""
 
 
 @hookspec(firstresult=True)
 def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
-    """Return a call map for a transport, or ``None`` if the transport is not one that this plugin handles.
+    """Return a call map for a transport, or ``None`` if this plugin does not support the transport.
 
     ``transport`` may be of any class, ``options`` are keyword arguments of the caller. Nothing is connected yet.
-    Ours (operad-calls) comes last; it takes every transport that implements `Transport`.
+    The implementation of operad-calls comes last; it accepts every transport that implements `Transport`.
     """
 
 
@@ -135,14 +138,14 @@ def operad_call_server(registry: OperationRegistry, transport: Transport, option
 
 @hookspec
 def operad_call_started(call: CallRecord) -> None:
-    """Called in the event loop before a call runs; must not block. An exception is logged, the call goes on."""
+    """Observe a call before it runs. Called in the event loop; must not block. An exception is logged."""
 
 
 @hookspec
 def operad_call_reported(call: CallRecord, report: CallReport) -> None:
-    """Called in the event loop when a call tells of itself while it runs; as `operad_call_started`."""
+    """Observe a report that a call makes while it runs, such as progress; rules as for `operad_call_started`."""
 
 
 @hookspec
 def operad_call_finished(call: CallRecord, outcome: CallOutcome) -> None:
-    """Called in the event loop when a call has ended, in a result or an error; as `operad_call_started`."""
+    """Observe the end of a call, with a result or an error; rules as for `operad_call_started`."""

@@ -18,18 +18,18 @@ _HASH = 8
 
 
 def safe_names(wanted: Mapping[str, str], *, limit: int = 50) -> dict[str, str]:
-    """A name for each id: ``[A-Za-z_][A-Za-z0-9_-]*``, of at most ``limit`` characters, no two alike.
+    """Return a name for each id: ``[A-Za-z_][A-Za-z0-9_-]*``, of at most ``limit`` characters, all different.
 
-    What does not fit is cut and ends in a hash of the id. Where two ids would have one name, both have the hash:
-    no name passes from one id to another when ids come and go, so a name that somebody approved stays what it was,
-    or is gone.
+    A name that is too long or has other characters is cut and ends in a hash of the id. If two ids would have one
+    name, both get the hash. So a name never passes from one id to another when ids come and go: a name that a user
+    approved keeps its meaning, or disappears.
 
     Args:
-        wanted: for each id, the text that its name is made of.
+        wanted: for each id, the text from which its name is made.
         limit: characters; hosts put a prefix of their own before names of at most 64.
 
     Returns:
-        The ids by name, in the order of ``wanted``: the way back, which the names alone do not tell.
+        The ids by name, in the order of ``wanted``. Keep this mapping: an id cannot be derived from its name.
     """
     plain = {id: _safe(text) for id, text in wanted.items()}
     counts = Counter(plain.values())
@@ -43,7 +43,7 @@ def safe_names(wanted: Mapping[str, str], *, limit: int = 50) -> dict[str, str]:
 
 
 def _digest(text: str) -> str:
-    import hashlib  # OpenSSL comes with it: only for names that need one
+    import hashlib  # imports OpenSSL: only for names that need a hash
 
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
 
@@ -54,14 +54,15 @@ def _safe(text: str) -> str:
 
 
 OWN_KEYWORDS = frozenset({"self", "timeout"})
-"""What a method of an operation has besides the operation's fields."""
+"""Parameters of an operation's method besides the fields of its input."""
 
 
 def attribute_names(names: Iterable[str]) -> dict[str, str]:
-    """The attributes that stand for names of operations, such as ``pulls_create`` for ``pulls/create``.
+    """Return attributes for names of operations, such as ``pulls_create`` for ``pulls/create``.
 
-    A name that can be an attribute is one; others are made of what remains, with a ``_`` somewhere. Where that
-    is taken it ends in a hash, so that no attribute passes from one operation to another as they come and go.
+    A name that can be an attribute stays as it is. In others, characters that are not allowed become ``_``. If the
+    result is taken, it ends in a hash, so that no attribute passes from one operation to another as they come and
+    go.
 
     Returns:
         The names by attribute.
@@ -70,10 +71,10 @@ def attribute_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def keyword_names(fields: Iterable[str]) -> dict[str, str]:
-    """The keyword arguments that stand for the fields of an input; as `attribute_names`.
+    """Return keyword arguments for the fields of an input; see `attribute_names`.
 
-    A field that can be no keyword, such as ``from`` or ``X-Api-Key``, has one that ends in ``_``: ``from_``,
-    ``X_Api_Key_``. So has ``timeout``, which is the call's own.
+    A field that cannot be a keyword, such as ``from`` or ``X-Api-Key``, gets one that ends in ``_``: ``from_``,
+    ``X_Api_Key_``. So does ``timeout``, which is a parameter of the call itself.
 
     Returns:
         The fields by keyword.
@@ -124,7 +125,7 @@ _known: WeakKeyDictionary[Any, tuple[Sequence[OperationSpec], _Tables]] = WeakKe
 
 
 def attributes_of(registry: Listed, namespace: str) -> dict[str, str]:
-    """The names of a namespace's operations by attribute, made once for each state of the registry."""
+    """Return the names of a namespace's operations by attribute, computed once for each state of the registry."""
     specs = registry.specs()
     tables = _tables(registry, specs)
     table = tables.get(namespace)
@@ -139,22 +140,22 @@ def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
         if known is not specs:
             tables = {}
             _known[registry] = (specs, tables)
-    except TypeError:  # an application's own registry need be neither hashable nor weakly referenced
+    except TypeError:  # an application's own registry may not support hashing or weak references
         return {}
     return tables
 
 
 def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
-    """The name of the operation that an attribute stands for; what stands for none is the name itself."""
+    """Return the name of the operation for an attribute; the attribute itself if none has it."""
     if registry.get_spec(f"{namespace}.{attribute}") is not None:
         return attribute
     return attributes_of(registry, namespace).get(attribute, attribute)
 
 
 def input_of(registry: Listed, operation_id: str, input: Any, fields: dict[str, Any]) -> Any:
-    """Return ``input``, or the object that keyword arguments make; see `keyword_names`.
+    """Return ``input``, or the object made from keyword arguments; see `keyword_names`.
 
-    Only keywords that end in ``_`` may stand for other names. Raises `CallError` if there are both.
+    Only keywords that end in ``_`` may represent other names. Raises `CallError` if both are given.
     """
     if not fields:
         return input

@@ -31,17 +31,18 @@ _FORMS = {
     # Members with a name and "=": without them OpenTelemetry would log a warning for each call of a peer.
     "baggage": r"(?=[\t -~]{2,8192}\Z)[^,=\s][^,=]*=[^,]*(?:,[\t ]*[^,=\s][^,=]*=[^,]*)*",
 }
-_fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)  # most processes are part of no trace
+# Compiled at first use: most processes take part in no trace.
+_fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)
 
 
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     """Return ``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3).
 
-    State and baggage are passed on as they came if a header can hold them; their readers parse them.
+    State and baggage are passed on unchanged if a header can hold them; their readers parse them.
 
     Args:
-        carrier: the metadata of a call, or the headers of a request. What is malformed or longer than 512 (the
-            state) or 8,192 characters (the baggage) is left out, and the state also without a parent.
+        carrier: the metadata of a call, or the headers of a request. Values that are malformed, or longer than 512
+            (the state) or 8,192 characters (the baggage), are left out; without a parent, so is the state.
     """
     found = {}
     for name in _FORMS:
@@ -67,37 +68,38 @@ class CallRecord:
     started: float
     """Epoch ms."""
     is_stream: bool = False
-    """Whether it was made by ``subscribe``: then start and end need not come in one task."""
+    """Whether it was made by ``subscribe``: its start and end may be reported by different tasks."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    """What the call carries, such as the trace context of whoever made it."""
+    """Metadata of the call, such as the trace context of its caller."""
     state: dict[str, Any] = attrs.field(factory=dict)
-    """Free for observers: what one keeps between start and finish."""
+    """Free for observers: values that one keeps between start and finish."""
     passed_on: dict[str, Any] = attrs.field(factory=dict)
-    """What an observer adds, at the start, to what the call carries: nested calls and peers get it, too."""
+    """Metadata that an observer adds at the start; nested calls and peers receive them, too."""
     called_as: str | None = attrs.field(default=None, kw_only=True)
-    """The id by which it was called, where that was through a view."""
+    """The id by which it was called, if that was through a view."""
     is_outgoing: bool = attrs.field(default=False, kw_only=True)
     """Whether it was made by a call map: it runs at a peer, and its type is not known here."""
 
 
 @record(eq=False)
 class CallReport:
-    """What a call tells of itself while it runs: how far it is, a log message, that a request is sent again."""
+    """A report of a call while it runs: its progress, a log message, that a request is sent again."""
 
     kind: str
-    """``progress`` and ``log``; ``retry``; ``upload`` and ``download`` of a large body; ``stall`` of an answer for
-    which the caller gives no credit; a plugin's own."""
+    """``progress`` and ``log``; ``retry``; ``upload`` and ``download`` of a large body; ``stall`` of a response
+    for which the caller gives no credit; or a plugin's own.
+    """
     message: str | None = None
-    """A few words for people. They may be a server's: untrusted, and of any length."""
+    """A few words for people. They may come from a server: untrusted, and of any length."""
     level: str = "info"
     """A severity of RFC 5424, 6.2.1."""
     progress: float | None = None
     total: float | None = None
-    """What ``progress`` will be in the end, if that is known."""
+    """The final value of ``progress``, if it is known."""
     unit: str | None = None
-    """Of both; ``By`` for bytes (UCUM)."""
+    """The unit of both; ``By`` for bytes (UCUM)."""
     attributes: Mapping[str, str | int | float | bool] = attrs.field(factory=dict)
-    """More, such as ``attempt`` and ``delay`` (s) of a retry."""
+    """Additional values, such as ``attempt`` and ``delay`` (s) of a retry."""
 
 
 @attrs.define(eq=False, on_setattr=attrs.setters.frozen)
@@ -112,7 +114,7 @@ class CallOutcome:
 
 
 Observer = Callable[..., None]
-"""Called with the keywords of its hook: ``call``, ``report`` meanwhile, and at the end ``outcome``."""
+"""Called with the keywords of its hook: ``call``; in addition ``report``, or ``outcome`` at the end."""
 
 
 MaybeObserver = Observer | None
@@ -144,7 +146,7 @@ class _OfSome:
 
 
 class Carrier(Protocol):
-    """What carries metadata, and whom it tells what happens meanwhile: the context of a call."""
+    """An object that carries metadata and sends reports to a watch: the context of a call."""
 
     metadata: Mapping[str, Any]
     watch: Watch | None
@@ -217,9 +219,9 @@ class Watch:
     """A context manager around a call that reports its start and end; ``items`` is the number of its envelopes.
 
     Args:
-        observers: who is told.
+        observers: the observers to notify.
         call: the call. A stream has its own context variables, see `inside`.
-        carrier: its context, which gets the metadata that observers pass on.
+        carrier: its context, which receives the metadata that observers pass on.
     """
 
     __slots__ = ("_apart", "_call", "_carrier", "_is_over", "_observers", "_started", "items")
@@ -235,7 +237,8 @@ class Watch:
     def __enter__(self) -> Self:
         call, carrier = self._call, self._carrier
         if call.is_stream:
-            # What an observer makes current is so for the stream's handler, between whose steps its reader runs.
+            # Context variables that an observer sets are for the stream's handler, not for the reader between its
+            # steps.
             self._apart = copy_context()
         self._tell(self._observers.started, "at the start")
         if call.passed_on:
@@ -250,8 +253,8 @@ class Watch:
     ) -> None:
         duration = (time.perf_counter() - self._started) * 1000
         self._is_over = True
-        self._carrier.watch = None  # no ring for the collector
-        # A consumer that leaves a stream is how subscriptions usually end: no error.
+        self._carrier.watch = None  # break the reference cycle
+        # Subscriptions usually end because the consumer leaves: not an error.
         error = None if exc is None or isinstance(exc, GeneratorExit) else map_error(exc)
         self._tell(self._observers.finished, "at the end", outcome=CallOutcome(duration, error, self.items))
 
@@ -301,10 +304,10 @@ class _Inside(Awaitable[T]):
 
 
 class CallListener(Protocol):
-    """Receives what a call sends to its client while it runs; the server that took the call provides it."""
+    """Receives a call's progress and log messages for its client; provided by the server that took the call."""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Receive how far the call is."""
+        """Receive the progress of the call."""
 
     async def log(self, level: str, data: Any, logger: str | None) -> None:
         """Receive a log message; ``level`` is a severity of RFC 5424, 6.2.1, such as ``info``."""
@@ -315,10 +318,10 @@ class Worker(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call is over."""
+        """Whether the call has ended."""
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the event loop and wait for it in the thread."""
 
     def soon(self, callback: Callable[[T], None], argument: T) -> None:
-        """Call a function in the event loop, unless that is over."""
+        """Call a function in the event loop, unless the loop is closed."""

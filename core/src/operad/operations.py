@@ -1,4 +1,4 @@
-"""Operations: a spec says what an operation is, a handler runs it."""
+"""Operations: a spec describes an operation, a handler runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from operad.envelopes import ResponseEnvelope
 
 P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)  # an `async def` is known to pyright as a kind of Coroutine of its own
+# Covariant, because pyright gives an `async def` its own subtype of Coroutine.
+R_co = TypeVar("R_co", covariant=True)
 
 Handler = Callable[..., Any]
 """``async def handler(input, context)``, an async generator function for a subscription, or a plain ``def``."""
@@ -38,7 +39,9 @@ OnMismatch = Literal["warn", "raise", "ignore"]
 
 
 def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
-    """Whether a function, what a partial calls, or the ``__call__`` of an object is of a kind."""
+    """Return True if ``predicate`` holds for a function, for what a partial calls, or for the ``__call__`` of an
+    object.
+    """
     while isinstance(handler, partial):
         handler = handler.func
     call = getattr(type(handler), "__call__", None)  # noqa: B004  # not "is it callable" but "what is its call"
@@ -69,7 +72,7 @@ def _access(value: AccessControl | Mapping[str, Any] | None) -> AccessControl:
 
 
 def _words(value: Any) -> Any:
-    """Text that any listing can hold, whoever wrote it."""
+    """Return text that every listing can represent: lone surrogates are escaped."""
     return value if not isinstance(value, str) or value.isascii() else encodable(value)
 
 
@@ -83,7 +86,7 @@ class ErrorDefinition:
     http_status: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form: ``{code, description, schema?, httpStatus?}``."""
+        """Return the JSON form: ``{code, description, schema?, httpStatus?}``."""
         wire: dict[str, Any] = {"code": self.code, "description": self.description}
         if not self.schema.is_unknown:
             wire["schema"] = self.schema.bundled()
@@ -115,7 +118,7 @@ def _type(value: OperationType | str) -> OperationType:
         return OperationType(value)
     except ValueError:
         known = ", ".join(OperationType)
-        raise RegistrationError(f"operation type {value!r} is not usable: expected one of {known}") from None
+        raise RegistrationError(f"operation type: expected one of {known}, got {value!r}") from None
 
 
 def _tags(values: Iterable[str]) -> tuple[str, ...]:
@@ -125,20 +128,21 @@ def _tags(values: Iterable[str]) -> tuple[str, ...]:
 
 
 DEFAULT_NAMESPACE = "local"
-"""The namespace of a decorated function that names none."""
+"""The namespace of a decorated function without one of its own."""
 
 NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
-_is_namespace = lru_cache(1_000)(NAMESPACE.fullmatch)  # a source has one, for thousands of operations
+# Thousands of operations share the namespace of their source.
+_is_namespace = lru_cache(1_000)(NAMESPACE.fullmatch)
 _SAID = ("namespace", "name", "id", "type")
-"""What the repr of each spec says; of the rest what is special."""
+"""Fields that the repr of every spec shows; others are shown if they differ from the default."""
 
 
 @record(kw_only=True)
 class OperationSpec:
-    """What an operation is: its id, type, schemas, requirements, and words for people and models.
+    """The description of an operation: its id, type, schemas, requirements, and texts for people and models.
 
-    Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (anything goes).
-    Raises `RegistrationError` for a namespace or name that cannot make an id.
+    Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (any value). Raises
+    `RegistrationError` for a namespace or name that cannot make an id.
     """
 
     namespace: str
@@ -157,10 +161,12 @@ class OperationSpec:
     tags: tuple[str, ...] = attrs.field(default=(), converter=_tags)
     deprecated: bool = False
     idempotent: bool = False
-    """Whether running a mutation twice does what running it once does. A promise of whoever serves it: a transport
-    that finds its handler lost may give the request to another one."""
+    """Whether running a mutation twice has the same effect as running it once.
+
+    The server promises this: a transport that loses its handler may give the request to another one.
+    """
     unchecked_patterns: bool = False
-    """Whether ``re`` runs the input's patterns that cannot be checked in linear time. It may take very long."""
+    """Whether ``re`` checks the input's patterns that cannot be checked in linear time. It may take very long."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Free for sources and applications; JSON-like."""
     id: str = attrs.field(init=False, eq=False, repr=False)
@@ -169,13 +175,13 @@ class OperationSpec:
     def __attrs_post_init__(self) -> None:
         if not _is_namespace(self.namespace):
             raise RegistrationError(
-                f"namespace {self.namespace!r} of operation {self.name!r} is not usable: "
+                f"namespace {self.namespace!r} of operation {self.name!r} is invalid: "
                 "expected one or more of A-Z a-z 0-9 _ -"
             )
         name = self.name
         if not name or not name.isprintable() or " " in name:  # no other white space is printable
             raise RegistrationError(
-                f"operation name {name!r} in namespace {self.namespace!r} is not usable: "
+                f"operation name {name!r} in namespace {self.namespace!r} is invalid: "
                 "expected one or more printable characters without white space"
             )
         object.__setattr__(self, "id", f"{self.namespace}.{name}")
@@ -203,13 +209,13 @@ class OperationSpec:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether a request that may have run already may run again: of a query, or an idempotent mutation."""
+        """Whether a request that may have run already may run again: true for queries and idempotent mutations."""
         if self.type is OperationType.MUTATION:
             return self.idempotent
         return self.type is OperationType.QUERY
 
     def to_wire(self, *, schemas: bool = True) -> dict[str, Any]:
-        """The JSON form, self-contained; ``schemas=False`` leaves schemas and metadata out (listings)."""
+        """Return the JSON form, self-contained; ``schemas=False`` omits schemas and metadata (for listings)."""
         wire: dict[str, Any] = {
             "id": self.id,
             "namespace": self.namespace,
@@ -239,7 +245,10 @@ class OperationSpec:
 
     @classmethod
     def from_wire(cls, wire: Any, **overrides: Any) -> OperationSpec:
-        """The spec of a JSON form (`OPERATION_SPEC_SCHEMA`). Raises `RegistrationError` if it is none."""
+        """Return the spec of a JSON form (`OPERATION_SPEC_SCHEMA`).
+
+        Raises `RegistrationError` if the form is not one.
+        """
         if errors := _spec_schema().errors(dict(wire) if isinstance(wire, Mapping) else wire):
             raise RegistrationError(f"not an operation spec: {errors[0].message}")
         values = {name: wire[key] for name, key in _FIELDS.items() if key in wire}
@@ -248,7 +257,7 @@ class OperationSpec:
         return cls(**(values | overrides))
 
 
-_OWN = ("id", "unchecked_patterns")  # no peer decides what runs here
+_OWN = ("id", "unchecked_patterns")  # not for peers to decide
 _FIELDS = {field.name: wire_name(field) for field in attrs.fields(OperationSpec) if field.name not in _OWN}
 _ACCESS = {field.name: wire_name(field) for field in attrs.fields(AccessControl)}
 
@@ -326,51 +335,57 @@ _LOOKS = (
 
 
 class Pages(Protocol):
-    """Knows how an operation lists what does not fit into one answer."""
+    """The pagination of an operation: how to request the next page, and where its items are."""
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
-        """The input of the next page; ``None`` after the last one. Raises `CallError`."""
+        """Return the input of the next page; ``None`` after the last one. Raises `CallError`."""
         ...
 
     def items(self, envelope: ResponseEnvelope[Any]) -> Any:
-        """What stands on a page: a list. Raises `CallError`."""
+        """Return the list of items of a page. Raises `CallError`."""
         ...
 
 
 class _Dressed:
-    """Has a ``__dict__``, for what makes an operation look like its function; its fields are in slots, which is
-    quicker."""
+    """Has a ``__dict__`` for the function attributes of an operation; its own fields are in slots, which is
+    faster.
+    """
 
 
 @record(eq=False)
 class Operation(_Dressed, Generic[P, R_co]):
-    """A spec and its handler. What `operation` makes of a function; calling it calls the function.
+    """A spec and its handler; what the decorator `operation` returns. Calling it calls the function.
 
-    It looks like the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that other libraries
-    take it for one. In a class body it is a method: that of an instance is an operation, ready to be registered.
+    It has the attributes of the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that
+    other libraries accept it as one. In a class body it is a method: accessed through an instance, it is an
+    operation that can be registered.
     """
 
     spec: OperationSpec
     handler: Handler | None
-    """``None``: known, but not callable until somebody registers a handler."""
+    """``None``: known, but not callable until a handler is registered."""
     blocking: bool | None = None
     """Whether a plain ``def`` handler runs in a worker thread: ``None`` means yes."""
     function: Callable[P, R_co] | None = None
     """The decorated function, if the operation was made from one."""
     adapt: Callable[[Any], Any] | None = None
     """Makes the JSON of an input from what a Python caller gave (a `datetime`, ``None`` for "absent"), before the
-    input is checked; it changes nothing in place, and leaves what it does not know as it is."""
+    input is checked. It changes nothing in place and returns unknown values unchanged.
+    """
     signature: Any = attrs.field(default=None, kw_only=True, repr=False)
     """How the function's arguments become an input, and data its result: a `TypedSignature`, for
-    `OperationRegistry.call`."""
+    `OperationRegistry.call`.
+    """
     pages: Pages | None = attrs.field(default=None, kw_only=True, repr=False)
-    """How to go from one page of what it lists to the next; for `OperationRegistry.paginate`."""
+    """How to get from one page of a listing to the next; for `OperationRegistry.paginate`."""
     stream: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
-    """An asynchronous generator function for `OperationRegistry.subscribe` beside a ``handler`` that answers one
-    item: for what turns out to be a stream when it answers."""
+    """An asynchronous generator function for `OperationRegistry.subscribe`, in addition to a ``handler`` that
+    returns one item: for operations whose response may turn out to be a stream.
+    """
     chunks: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
-    """An asynchronous generator function of envelopes whose data are the bytes of an answer, in pieces; for
-    `OperationRegistry.download`."""
+    """An asynchronous generator function of envelopes whose data are the bytes of a response, in pieces; for
+    `OperationRegistry.download`.
+    """
     method: Any = attrs.field(default=None, kw_only=True, repr=False)
     """A `Method` if the function is in a class body: it becomes an operation when it is bound."""
 
@@ -396,7 +411,10 @@ class Operation(_Dressed, Generic[P, R_co]):
         return self.spec.id
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the decorated function itself, past every registry. Raises `TypeError` where there is none."""
+        """Call the decorated function itself, without any registry.
+
+        Raises `TypeError` if the operation has none.
+        """
         if self.function is None:
-            raise TypeError(f'operation "{self.id}" wraps no function; call it through a registry')
+            raise TypeError(f'operation "{self.id}" does not wrap a function; call it through a registry')
         return self.function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What authors of plugins need, and nothing else.
+"""The public names for authors of plugins.
 
 More of the core is public for larger plugins: the modules directly in `operad`, and `operad.config`.
 """

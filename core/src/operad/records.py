@@ -1,4 +1,4 @@
-"""Records: frozen attrs classes with one equality, hash and text for all of them."""
+"""Records: frozen attrs classes that share one implementation of equality, hash and repr."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def _repr(self: Any) -> str:
 
 
 def _record(cls: type[Any] | None = None, *, eq: bool = True, **options: Any) -> Any:
-    """Make a frozen attrs class; its fields' own ``eq`` and ``repr`` are heeded.
+    """Make a frozen attrs class that respects ``eq`` and ``repr`` of its fields.
 
-    attrs compiles equality, hash and text anew for each class, which is more than half of the time that making a
-    class takes. A command that ends soon makes some sixty of them, so these three are written once, above.
+    attrs compiles equality, hash and repr for each class separately, which is more than half of the time that
+    making a class takes. A short command makes some sixty of them, so these three are written once, above.
 
     Args:
         cls: the class to decorate.
-        eq: False for a class whose instances are equal to nothing but themselves.
+        eq: False for a class whose instances are compared by identity.
         options: other options of `attrs.frozen`, such as ``kw_only``.
     """
 
@@ -57,6 +57,6 @@ def _record(cls: type[Any] | None = None, *, eq: bool = True, **options: Any) ->
 
 
 if TYPE_CHECKING:
-    from attrs import frozen as record  # the same to type checkers, which know attrs by this name
+    from attrs import frozen as record  # type checkers recognise attrs by this name
 else:
     record: Callable[..., Any] = _record

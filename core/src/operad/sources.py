@@ -24,28 +24,28 @@ OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
 def from_folder(folder: Path, path: str | Path) -> Path:
-    """A path of a configuration, which starts from ``folder``; ``~`` is the user's home.
+    """Return the absolute path of a path in a configuration, relative to ``folder``; ``~`` is the user's home.
 
-    Raises `ConfigError` for the home of somebody whom this machine does not know.
+    Raises `ConfigError` for ``~name`` if the user is unknown or has no home directory.
     """
     try:
         return folder.joinpath(Path(path).expanduser()).absolute()
     except RuntimeError:
-        raise ConfigError(f"{path}: nobody here has that name, and a home") from None
+        raise ConfigError(f"{path}: no such user, or the user has no home directory") from None
 
 
 class PluginsLike(Protocol):
-    """What a source may ask of the plugins of the application."""
+    """The part of the application's plugins that a source may use."""
 
     @property
     def envelope_kinds(self) -> EnvelopeKinds:
         """The known envelope kinds."""
 
     def observers(self) -> Observers:
-        """The observers of calls."""
+        """Return the observers of calls."""
 
     def transport(self, url: str, **options: Any) -> Transport:
-        """The transport for a URL; see `Plugins.transport`."""
+        """Return the transport for a URL; see `Plugins.transport`."""
 
 
 @record
@@ -53,11 +53,11 @@ class CredentialProvider:
     """Gives a source the credential of the caller of each call.
 
     Args:
-        name: what ``provider`` in the table of the source's credential calls it.
-        get: ``await get(context, origin)`` returns a credential as the source's own table has it, such as
+        name: the name in ``provider`` of the source's credential table.
+        get: ``await get(context, origin)`` returns a credential in the form of the source's own table, such as
             ``{"type": "bearer", "token": "…"}``, for requests to ``origin`` (``https://api.example.com``). Raises
             `CallError` if the caller has none.
-        check: ``check(origin)`` raises `ConfigError` if no credential may go there; called at load.
+        check: ``check(origin)`` raises `ConfigError` if no credential may be sent there; called at load.
         refused: ``refused(context, credential)`` is called when the service does not accept what `get` returned.
             It returns True if `get` may return another one now; the request is then sent once more.
     """
@@ -69,41 +69,41 @@ class CredentialProvider:
 
 
 def _no_provider(name: str) -> CredentialProvider:
-    raise ConfigError(f'there is no provider of credentials "{name}"')
+    raise ConfigError(f'unknown provider of credentials "{name}"')
 
 
 @record(kw_only=True)
 class SourceContext:
-    """What a source gets besides its own configuration."""
+    """What a source receives besides its own configuration."""
 
     plugins: PluginsLike
     """The plugins of the application."""
     name: str | None = None
-    """What the configuration calls the source; ``None``: it was loaded from Python."""
+    """The name of the source's table; ``None`` if it was loaded from Python."""
     namespace: str | None = None
-    """The namespace that the configuration asks for; a source chooses one if it is ``None``."""
+    """The namespace in the configuration; if it is ``None``, the source chooses one."""
     base_dir: Path | None = None
-    """The folder that relative paths start from; ``None``: the current one."""
+    """The folder of relative paths; ``None``: the current one."""
     trusted: bool = False
-    """Whether the configuration calls the source's documents trusted."""
+    """Whether the configuration trusts the source's documents."""
     registry: Any = attrs.field(default=None, repr=False)
     """The `OperationRegistry` that loads the source."""
     operation: str | None = None
-    """The id of the operation that alone will be called, if that is known: a source may offer it and no other."""
+    """The id of the only operation that will be called, if it is known: a source may offer that one only."""
     provider: Callable[[str], CredentialProvider] = attrs.field(default=_no_provider, repr=False)
-    """Returns the provider of the callers' credentials with this name. Raises `ConfigError` if there is none."""
+    """Returns the provider of the callers' credentials with this name. Raises `ConfigError` if it is unknown."""
     logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))
-    """Where diagnostics go: ``operad.<name of the source plugin>``."""
+    """The logger for diagnostics: ``operad.<name of the source plugin>``."""
 
     def path(self, path: str | Path) -> Path:
-        """``path``, made absolute from ``base_dir``; ``~`` is the user's home. Raises `ConfigError`."""
+        """Return ``path`` made absolute from ``base_dir``; ``~`` is the user's home. Raises `ConfigError`."""
         return from_folder(self.base_dir or Path.cwd(), path)
 
 
 class SourceSession:
     """The operations of one loaded source, for as long as the registry holds it.
 
-    Subclass it to close connections in `aclose`, and call `changed` when the operations are others than before.
+    Subclass it to close connections in `aclose`, and call `changed` when the operations have changed.
     """
 
     def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
@@ -112,7 +112,7 @@ class SourceSession:
 
     @property
     def operations(self) -> Sequence[Operation[..., Any]]:
-        """All operations, as of now."""
+        """All current operations."""
         return self._operations
 
     def on_change(self, callback: OnChange) -> None:
@@ -120,13 +120,13 @@ class SourceSession:
         self._callbacks.append(callback)
 
     def changed(self, operations: Sequence[Operation[..., Any]]) -> None:
-        """Replace the operations and tell whoever listens. In the event loop only."""
+        """Replace the operations and notify the callbacks. Call it in the event loop only."""
         self._operations = tuple(operations)
         for callback in self._callbacks:
             callback(self._operations)
 
     async def describe(self, operation_id: str) -> None:
-        """Learn what was left out of an operation's spec, and tell by `changed`. Does nothing by default."""
+        """Load what was left out of an operation's spec, and report it with `changed`. Does nothing by default."""
 
     async def aclose(self) -> None:
         """Close what the source opened; idempotent."""
@@ -139,7 +139,9 @@ class SourceSession:
 
 
 ConfigType = type[Any] | Callable[[], type[Any]]
-"""An attrs class, or what answers it, which is asked when it is needed: making a large one takes milliseconds."""
+"""An attrs class, or a function that returns it, called when it is needed: making a large class takes
+milliseconds.
+"""
 
 
 class _Configured:
@@ -160,11 +162,11 @@ def _attrs_class(owner: _Configured, value: object) -> type[Any]:
     if isinstance(value, type) and attrs.has(value):
         return value
     kind = type(owner).__name__.lower()
-    raise TypeError(f'{kind} "{owner.name}": config_type has to be an attrs class, got {value!r}')
+    raise TypeError(f'{kind} "{owner.name}": config_type must be an attrs class, got {value!r}')
 
 
 def _config_type(owner: _Configured, _: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, type) or not callable(value):  # else it is asked when it is needed
+    if isinstance(value, type) or not callable(value):  # otherwise it is called when it is needed
         _attrs_class(owner, value)
 
 
@@ -173,16 +175,16 @@ class Source(_Configured):
     """A source plugin's contribution.
 
     Args:
-        name: what ``registry.load(name, …)`` and ``type = "name"`` in a configuration call it.
+        name: the name in ``registry.load(name, …)`` and in ``type = "name"`` of a configuration.
         load: ``await load(config, context)`` opens the source; ``config`` is an instance of ``config_type``.
             Raises `SourceError` with what is wrong and what to do.
-        config_type: an attrs class, or a function that answers one; its fields are the options, unknown ones are
-            refused for it.
+        config_type: an attrs class, or a function that returns one; its fields are the options. Unknown options
+            are rejected before ``load`` is called.
         description: one line.
-        login: ``await login(config, context, account)`` returns the `operad.auth.Login` by which
-            ``operad login NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option).
-            It opens nothing, and may leave out what only `load` needs. Raises `ConfigError` if this configuration
-            needs no login.
+        login: ``await login(config, context, account)`` returns the `operad.auth.Login` with which ``operad login
+            NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option). It opens
+            nothing, and may omit what only `load` needs. Raises `ConfigError` if this configuration needs no
+            login.
     """
 
     name: str
@@ -192,11 +194,11 @@ class Source(_Configured):
     login: Callable[[Any, SourceContext, str | None], Awaitable[Any]] | None = None
 
     async def open(self, config: Any, context: SourceContext) -> SourceSession:
-        """Load the source; whatever goes wrong in the plugin is a `SourceError` that names the source.
+        """Load the source. Any other failure of the plugin becomes a `SourceError` that names the source.
 
         Raises:
             OperadError: what ``load`` raises on purpose.
-            SourceError: ``load`` raises anything else, or returns no `SourceSession`.
+            SourceError: ``load`` raises anything else, or does not return a `SourceSession`.
         """
         try:
             session = await self.load(config, context)
@@ -206,21 +208,21 @@ class Source(_Configured):
             raise SourceError(f'source "{self.name}" raised {in_words(error)}') from error
         if not all(hasattr(session, name) for name in ("operations", "on_change", "aclose")):
             raise SourceError(
-                f'source "{self.name}": load has to return a SourceSession, got {type(session).__name__}'
+                f'source "{self.name}": load must return a SourceSession, got {type(session).__name__}'
             )
         return session
 
 
 @record
 class Server(_Configured):
-    """A server plugin's contribution: serves a registry to the outside.
+    """A server plugin's contribution: serves a registry to clients.
 
     Args:
-        name: what the command line and configuration call it.
+        name: its name on the command line and in the configuration.
         serve: ``await serve(registry, config)`` serves until it is cancelled.
-        config_type: an attrs class, or a function that answers one; its fields are the options,
-            ``[serve.<name>]`` of a configuration. Fields with the names of `[serve]`'s own keys (``timeout``,
-            ``max_body``, ``allowed_hosts``, …) get those values where the server's table does not say another.
+        config_type: an attrs class, or a function that returns one; its fields are the options, ``[serve.<name>]``
+            of a configuration. Fields with the names of `[serve]`'s own keys (``timeout``, ``max_body``,
+            ``allowed_hosts``, …) get those values unless the server's table sets them.
         app: ``app(registry, config)`` returns an ASGI 3 application, which `operad serve` runs with others on one
             address. It may have ``async drain(timeout)``: reject new calls, end streams, let calls finish. The
             scope of a request has the caller, see `operad_serve.asgi.Gate`.
@@ -236,14 +238,14 @@ class Server(_Configured):
 
 @record
 class Table(_Configured):
-    """A table of the configuration that a plugin reads by itself, such as ``[hub]``: `operad doctor` checks it.
+    """A table of the configuration that a plugin reads itself, such as ``[hub]``: `operad doctor` checks it.
 
     Args:
-        name: of `operad.config.file.TABLES`.
-        config_type: an attrs class, or a function that answers one; its fields are the keys.
+        name: one of `operad.config.file.TABLES`.
+        config_type: an attrs class, or a function that returns one; its fields are the keys.
         description: one line.
-        check: ``check(config, base_dir)`` looks at the files that the keys name, and starts nothing; relative
-            paths start from ``base_dir``. Raises `ConfigError`.
+        check: ``check(config, base_dir)`` checks the files that the keys name, and starts nothing; relative paths
+            start from ``base_dir``. Raises `ConfigError`.
     """
 
     name: str

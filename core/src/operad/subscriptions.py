@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Envelope = ResponseEnvelope[Any]
 
 _closing: set[asyncio.Task[None]] = set()
-"""Streams being closed: the event loop itself holds tasks only weakly."""
+"""Streams being closed, kept here because the event loop holds tasks only weakly."""
 
 
 def subscribe(target: Any, operation_id: str, input: Any = None, **options: Any) -> Subscription:
-    """Subscribe to an operation of a registry, or through a call map; options as their ``subscribe`` takes."""
+    """Subscribe to an operation of a registry or a call map; the options are those of its ``subscribe``."""
     subscription: Subscription = target.subscribe(operation_id, input, **options)
     return subscription
 
@@ -26,9 +26,9 @@ def subscribe(target: Any, operation_id: str, input: Any = None, **options: Any)
 class Subscription(AsyncIterator[Envelope]):
     """A stream of envelopes.
 
-    Iterate it (``async for``), close it (``await aclose()``, ``async with``). Leaving a loop early closes it
-    at once, in this process and in the one that feeds it; so it can be iterated by one loop only. Raises
-    `CallError` where the stream ends in an error.
+    Iterate it (``async for``), and close it (``await aclose()``, ``async with``). Leaving a loop early closes it
+    immediately, in this process and in the one that feeds it; so only one loop can iterate it. Iterating raises
+    `CallError` if the stream ends with an error.
     """
 
     __slots__ = ("__weakref__", "_close_done", "_closed", "_items", "_reader", "_reader_gone", "_report")
@@ -44,7 +44,7 @@ class Subscription(AsyncIterator[Envelope]):
 
     @property
     def items(self) -> AsyncGenerator[Envelope, None]:
-        """What feeds it, past the guards of the subscription: for one who is its only reader."""
+        """The generator behind the subscription, without its checks: for a caller that is its only reader."""
         return self._items
 
     def report(self, kind: str, message: str | None = None, **fields: Any) -> None:
@@ -53,7 +53,8 @@ class Subscription(AsyncIterator[Envelope]):
             self._report(kind, message, **fields)
 
     def __aiter__(self) -> AsyncIterator[Envelope]:  # noqa: PYI034  # see below: deliberately not self
-        # The loop alone holds this iterator: when the loop is left, it goes, and closes the stream.
+        # Only the loop holds this iterator: when the loop is left, the iterator is deleted, which closes the
+        # stream.
         return _Loop(self)
 
     async def __anext__(self) -> Envelope:
@@ -82,13 +83,13 @@ class Subscription(AsyncIterator[Envelope]):
                 self._reader_gone = None
 
     def _told_to_leave(self, task: asyncio.Task[Any], requested: int) -> bool:
-        """Whether `aclose` of another task cancelled the wait, and nobody else did; takes that request back."""
+        """Return True if only `aclose` of another task cancelled the wait, and undo that cancellation request."""
         return self._reader_gone is not None and task.uncancel() <= requested
 
     async def aclose(self) -> None:
         """Close the stream and what feeds it; a task that waits for an item sees the stream end. Idempotent."""
         self._closed = True
-        if self._close_done is not None:  # another task, or a loop that was left, is at it
+        if self._close_done is not None:  # another task, or a loop that was left, is closing it
             await asyncio.shield(self._close_done)
             return
         self._close_done = done = asyncio.get_running_loop().create_future()
@@ -107,7 +108,7 @@ class Subscription(AsyncIterator[Envelope]):
             return
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # the loop is gone, and with it everything that could be closed
+        except RuntimeError:  # the loop is closed, and with it everything that could be closed
             return
         closing = loop.create_task(self.aclose())
         _closing.add(closing)

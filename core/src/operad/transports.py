@@ -1,12 +1,12 @@
 """Transports: the interface that every transport implements, and its errors.
 
-A `Transport` says how to reach a bus, hub or broker; `Transport.open` makes a `Link`, one participant's
-connection. A transport only moves events, in order and unchanged. Correlation, credit, deadlines, cancellation
-and identity live in `operad_calls`, once for all transports.
+A `Transport` describes how to reach a bus, hub or broker; `Transport.open` makes a `Link`, one participant's
+connection. A transport only moves events, in order and unchanged. Correlation, credit, deadlines, cancellation and
+identity are implemented in `operad_calls`, once for all transports.
 
 Addresses are strings: ``op:<operation id>`` reaches one member of a group that registered it, ``all:<topic>``
-reaches everybody who did, ``inbox:<id>`` reaches one link. Where requests are stored, who serves an operation may
-also register ``queue:<operation id>``; callers send to ``op:…`` all the same.
+reaches every link that registered it, ``inbox:<id>`` reaches one link. If requests are stored, a server may also
+register ``queue:<operation id>``; callers still send to ``op:…``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from operad.errors import OperadError
 from operad.records import record
 
 Event = dict[str, Any]
-"""A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``. ``payload.output`` may be a
-`ResponseEnvelope`, which `operad_calls.protocol.encode` turns into its wire form."""
+"""A message of the call protocol: ``{"type": str, "id": str, "payload": dict}``.
+
+``payload.output`` may be a `ResponseEnvelope`, which `operad_calls.protocol.encode` converts to its wire form.
+"""
 
 
 class TransportError(OperadError):
@@ -30,7 +32,7 @@ class TransportError(OperadError):
 
 
 class NoRespondersError(TransportError):
-    """Nobody registered the address."""
+    """No link has registered the address."""
 
 
 class LinkDownError(TransportError):
@@ -38,33 +40,42 @@ class LinkDownError(TransportError):
 
 
 class PayloadTooLargeError(TransportError):
-    """The event exceeds what the transport carries; the message gives both sizes in bytes."""
+    """The event exceeds the largest that the transport sends; the message gives both sizes in bytes."""
 
 
 @record(kw_only=True)
 class Capabilities:
-    """What a transport can do; the call protocol adapts, the conformance kit tests what is declared."""
+    """What a transport can do.
+
+    The call protocol adapts to it, and the conformance kit tests each declared capability.
+    """
 
     max_payload: int | None = None
-    """The largest encoded event in bytes; ``None``: no bound."""
+    """The largest encoded event in bytes; ``None``: no limit."""
     balances: bool = False
     """Requests to an address are spread over the members of the group that registered it."""
     redelivers: bool = False
-    """An event may arrive twice (marked `Delivery.redelivered` where the transport can tell)."""
+    """An event may arrive twice (marked `Delivery.redelivered` if the transport can detect it)."""
     detects_no_responders: bool = False
-    """Where nobody registered the address of a request, `Link.send` raises `NoRespondersError`; or, where a broker
-    tells only afterwards, the link makes a ``call.error`` ``NO_RESPONDERS`` for the request by itself."""
+    """If no link has registered the address of a request, `Link.send` raises `NoRespondersError`.
+
+    If a broker reports it only afterwards, the link itself makes a ``call.error`` ``NO_RESPONDERS`` for the
+    request.
+    """
     detects_peer_loss: bool = False
-    """A lost peer is reported to those who wait for it: by an event ``link.lost {peer}`` that the transport makes
-    itself, or by ``call.error`` and ``call.aborted`` for each request. It routes what follows a request."""
+    """A lost peer is reported to the links that wait for it: by an event ``link.lost {peer}`` that the transport
+    makes itself, or by ``call.error`` and ``call.aborted`` for each request. The transport also routes what
+    follows a request.
+    """
     authenticates_peer: bool = False
     """`Delivery.identity` is what the transport authenticated."""
     same_process: bool = False
     """Both ends are one process, hence one trust domain."""
     stores: bool = False
-    """Requests for operations that somebody registered as ``queue:<operation id>`` are stored until their work has
-    ended, also while nobody is there. The caller's link tells by an event ``link.stored {requestId}``, which it
-    makes itself; such a request is not lost with the connection."""
+    """Requests for operations registered as ``queue:<operation id>`` are stored until their work has ended, even
+    while no server is connected. The caller's link reports this by an event ``link.stored {requestId}``, which
+    it makes itself; such a request survives the loss of the connection.
+    """
 
 
 @record
@@ -72,20 +83,25 @@ class Delivery:
     """How an event arrived."""
 
     peer: str | None = None
-    """Who sent it, as far as the transport knows; stable for the peer's link, opaque."""
+    """The sender, as far as the transport knows it: an opaque string, stable for the peer's link."""
     identity: Identity | None = None
     """The identity of the peer that the transport authenticated."""
     redelivered: bool = False
     """Whether the event may have been delivered before."""
     to: str | None = None
-    """The address to which it came (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``); ``None``: the transport does
-    not tell, and looks itself that a request comes to the address of its operation, and through ``all:`` only as
-    ``operad.discover``."""
+    """The address to which it was sent (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``).
+
+    ``None``: the transport does not report it, and itself checks that a request arrives at the address of its
+    operation, and through ``all:`` only as ``operad.discover``.
+    """
     done: Callable[[], None] | None = None
     """Call it when the work that a request asked for has ended; set by transports that acknowledge."""
     held: float | None = None
-    """For how many milliseconds the transport itself held the event, by one clock; ``None``: it cannot tell. A
-    request of which a transport that redelivers can tell counts by its duration, and needs no common clock."""
+    """For how many milliseconds the transport itself held the event, by one clock; ``None`` if it cannot tell.
+
+    If a transport that redelivers can tell, the deadline of a request is computed from its duration, without a
+    common clock.
+    """
 
 
 LinkState = Literal["up", "down"]
@@ -100,7 +116,7 @@ class Registration(Protocol):
     """An address that a link serves."""
 
     async def unregister(self) -> None:
-        """Serve it no longer; idempotent."""
+        """Stop serving it; idempotent."""
 
 
 @runtime_checkable
@@ -112,38 +128,42 @@ class Link(Protocol):
         """Its private, unguessable reply address, ``inbox:…``."""
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive what is sent to ``topic`` (``op:…`` or ``all:…``); one member of ``group`` gets each event."""
+        """Receive events sent to ``topic`` (``op:…`` or ``all:…``); one member of ``group`` gets each event."""
 
     async def send(self, to: str, event: Event) -> str | None:
-        """Send an event, which is the link's from then on: it may change it. Awaits the write buffer.
+        """Send an event. The link owns it from then on and may change it. Waits until the write buffer has room.
 
-        Answers where to send what follows a request (an abort, credit), if the transport knows: in process the
-        inbox of the member that took it; on a hub, which finds it by the request's id, ``to`` itself. On a
-        broker ``None``: there the member tells its inbox (``replyTo``).
+        Returns:
+            The address for what follows a request (an abort, credit), if the transport knows it. In process it is
+                the inbox of the member that took the request; on a hub, which finds the member by the request's
+                id, it is ``to`` itself. On a broker it is ``None``: there the member sends its inbox
+                (``replyTo``).
 
-        Raises `TransportError`, or `CallError` ``SERIALIZATION_ERROR`` from the codec.
+        Raises:
+            TransportError: the event could not be sent.
+            CallError: ``SERIALIZATION_ERROR`` from the codec.
         """
 
     async def drain(self, timeout: float) -> None:
-        """Serve no address any more and flush what was sent, within ``timeout`` seconds."""
+        """Stop serving all addresses and flush what was sent, within ``timeout`` seconds."""
 
     async def close(self) -> None:
         """Close the connection; idempotent."""
 
-    # A link whose transport knows who registered what may have ``async served_by(instance, topics)``: it returns
+    # A link whose transport knows all registrations may have ``async served_by(instance, topics)``: it returns
     # those of ``topics`` that a serving instance registered, and the source ``remote`` checks listings against it.
 
 
 @runtime_checkable
 class Transport(Protocol):
-    """How to reach a bus, hub or broker: cheap, immutable, opened as often as needed."""
+    """How to reach a bus, hub or broker: cheap, immutable, and can be opened several times."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """The capabilities of its links."""
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Connect. Raises `LinkDownError` if nobody answers."""
+        """Connect and return a link. Raises `LinkDownError` if no server can be reached."""
 
 
 def _schemes(value: Iterable[str]) -> tuple[str, ...]:
@@ -152,15 +172,15 @@ def _schemes(value: Iterable[str]) -> tuple[str, ...]:
 
 @record
 class TransportFactory:
-    """A transport plugin's contribution: makes transports of URLs.
+    """A transport plugin's contribution: makes transports from URLs.
 
     Args:
-        schemes: the URL schemes that it answers to, such as ``("ws", "wss")``.
+        schemes: the URL schemes that it supports, such as ``("ws", "wss")``.
         create: ``create(url, **options)`` returns a `Transport`, or an object of the plugin's own that its hooks
             `operad_call_map` and `operad_call_server` recognise. It connects nothing. Raises `ConfigError`.
-        config_type: an attrs class, or a function that answers one, whose fields are the options, for the
-            reference of the configuration and for editors; ``None``: they are not told.
-        given: the field of it that the URL fills, which is no option.
+        config_type: an attrs class, or a function that returns one; its fields are the options, for the
+            configuration reference and for editors. ``None``: they are not published.
+        given: the field that is filled from the URL, which is not an option.
     """
 
     schemes: tuple[str, ...] = attrs.field(converter=_schemes)
@@ -170,7 +190,7 @@ class TransportFactory:
 
     @property
     def config_type(self) -> type[Any] | None:
-        """The attrs class of the options, if they are told."""
+        """The attrs class of the options; ``None`` if they are not published."""
         config: type[Any] | None = (
             self._config if self._config is None or isinstance(self._config, type) else self._config()
         )

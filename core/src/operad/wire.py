@@ -1,8 +1,8 @@
 """JSON: the strict codec, and the JSON form of attrs classes.
 
-`to_json` and `from_json` keep a profile that is narrower than what JSON parsers accept, so that every parser reads
-the same value: no NaN or infinity, integers stay exact, keys are strings, text is valid Unicode, and there are no
-types but JSON's own (RFC 8259, RFC 7493). If a key is there twice in one object, the last one wins.
+`to_json` and `from_json` accept a narrower profile than JSON parsers do, so that every parser reads the same
+value: no NaN or infinity, exact integers, keys are strings, text is valid Unicode, and only JSON's own types (RFC
+8259, RFC 7493). If an object has a key twice, the last one wins.
 
 Attrs classes have camelCase names in JSON and leave absent values out; cattrs derives this.
 """
@@ -26,13 +26,15 @@ T = TypeVar("T")
 
 _NO_FORM = (RecursionError, TypeError, ValueError, OverflowError)  # UnicodeEncodeError is a ValueError
 _LARGE, _FEW = 64 * 1024, 256
-"""Bytes of a large JSON text, and how many values are quicker to look at one by one than such a text to read."""
+"""The bytes of a large JSON text, and the number of values that are checked faster one by one than by reading such
+a text again.
+"""
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 @lru_cache(maxsize=1)
 def _codec() -> tuple[Callable[[Any], bytes], Callable[[bytes | bytearray | memoryview], Any]]:
-    import msgspec  # takes 15 ms to import: a program that writes no JSON does without
+    import msgspec  # takes 15 ms to import, which a program that writes no JSON saves
 
     return msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 
@@ -46,9 +48,9 @@ def to_json(value: Any) -> bytes:
     encode, decode = _codec()
     try:
         data = encode(value)
-        # msgspec bends some values instead of refusing them (NaN to null, a set to a list). They come back as
-        # other values. To compare is five times as fast as to look at each value in Python.
-        # Only in a large text of few values, as a document is, reading it again takes longer.
+        # msgspec converts some values instead of rejecting them (NaN to null, a set to a list). Reading the text
+        # again returns other values then. That is five times as fast as checking each value in Python, except for
+        # a large text with few values, such as a document.
         if (len(data) > _LARGE and _has_few_values(value)) or decode(data) != value:
             _check(value)
         return data
@@ -95,7 +97,10 @@ def _has_few_values(value: Any) -> bool:
 
 
 def _check(value: Any) -> None:
-    """Raise `CallError` unless ``value`` is of the strict profile. What an encoder would bend is refused here."""
+    """Raise `CallError` unless ``value`` is of the strict profile.
+
+    Values that an encoder would convert are rejected.
+    """
     kind = type(value)
     if kind in _SIMPLE:
         return
@@ -122,13 +127,13 @@ def _refuse(why: str) -> NoReturn:
 
 
 def camel_case(name: str) -> str:
-    """``elapsed_ms`` -> ``elapsedMs``."""
+    """Return a name in camelCase: ``elapsed_ms`` -> ``elapsedMs``."""
     head, *tail = name.strip("_").split("_")
     return head + "".join(part.capitalize() for part in tail)
 
 
 def wire_name(field: attrs.Attribute[Any]) -> str:
-    """The JSON name of an attrs field: its metadata's ``wire``, else its name in camelCase."""
+    """Return the JSON name of an attrs field: ``wire`` of its metadata, else its name in camelCase."""
     name: str = field.metadata.get("wire") or camel_case(field.name)
     return name
 
@@ -146,8 +151,8 @@ def _exactly(value: Any, cls: type[Any]) -> Any:
 
 @lru_cache(maxsize=1)
 def wire_converter() -> Converter:
-    """The converter between attrs classes and their JSON form."""
-    # cattrs costs 29 ms to import, msgspec 15: an application that never leaves its process does without.
+    """Return the converter between attrs classes and their JSON form."""
+    # cattrs takes 29 ms to import, msgspec 15, which an application that stays in its process saves.
     import msgspec
     from cattrs import Converter
     from cattrs.cols import is_sequence, list_structure_factory
@@ -204,5 +209,5 @@ def meta_to_wire(meta: Any) -> dict[str, Any]:
 
 
 def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
-    """The meta object of a JSON form; unknown names are ignored. Raises what cattrs raises."""
+    """Return the meta object of a JSON form; unknown names are ignored. Raises what cattrs raises."""
     return wire_converter().structure(wire, meta_type)

@@ -7,22 +7,24 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _MANY = 15
-"""Names that a message lists; of more it says how many there are."""
+"""The number of names that a message lists; for the rest it gives their number."""
 MAX_TEXT = 2_000
-"""Characters of an object's text that a message keeps."""
+"""The number of characters of an object's text that a message keeps."""
 _HTML = 10_000
-"""Characters of JSON that a notebook shows."""
+"""The number of characters of JSON that a notebook shows."""
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name that ``name`` was probably meant to be, at least ``cutoff`` (0 to 1) alike."""
-    from difflib import get_close_matches  # only where there is an error to write
+    """Return the known name that was probably meant by ``name``: with a similarity of at least ``cutoff`` (0 to
+    1).
+    """
+    from difflib import get_close_matches  # only needed for an error message
 
     return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: ``; did you mean "x"?``, or what is known."""
+    """Return the end of a message about an unknown name: ``; did you mean "x"?``, or the known names."""
     names = sorted(known)
     if meant := nearest(name, names):
         return f'; did you mean "{meant}"?'
@@ -31,13 +33,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """``TypeError: what happened``; the type alone where the error has no text."""
+    """Return ``TypeError: what happened``; only the type if the error has no text."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def text_of(value: Any) -> str:
-    """``str(value)``, bounded; a ``__str__`` that raises must not replace the error being reported."""
+    """Return ``str(value)``, bounded; a ``__str__`` that raises must not replace the error being reported."""
     try:
         text = encodable(str(value))
     except (Exception, SystemExit):  # noqa: BLE001  # any object may come here, with any __str__
@@ -46,12 +48,12 @@ def text_of(value: Any) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text, with what UTF-8 cannot hold escaped: half a surrogate pair, as in names of files."""
+    """Return the text with escapes for what UTF-8 cannot encode: lone surrogates, as in names of files."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def printable(text: str, longest: int = 200) -> str:
-    """Return foreign text as a log may hold it: one line, no escape sequences, at most ``longest`` characters."""
+    """Return foreign text made safe for a log: one line, no escape sequences, at most ``longest`` characters."""
     if len(text) > longest:
         text = text[:longest] + "…"
     return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
@@ -73,10 +75,10 @@ _MAX_NODES = 10_000
 
 
 def json_safe(value: Any) -> Any:
-    """A copy of ``value`` that JSON can hold.
+    """Return a copy of ``value`` that JSON can represent.
 
-    Other objects, and whatever is below depth 32 or comes after 10,000 values, become text; so it ends, and
-    soon, for data that hold themselves.
+    Other objects, and everything below depth 32 or after 10,000 values, become text. So it ends soon even for data
+    that contain themselves.
     """
     return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
 
@@ -87,7 +89,7 @@ def _json_safe(value: Any, depth: int, number: Callable[[], int]) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else repr(value)
     if isinstance(value, str):
-        return encodable(str(value))  # str(): a StrEnum, say
+        return encodable(str(value))  # str(): it may be a StrEnum
     if isinstance(value, int):
         return int(value)
     if depth == 0 or number() >= _MAX_NODES:

@@ -114,7 +114,7 @@ def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("[source.a]\n", 'unknown table [source]; did you mean "sources"?'),
-        ("sources = 3\n", "[sources] has to be a table, got int"),
+        ("sources = 3\n", "[sources] must be a table, got int"),
         ("[sources]\na = 3\n", "[sources.a] needs a type"),
         ("[sources.a]\nkind = 'folder'\n", "[sources.a] needs a type"),
         ("[registry]\nnormalise = 'off'\n", 'unknown key "normalise"; did you mean "normalize"?'),
@@ -206,7 +206,7 @@ def test_a_variable_is_not_filled_in_twice(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> None:
-    with pytest.raises(ConfigError, match=r"f\.a\[0\] wants the environment variable NOT_SET_ANYWHERE"):
+    with pytest.raises(ConfigError, match=r"f\.a\[0\]: environment variable NOT_SET_ANYWHERE"):
         Variables().expand({"a": ["${NOT_SET_ANYWHERE}"]}, "f")
 
 
@@ -342,7 +342,7 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"operad": 'include = ["gone.toml"]'}, "operad.toml:1: include: there is no file gone.toml"),
+        ({"operad": 'include = ["gone.toml"]'}, "operad.toml:1: include: file gone.toml does not exist"),
         (
             {"operad": 'include = "base.toml"'},
             "include: expected a list of files, such as include",
@@ -360,7 +360,7 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
             {"operad": "[profiles.dev.registri]"},
             r'operad.toml:1: unknown table \[profiles.dev.registri\]; did you mean "registry"\?',
         ),
-        ({"operad": "[profiles]\ndev = 1"}, r"\[profiles.dev\] has to be a table, got int"),
+        ({"operad": "[profiles]\ndev = 1"}, r"\[profiles.dev\] must be a table, got int"),
     ],
 )
 def test_what_is_wrong_with_several_files_is_said_with_their_names(
@@ -393,7 +393,7 @@ def test_a_profile_is_laid_over_the_tables_key_by_key(tmp_path: Path, monkeypatc
     assert dev.sources == {"here": {"type": "folder", "path": "there"}, "extra": {"type": "folder"}}
     monkeypatch.setenv("OPERAD_PROFILE", "dev")
     assert load_configuration(path) == dev
-    with pytest.raises(ConfigError, match="there is no profile 'def'; did you mean \"dev\"?"):
+    with pytest.raises(ConfigError, match="unknown profile 'def'; did you mean \"dev\"?"):
         load_configuration(path, "def")
 
 

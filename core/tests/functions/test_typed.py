@@ -280,7 +280,7 @@ async def test_a_result_that_is_no_json_is_an_error() -> None:
     async def f() -> Any:
         return object()
 
-    with pytest.raises(CallError, match="made of JSON values, got object"):
+    with pytest.raises(CallError, match="consist of JSON values, got object"):
         await call(f)
 
 

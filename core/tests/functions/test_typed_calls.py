@@ -183,7 +183,9 @@ async def test_a_result_that_is_not_of_the_type_is_an_error_of_the_call(registry
 
     registry.register(OperationSpec(namespace="t", name="move"), wrong, replace=True)
     at = datetime.datetime.now(datetime.UTC)
-    with pytest.raises(CallError, match='the result of "t.move" is not what its function answers') as caught:
+    with pytest.raises(
+        CallError, match='the result of "t.move" does not fit the return type of its function'
+    ) as caught:
         await registry.call(move, Point(1), [], at)
     assert caught.value.code == "EXECUTION_ERROR"
 

@@ -176,7 +176,7 @@ def test_a_kind_has_to_be_declared_properly_and_once() -> None:
 
     with pytest.raises(OperadError, match="attrs class"):
         EnvelopeKind("plain", Plain)
-    with pytest.raises(OperadError, match="has to be \"other\", got 'pigeon'"):
+    with pytest.raises(OperadError, match="must be \"other\", got 'pigeon'"):
         EnvelopeKind("other", PigeonMeta)
 
     @attrs.frozen

@@ -103,7 +103,7 @@ BROKEN = {
     "dependency": ("import a_module_nobody_has", "pip install --force-reinstall operad-dependency"),
     "older": ("from operad.plugin import Cage", "made for another version of operad"),
     "misspelt": ("from operad.plugin import hookimpl\n@hookimpl\ndef operad_sorces(): ...", "operad_sources"),
-    "future": ("operad_api_version = 99", "version 1"),
+    "future": ("operad_api_version = 99", "expected 1, got 99"),
 }
 
 
@@ -229,7 +229,7 @@ def test_a_plugin_that_is_asked_for_and_missing_is_an_error(
 ) -> None:
     install("operad-a", SOURCE.format(name="a"))
     assert statuses(load_plugins(only=["a", "nowhere"])) == {"a": "loaded"}
-    assert 'plugin "nowhere" was asked for and is not installed; installed: a' in caplog.text
+    assert 'plugin "nowhere" was requested and is not installed; installed: a' in caplog.text
     with pytest.raises(ExceptionGroup):
         load_plugins(only=["nowhere"], strict=True)
 
@@ -272,7 +272,7 @@ def test_a_misspelt_plugin_is_an_error_that_names_the_one_that_was_meant(
         monkeypatch.setenv(switch, "scaner")
     else:
         chosen[switch] = ["scaner"]
-    with pytest.raises(PluginError, match='there is no plugin "scaner" here; did you mean "scanner"?'):
+    with pytest.raises(PluginError, match='no installed plugin is named "scaner"; did you mean "scanner"?'):
         load_plugins(**chosen)  # type: ignore[arg-type]  # one of two keywords
 
 

@@ -91,7 +91,7 @@ def test_operad_interceptors_that_fail_make_no_registry(answer: Any) -> None:
         return answer
 
     with pytest.raises(
-        PluginError, match=r"p\.operad_interceptors (has to return Interceptors, got str|raised .*boom)"
+        PluginError, match=r"p\.operad_interceptors (must return Interceptors, got str|raised .*boom)"
     ):
         OperationRegistry(plugins_of(make_plugin("p", operad_interceptors=operad_interceptors)))
 
@@ -188,7 +188,7 @@ async def test_operad_resolve_operation_that_answers_something_else_is_passed_ov
     async with OperationRegistry(plugins) as registry:
         with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
             await registry.execute("hook.found")
-    assert 'when asked for "hook.found"' in caplog.text
+    assert 'for operation "hook.found"' in caplog.text
 
 
 async def test_operad_credentials_gives_sources_the_credential_of_the_caller_of_each_call() -> None:
@@ -284,7 +284,7 @@ def test_operad_tables_are_told_with_their_classes() -> None:
     plugins = plugins_of(make_plugin("p", operad_tables=lambda: [Table("hub", lambda: Loft, "A loft.")]))
     (tables,) = plugins.implementations("operad_tables")
     assert [(table.name, table.config_type, table.description) for table in tables()] == [("hub", Loft, "A loft.")]
-    with pytest.raises(TypeError, match='table "hub": config_type has to be an attrs class'):
+    with pytest.raises(TypeError, match='table "hub": config_type must be an attrs class'):
         Table("hub", int)
 
 

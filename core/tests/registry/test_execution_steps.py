@@ -256,7 +256,7 @@ async def test_a_stream_has_its_timeout_for_each_item(standing_clock):
     registry.register(spec("slow", type="subscription"), slow)
     stream = registry.subscribe("t.slow", timeout=0.02)
     assert (await anext(stream)).data == 1
-    with pytest.raises(CallError, match=r'"t\.slow" did not answer in time') as caught:
+    with pytest.raises(CallError, match=r'"t\.slow" did not finish in time') as caught:
         await anext(stream)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert caught.value.details["deadline"] > 0
@@ -365,7 +365,7 @@ def test_what_a_plugin_contributes_is_checked():
 
     assert contributed([hook, lambda registry: None], "the registry") == [one]
     assert asked_with == ["the registry"]
-    with pytest.raises(PluginError, match="has to return Interceptors, got int"):
+    with pytest.raises(PluginError, match="must return Interceptors, got int"):
         contributed([lambda registry: [5]], None)
     with pytest.raises(PluginError, match="raised .*no.*; fix the plugin or disable it"):
         contributed([lambda registry: (_ for _ in ()).throw(ValueError("no"))], None)
@@ -382,7 +382,7 @@ def test_a_call_is_replaced_and_not_changed():
     sooner = call.evolve(deadline=3.0)
     assert (sooner.limit, sooner.evolve(input=3).limit, call.limit) == (3.0, 3.0, None)
     assert call.evolve(context=OperationContext(deadline=9.0)).limit == 9.0
-    with pytest.raises(ValueError, match="an interceptor cannot make a call trusted"):
+    with pytest.raises(ValueError, match="an interceptor must not make a call trusted"):
         call.evolve(trusted=True)
     assert repr(call).startswith("InterceptedCall(spec=")
 
@@ -681,7 +681,7 @@ async def test_an_operation_of_a_registry_explains_and_calls_itself():
     assert handle.__signature__.parameters["count"].default is None
     assert "Args:\n    thing: " in handle.__doc__
     assert "count: integer, optional" in handle.__doc__
-    with pytest.raises(KeyError, match=r"there is no operation .*shop\.prise.*did you mean"):
+    with pytest.raises(KeyError, match=r"unknown operation .*shop\.prise.*did you mean"):
         registry["shop.prise"]
     assert repr(registry).endswith("(1 operation in 1 namespace)")
     registry.register(spec("a"), echo)
@@ -776,7 +776,7 @@ def test_a_namespace_is_of_few_characters(namespace):
 
 async def test_a_source_that_is_not_there_is_named():
     async with OperationRegistry() as registry:
-        with pytest.raises(ConfigError, match='there is no source "nothing"'):
+        with pytest.raises(ConfigError, match='unknown source "nothing"'):
             await registry.sources.reload("nothing")
 
 

@@ -85,7 +85,7 @@ async def test_an_operation_is_found_by_its_id_and_calls_itself(registry: Operat
 
 
 def test_an_id_that_is_not_there_names_the_nearest(registry: OperationRegistry) -> None:
-    with pytest.raises(KeyError, match=r"there is no operation .*math\.ad.*did you mean .*math\.add"):
+    with pytest.raises(KeyError, match=r"unknown operation .*math\.ad.*did you mean .*math\.add"):
         registry["math.ad"]
 
 

@@ -292,7 +292,7 @@ def test_observers_learn_of_what_is_new_or_other_and_of_nothing_else(caplog):
     catalogue.remove("t.op")
     assert told[3:] == [("removed", "b")]
     assert "failed for operation t.op" in caplog.text
-    with pytest.raises(RegistrationError, match=r'there is no operation "t\.op" to remove'):
+    with pytest.raises(RegistrationError, match=r'operation "t\.op" is not registered'):
         catalogue.remove("t.op")
 
 
@@ -369,7 +369,7 @@ async def test_what_a_thread_calls_after_the_end_of_its_call_is_refused():
             await asyncio.sleep(0.002)
             if told:
                 break
-    assert (told[0].code, told[0].message) == ("ABORTED", "the call that this handler serves is over")
+    assert (told[0].code, told[0].message) == ("ABORTED", "the call of this handler has ended")
 
 
 async def test_a_call_from_a_thread_may_not_block_the_loop():
@@ -505,7 +505,7 @@ def test_what_a_cast_drops_and_invents_is_said_once_each(caplog):
         finish(value)
         return [one.getMessage() for one in caplog.records if one.levelno == logging.INFO]
 
-    text = 'the cast to the output schema of "t.op" %s (said once; `received` of the envelope has it all)'
+    text = 'the cast to the output schema of "t.op" %s (logged once; see `received` of the envelope)'
     assert said({"b": "x"}) == []
     assert said({"b": "x", **{f"c{number}": 1 for number in range(6)}}) == [
         text % "drops $.c0, $.c1, $.c2, $.c3, $.c4, …"

@@ -72,7 +72,7 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
         await registry.sources.reload("b")
         assert [state.status for state in registry.sources.states()] == ["loaded"] * 3
         assert [spec.id for spec in registry.specs()] == ["a.changed", "b.third", "c.changed"]
-        with pytest.raises(ConfigError, match='no source "d"'):
+        with pytest.raises(ConfigError, match='unknown source "d"'):
             await registry.sources.reload("d")
 
 
@@ -157,7 +157,7 @@ async def test_the_login_of_a_configured_source_is_made_from_its_table(tmp_path:
     with pytest.raises(SourceError) as caught:
         await registry.source_login("a", "nobody")
     assert "s3cret" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r'sources\.b: sources of type "bare" know no login'):
+    with pytest.raises(ConfigError, match=r'sources\.b: sources of type "bare" do not support a login'):
         await registry.source_login("b")
     with pytest.raises(ConfigError, match='has no source "c"'):
         await registry.source_login("c")

@@ -133,7 +133,7 @@ async def test_access_is_added_and_never_removed() -> None:
 def test_what_cannot_be_added_or_named_is_refused_when_the_view_is_made() -> None:
     one_of = AccessControl(required_scopes_any=["a", "b"])
     base = registry(Operation(OperationSpec(namespace="t", name="x", access_control=one_of), add.handler))
-    with pytest.raises(RegistrationError, match=r"t\.x.*add required_scopes"):
+    with pytest.raises(RegistrationError, match=r"t\.x.*use required_scopes"):
         base.view(access={"required_scopes_any": ["c"]})
     assert base.view(access={"t.*": {"required_scopes": ["c"]}}).get_spec("t.x")
     with pytest.raises(RegistrationError, match='are both "m.same" in a view'):

@@ -102,7 +102,7 @@ ENCODED = {
     "UTF-16 without a mark": (OPS.encode("utf-16-le"), "operad.toml is written as UTF-16; save it as UTF-8"),
     "Latin-1": (
         f"{OPS}# caf\u00e9".encode("latin-1"),
-        "operad.toml:4: byte 0xe9 is no UTF-8; save the file as UTF-8",
+        "operad.toml:4: byte 0xe9 is not UTF-8; save the file as UTF-8",
     ),
     "tables for lists": (b'[sources.a]\ntype = "scanner"\npath = ' + b"[" * 3000, "it is nested too deeply"),
 }

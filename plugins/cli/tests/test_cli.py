@@ -155,7 +155,7 @@ def test_the_traceback_is_there_with_debug(run: Run) -> None:
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
-        ('[sources.x]\ntype = "nothing"\n', 'there is no source "nothing"'),
+        ('[sources.x]\ntype = "nothing"\n', 'unknown source "nothing"'),
         ('[sources.x]\ntype = "scanner"\npath = "${OPERAD_TEST_UNSET}"\n', "OPERAD_TEST_UNSET"),
         ('[sources.x]\ntype = "scanner"\npaht = "ops"\n', 'unknown key "paht"; did you mean "path"?'),
         ('[sources.x]\ntype = "scanner"\npath = "nowhere"\n', "no such file or folder"),
@@ -175,7 +175,7 @@ def test_an_id_of_a_source_that_failed_is_answered_with_why(run: Run) -> None:
     path = Path("operad.toml")
     path.write_text(path.read_text() + '[sources.x]\ntype = "nothing"\n[sources.y]\ntype = "scanner"\n')
     _, _, err = run("call", "x.anything")
-    assert 'source [sources.x] is not loaded: there is no source "nothing"' in err
+    assert 'source [sources.x] is not loaded: unknown source "nothing"' in err
     assert "sources.y" not in err
 
 

@@ -158,7 +158,7 @@ def test_a_profile_may_stand_before_or_after_the_command(run: Run, place: str) -
     assert "text.head" in run(*command)[1]
     entry = json.loads(run("mcp-config", *chosen)[1])["mcpServers"]["operad"]
     assert entry["args"][-2:] == ["--profile", "local"]
-    assert "there is no profile 'lokal'" in run("list", "--profile", "lokal")[2]
+    assert "unknown profile 'lokal'" in run("list", "--profile", "lokal")[2]
 
 
 ASKING = """

@@ -133,7 +133,7 @@ async def test_describe_brings_the_schemas_that_the_listing_left_out(hub, worker
     ("line", "complaint"),
     [
         ('url = "ws://127.0.0.1:1"', "the peers cannot be reached: ws://127.0.0.1:1"),
-        ('url = "pigeon://loft"', 'there is no transport "pigeon"'),
+        ('url = "pigeon://loft"', 'unknown transport "pigeon"'),
         ('url = "127.0.0.1:8765"', "expected scheme://"),
         ('adress = "ws://127.0.0.1:1"', 'unknown key "adress"'),
         ('url = "ws://127.0.0.1:1"\noptions = { tokn = "x" }', 'unknown option "tokn"; did you mean "token"?'),

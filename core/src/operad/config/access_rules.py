@@ -15,19 +15,19 @@ from operad.operations import Operation, OperationSpec
 
 
 class AccessRules(NamedTuple):
-    """Requirements by pattern, in order: the first shell pattern that fits an operation's name or id counts.
+    """Requirements by pattern, in order: the first shell pattern that matches an operation's name or id applies.
 
-    They replace what the source itself says of the operation; where none fits, that stays.
+    They replace the requirements that the source itself declares. If no pattern matches, the source's own remain.
     """
 
     rules: tuple[tuple[str, AccessControl], ...] = ()
 
     @classmethod
     def of(cls, access: AccessControl | Mapping[str, Any] | None, where: str) -> AccessRules:
-        """The rules of an `AccessControl`, of its fields, or of ``{"pattern": either}``.
+        """Return the rules of an `AccessControl`, of its fields, or of ``{"pattern": either}``.
 
         Raises:
-            ConfigError: an unknown field, or requirements that cannot be meant.
+            ConfigError: an unknown field, or requirements that contradict each other.
         """
         where = below(where, ".access")
         if access is None:
@@ -42,18 +42,18 @@ class AccessRules(NamedTuple):
         return cls((("*", _control(access, where)),) if access else ())
 
     def apply(self, operation: Operation[..., Any]) -> Operation[..., Any]:
-        """The operation with what is required of its callers."""
+        """Return the operation with the requirements of the first rule that matches it."""
         control = self.control(operation.spec)
         if control is None:
             return operation
         return attrs.evolve(operation, spec=attrs.evolve(operation.spec, access_control=control))
 
     def control(self, spec: OperationSpec) -> AccessControl | None:
-        """What is required of an operation's callers; ``None``: nothing is said."""
+        """Return what is required of an operation's callers; ``None`` if no rule matches."""
         return next((control for pattern, control in self.rules if _fits(spec, pattern)), None)
 
     def unused(self, specs: Iterable[OperationSpec]) -> list[str]:
-        """The patterns that fit none of the operations: a misspelt one would leave an operation open."""
+        """Return the patterns that match no operation: a misspelt one would leave an operation open."""
         listed = list(specs)
         return [
             pattern
@@ -67,6 +67,6 @@ def _fits(spec: OperationSpec, pattern: str) -> bool:
 
 
 def _control(value: Any, where: str) -> AccessControl:
-    from operad.config.structuring import structure  # cattrs comes with it: for who has rules
+    from operad.config.structuring import structure  # imports cattrs: only if there are rules
 
     return value if isinstance(value, AccessControl) else structure(AccessControl, value, where)

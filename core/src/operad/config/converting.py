@@ -25,7 +25,9 @@ class Unusable(ValueError):
 
 
 def formatter(table: Mapping[str, Any]) -> Callable[[BaseException, type[Any] | None], str]:
-    """What makes words of one error of cattrs, or of a plugin's own validator, without the table's values."""
+    """Return a function that describes one error of cattrs, or of a plugin's validator, without the table's
+    values.
+    """
     values = sorted(set(_strings(table)), key=len, reverse=True)
 
     def text(error: BaseException, _: type[Any] | None) -> str:
@@ -56,7 +58,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def config_converter() -> Converter:
-    """The converter of configuration tables."""
+    """Return the converter of configuration tables."""
     converter = Converter()
     for plain in (str, bool, int):
         converter.register_structure_hook(plain, _exactly(plain))
@@ -121,7 +123,7 @@ def _is_list(hint: Any) -> bool:
 
 
 def _list(converter: Converter, value: Any, hint: Any) -> Any:
-    """A string is a list of its letters to Python, and surely not meant as one."""
+    """Convert a list. A string is rejected, because Python would take it as a list of its letters."""
     if not isinstance(value, (*_LISTS, Mapping)) or isinstance(value, Mapping):
         raise Unusable(f"expected list, got {type(value).__name__}")
     member = get_args(hint)[0]
@@ -187,7 +189,7 @@ def _union(converter: Converter, hint: Any) -> Structure:
                 continue
             try:
                 return converter.structure(value, member)
-            except Exception as error:  # the next member may take it
+            except Exception as error:  # the next member may accept it
                 errors.append(error)
                 if (_is_literal(member) and isinstance(value, str)) or (
                     _is_mapping(member) and isinstance(value, Mapping)
@@ -195,7 +197,7 @@ def _union(converter: Converter, hint: Any) -> Structure:
                     raise
         tables = [m for m in members if _is_record(get_origin(m) or m)]
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
-            # One member can be meant: its complaint says more than that none fits.
+            # Only one member can be meant: its error says more than "no member fits".
             raise errors[0]
         raise Unusable(f"expected one of {names}, got {type(value).__name__}")
 
@@ -216,7 +218,7 @@ _STRUCTURED = frozenset(
 
 
 def _is_opaque(hint: Any) -> bool:
-    """Types of which Python code passes instances: callables, and classes that cattrs knows nothing of."""
+    """Return True for types whose instances only Python code passes: callables, and classes unknown to cattrs."""
     origin = get_origin(hint) or hint
     if getattr(origin, "__name__", "") == "Callable":
         return True

@@ -55,27 +55,29 @@ class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
     normalize: NormalizeRule = "cast"
-    """How results are made to fit their output schema: one word, or words by patterns of ids."""
+    """How results are made to fit their output schema: one value for all, or values by patterns of ids."""
     on_mismatch: OnMismatch = "warn"
     """What happens when a result does not match its output schema."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """How many plain functions run at once, each in a thread."""
+    """The number of plain functions that run at once, each in a thread."""
     limits: Limits | None = None
-    """The table ``[registry.limits]``: the bounds of all schemas, by the names that errors say."""
+    """The table ``[registry.limits]``: the limits of all schemas, by the names that error messages use."""
 
 
 @record
 class Configuration:
-    """What a configuration file says, as written; relative paths start from ``base_dir``."""
+    """The contents of a configuration file, as written; relative paths start from ``base_dir``."""
 
     base_dir: Path
     path: Path | None = None
     tables: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
     """The tables of `TABLES`, of this file, of those that it includes, and of the chosen profile."""
     folders: Mapping[str, Path] = attrs.field(factory=dict, repr=False)
-    """Where relative paths of a source start from, by the source's name; that of the file which has its table."""
+    """The folder from which relative paths of each source start, by the source's name: that of the file with its
+    table.
+    """
     lines: Mapping[str, tuple[str, int]] = attrs.field(factory=dict, repr=False)
-    """The file's name and the line, from 1, of the header of each table."""
+    """The name of the file and the line, from 1, of each table's header."""
 
     @property
     def name(self) -> str:
@@ -88,17 +90,17 @@ class Configuration:
         return self.tables.get("sources", {})
 
     def check_sources(self, names: Collection[str]) -> None:
-        """Raise `ConfigError` for a name that is no table of ``[sources]``."""
+        """Raise `ConfigError` for a name without a table in ``[sources]``."""
         for name in names:
             if name not in self.sources:
                 raise ConfigError(f'{self.name} has no source "{name}"{did_you_mean(name, self.sources)}')
 
     def folder(self, source: str) -> Path:
-        """Where relative paths of a source start from."""
+        """Return the folder from which relative paths of a source start."""
         return self.folders.get(source, self.base_dir)
 
     def where(self, *table: str) -> str:
-        """The place of a table, or a key, for messages: ``operad.toml:12: sources.shop``."""
+        """Return the place of a table or a key, for messages: ``operad.toml:12: sources.shop``."""
         name = dotted(*table) if len(table) > 1 else table[0]
         return Place.of(name, self.lines, self.name)
 
@@ -109,10 +111,12 @@ class Configuration:
         return type(error)(f"{error} @ {self.where(*table)}")
 
     def values(self, table: str) -> Mapping[str, Any]:
-        """A table with its variables filled in; ``"serve.mcp"`` is a table in a table. Empty if there is none.
+        """Return a table with its variables filled in; empty if it is missing.
+
+        ``"serve.mcp"`` is a table inside a table.
 
         Raises:
-            ConfigError: a ``${VAR}`` in it is not set, or it is no table.
+            ConfigError: a ``${VAR}`` in it is not set, or it is not a table.
         """
         found: Any = self.tables
         for part in table.split("."):
@@ -135,7 +139,7 @@ class Configuration:
         return made
 
     def transport_options(self) -> Mapping[str, Any]:
-        """What ``[transport]`` says, with the paths of its certificates as they are from this file's folder."""
+        """Return the table ``[transport]``; paths of its certificates are resolved from this file's folder."""
         from operad.config.options import with_paths
 
         options = self.values("transport")
@@ -144,11 +148,12 @@ class Configuration:
         return with_paths(options, self.base_dir)
 
     def table(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
-        """A table as an instance of the attrs class ``config_type``; of its defaults, if there is no such table.
+        """Return a table as an instance of the attrs class ``config_type``; with its defaults if the table is
+        missing.
 
         Args:
             table: its name, such as ``"hub"``.
-            config_type: what its keys are checked against.
+            config_type: the class against which its keys are checked.
             exclude: keys to ignore, such as the tables of servers in ``[serve]``.
 
         Raises:

@@ -11,17 +11,17 @@ from operad.words import did_you_mean, nearest
 
 
 def unknown_key(config_type: type[Any], key: str, known: Collection[str]) -> str:
-    """What is said of a key that is not known: the one that was meant, or the table that has it."""
+    """Return the message about an unknown key: with the key that was probably meant, or the table that has it."""
     told = f'unknown key "{key}"'
     if key in ("include", "profiles"):
-        return f"{told}; it stands at the top of the file, before the first table"
+        return f"{told}; it is at the top of the file, before the first table"
     if nearest(key, known) is None and (owner := _owner(config_type, key)):
         return f"{told}; it is a key of {owner}"
     return told + did_you_mean(key, known)
 
 
 def _owner(config_type: type[Any], key: str) -> str | None:
-    """The field whose table has a key."""
+    """Return the field whose table has a key."""
     for field in attrs.fields(config_type) if attrs.has(config_type) else ():
         hint = field.type if not isinstance(field.type, str) else get_type_hints(config_type).get(field.name)
         for member in (hint, *get_args(hint)):

@@ -1,4 +1,4 @@
-"""Errors about files that are not TOML: they say what to write instead and quote no line."""
+"""Errors about files that are not TOML: they state what to write instead, and quote no line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _AT = re.compile(r"\(at line (\d+), column (\d+)\)")
 
 
 def not_text(file: Path, data: bytes, error: UnicodeDecodeError) -> str:
-    """Why the bytes of a file are no text."""
+    """Return why the bytes of a file are not text."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return f"{file} is written as UTF-16; save it as UTF-8"
     line = data.count(b"\n", 0, error.start) + 1
-    return f"{file}:{line}: byte 0x{data[error.start]:02x} is no UTF-8; save the file as UTF-8"
+    return f"{file}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
 
 
 def not_toml(file: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Return why a text is not TOML, where, and what is probably meant."""
+    """Return why a text is not TOML, where, and what was probably meant."""
     found = _AT.search(str(error))
     number = int(found[1]) if found else text.rstrip().count("\n") + 1
     told = str(error).replace("at end of document", f"at line {number}, the end")

@@ -20,16 +20,16 @@ T = TypeVar("T")
 def check_options(
     options: Mapping[str, Any], config_class: type[T], *, where: str, given: Mapping[str, Any] | None = None
 ) -> T:
-    """An instance of ``config_class``, an attrs class, with the values of ``options``.
+    """Return an instance of ``config_class``, an attrs class, with the values of ``options``.
 
     Args:
-        options: what a configuration or a caller gave, by name.
-        config_class: its fields are the known options; their types are what values are checked against.
-        where: what the options are of, for messages (``"nats transport"``).
-        given: values of fields that are no options, such as the URL.
+        options: the values that a configuration or a caller gave, by name.
+        config_class: its fields are the known options; values are checked against their types.
+        where: the owner of the options, for messages (``"nats transport"``).
+        given: values of fields that are not options, such as the URL.
 
     Raises:
-        ConfigError: an unknown option (the message names the nearest known one), or a value of another type; the
+        ConfigError: an unknown option (the message names the nearest known one), or a value of another type. The
             message quotes no value, which may be a secret.
     """
     given = given or {}
@@ -45,7 +45,7 @@ TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 
 
 def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
-    """Options of a transport as a configuration has them, with the paths in them as they are from its folder."""
+    """Return the options of a transport, with the relative paths in them resolved from ``base_dir``."""
     return {
         name: str(from_folder(base_dir, value)) if name in TLS_FILES and isinstance(value, str) else value
         for name, value in options.items()
@@ -53,7 +53,8 @@ def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
 
 
 def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """What a client trusts and shows, from files; ``None`` if none is named: the system's trust, no certificate.
+    """Return the TLS context of a client, from files; ``None`` if none is named: the system's trust, no
+    certificate.
 
     Args:
         ca: path of certificates to trust instead of the system's, PEM.
@@ -61,10 +62,10 @@ def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLCont
         key: path of its key; may be in the file of ``cert``.
 
     Raises:
-        ConfigError: a file cannot be read or is no PEM; the message names it.
+        ConfigError: a file cannot be read or is not PEM; the message names it.
     """
     if key is not None and cert is None:
-        raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
+        raise ConfigError("tls_key without tls_cert: expected the certificate of the key as well; set tls_cert")
     if ca is None and cert is None:
         return None
     name, path = "tls_ca", ca
@@ -79,5 +80,5 @@ def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLCont
 
 
 def _no_password() -> str:
-    """Instead of the question on the terminal, in the middle of a service's start."""
+    """Raise, instead of asking for a password on the terminal while a service starts."""
     raise ValueError("the key needs a password, which cannot be given; decrypt it")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 Lines = Mapping[str, tuple[str, int]]
-"""The file's name and the line, from 1, of each table and key, by their names as `dotted` writes them."""
+"""The name of the file and the line, from 1, of each table and key, by their names as `dotted` writes them."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^."'\s]+))\s*(?:\.|$)""")
@@ -17,12 +17,12 @@ _KEY = re.compile(rf"[ \t]*({_NAME}(?:[ \t]*\.[ \t]*{_NAME})*)[ \t]*=")
 
 
 def dotted(*parts: str) -> str:
-    """The name of a table or key as TOML writes it: ``sources."a b"``."""
+    """Return the name of a table or key as TOML writes it: ``sources."a b"``."""
     return ".".join(part if _BARE.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in parts)
 
 
 def parts_of(name: str) -> list[str]:
-    """The parts of a name that is written so."""
+    """Return the parts of a name that `dotted` wrote."""
     return [double or single or bare for double, single, bare in _PART.findall(name)]
 
 
@@ -33,9 +33,9 @@ def _canonical(written: str) -> str:
 
 
 def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Where each table begins, and each of its keys; ``name`` is the file's.
+    """Return where each table and each of its keys begins; ``name`` is the file's.
 
-    Only for messages: what looks like one inside a string of several lines is found, too.
+    For messages only: text inside a multi-line string that looks like a table or key is found as well.
     """
     found: dict[str, tuple[str, int]] = {}
     table = ""
@@ -52,7 +52,7 @@ def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def place_of(table: str, lines: Lines) -> tuple[str, int] | None:
-    """The file and the line of a table or key: its own, that of its first part, or of what it is written in."""
+    """Return the file and line of a table or key: its own, its first part's, or those of the table around it."""
     parts = parts_of(table)
     while parts:
         name = dotted(*parts)
@@ -65,14 +65,14 @@ def place_of(table: str, lines: Lines) -> tuple[str, int] | None:
 
 
 class Place(str):
-    """``operad.toml:12: sources.shop``, which knows where the keys below it stand."""
+    """``operad.toml:12: sources.shop``, with the lines of the keys below it."""
 
     lines: Lines
     __slots__ = ("lines",)
 
     @classmethod
     def of(cls, table: str, lines: Lines, otherwise: str) -> Place:
-        """The place of a table; of a file called ``otherwise`` if none has it."""
+        """Return the place of a table; if its line is not known, in the file called ``otherwise``."""
         found = place_of(table, lines)
         made = cls(f"{otherwise}: {table}" if found is None else f"{found[0]}:{found[1]}: {table}")
         made.lines = lines
@@ -87,7 +87,7 @@ _TOLD = re.compile(
 
 
 def below(where: str, tail: str) -> str:
-    """A key below a place: ``below(where, ".auth")``."""
+    """Return the place of a key below another one: ``below(where, ".auth")``."""
     made = Place(where + tail)
     if not isinstance(where, Place):
         return where + tail
@@ -96,7 +96,7 @@ def below(where: str, tail: str) -> str:
 
 
 def exactly(where: str, message: str) -> str:
-    """A message about what is below a place: each place that it names with the line of the key itself."""
+    """Return the message, with the line of the key itself for each place below ``where`` that it names."""
     if not isinstance(where, Place):
         return message
 

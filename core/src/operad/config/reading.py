@@ -18,23 +18,24 @@ from operad.words import did_you_mean
 
 CONFIG_FILE = "operad.toml"
 PROFILE = "OPERAD_PROFILE"
-"""The environment variable that chooses a profile where nobody else does."""
+"""The environment variable that chooses a profile if the caller chooses none."""
 
 
 def load_configuration(path: str | os.PathLike[str], profile: str | None = None) -> Configuration:
-    """Read a configuration: a TOML file of its own, or ``[tool.operad]`` of a pyproject.toml; or a folder of one.
+    """Read a configuration: a TOML file, ``[tool.operad]`` of a pyproject.toml, or a folder that holds one of
+    them.
 
-    ``include = ["other.toml", "sources/*.toml"]`` reads other files first: tables are merged, and a key of the
-    including file wins; a source of one name in two files is an error. ``[profiles.NAME]`` holds tables that are
-    laid over the others, key by key, where that profile is chosen.
+    ``include = ["other.toml", "sources/*.toml"]`` reads other files first. Tables are merged, and a key of the
+    including file takes precedence; a source of one name in two files is an error. ``[profiles.NAME]`` holds
+    tables that are merged over the others, key by key, when that profile is chosen.
 
     Args:
         path: the file, or its folder.
-        profile: the profile to take; default: ``OPERAD_PROFILE``, else none.
+        profile: the profile to use; default: ``OPERAD_PROFILE``, else none.
 
     Raises:
-        ConfigError: a file is missing, is no TOML, has an unknown table, or includes itself; or there is no such
-            profile.
+        ConfigError: a file is missing, is not TOML, has an unknown table, or includes itself; or the profile is
+            unknown.
     """
     file = Path(path).absolute()
     if file.is_dir():
@@ -45,7 +46,7 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
     tables, folders, profiles, lines = read.tables, read.folders, read.profiles, read.lines
     if chosen := profile or os.environ.get(PROFILE):
         if chosen not in profiles:
-            raise ConfigError(f"{path}: there is no profile {chosen!r}{did_you_mean(chosen, profiles)}")
+            raise ConfigError(f"{path}: unknown profile {chosen!r}{did_you_mean(chosen, profiles)}")
         tables = _laid_over(tables, profiles[chosen])
         folders = dict.fromkeys(profiles[chosen].get("sources", {}), file.parent) | folders
         layer = f"{dotted('profiles', chosen)}."
@@ -57,10 +58,10 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
 
 
 def _untyped(name: str, table: Any, lines: Lines, path: str | os.PathLike[str]) -> str:
-    """What is wrong with a source without a type."""
+    """Return the message about a source without a type."""
     full = dotted("sources", name)
     found = place_of(full, lines)
-    # Its file may be one that is included.
+    # The source may be in an included file.
     where = str(path) if found is None else f"{found[0] if found[0] != Path(path).name else path}:{found[1]}"
     below = [key for key, value in table.items() if isinstance(value, dict)] if isinstance(table, dict) else []
     dot = f'; if "{name}.{below[0]}" is its name: a name has no dots' if below and len(below) == len(table) else ""
@@ -72,7 +73,7 @@ _Tables = dict[str, Any]
 
 @attrs.frozen(eq=False, repr=False)
 class _Read:
-    """What one file says, together with those that it includes."""
+    """The contents of one file, together with those of the files that it includes."""
 
     tables: _Tables = attrs.field(factory=dict)
     profiles: _Tables = attrs.field(factory=dict)
@@ -84,7 +85,7 @@ class _Read:
     """The file and the line of the header of each table."""
 
     def under(self, over: _Read) -> _Read:
-        """Both, ``over`` laid over this one. Raises `ConfigError` for a source that both have."""
+        """Return both, with ``over`` merged over this one. Raises `ConfigError` for a source that both have."""
         if twice := self.owners.keys() & over.owners.keys():
             name = min(twice)
             both = f"{self.owners[name]} and in {over.owners[name]}"
@@ -99,7 +100,7 @@ class _Read:
 
 
 def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
-    """A file laid over those that it includes; ``parents`` are those that include it."""
+    """Return a file merged over those that it includes; ``parents`` are the files that include it."""
     tables, lines = _document(file)
     where = _where("include", file, lines)
     included, profiles = _included(file, tables.pop("include", []), where), tables.pop("profiles", {})
@@ -115,7 +116,7 @@ def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
 
 
 def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
-    """What one file says, its tables checked by name, and where each begins."""
+    """Return the tables of one file, checked by name, and where each begins."""
     text = _text(file)
     try:
         document = tomllib.loads(text)
@@ -129,20 +130,20 @@ def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
         document = document.get("tool", {}).get("operad", {})
     lines = lines_of(text, file.name)
     if not isinstance(document, dict):
-        raise ConfigError(f"{_where('tool.operad', file, lines)}: [tool.operad] has to be a table")
+        raise ConfigError(f"{_where('tool.operad', file, lines)}: [tool.operad] must be a table")
     _check(document, file, (*TABLES, "include", "profiles"), lines)
     for name, layer in document.get("profiles", {}).items():
         if not isinstance(layer, dict):
             table = dotted("profiles", name)
             raise ConfigError(
-                f"{_where(table, file, lines)}: [{table}] has to be a table, got {type(layer).__name__}"
+                f"{_where(table, file, lines)}: [{table}] must be a table, got {type(layer).__name__}"
             )
         _check(layer, file, TABLES, lines, f"{dotted('profiles', name)}.")
     return document, lines
 
 
 def _text(file: Path) -> str:
-    """The text of a file. A mark of its byte order, as some editors write it, is no part of it."""
+    """Return the text of a file without its byte order mark, which some editors write."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -153,7 +154,7 @@ def _text(file: Path) -> str:
         from operad.config.mistakes import not_text
 
         raise ConfigError(not_text(file, data, error)) from None
-    if "\0" in text[:64]:  # half of a letter is one, where the text has no mark of its byte order
+    if "\0" in text[:64]:  # UTF-16 without a byte order mark: half of each ASCII character is a null byte
         raise ConfigError(f"{file} is written as UTF-16; save it as UTF-8")
     return text
 
@@ -174,18 +175,18 @@ def _check(
         full = f"{within}{dotted(name)}"
         where = _where(full, file, lines)
         if name not in known and not isinstance(table, (dict, list)):
-            raise ConfigError(f"{where}: {full} stands in no table; write it below one, such as [sources.NAME]")
+            raise ConfigError(f"{where}: {full} is not inside a table; put it under one, such as [sources.NAME]")
         if name not in known:
             raise ConfigError(f"{where}: unknown table [{full}]{did_you_mean(name, known)}")
         if name in ARRAYS:
             if not isinstance(table, list) or not all(isinstance(each, dict) for each in table):
-                raise ConfigError(f"{where}: write [[{full}]] with two brackets: there may be several")
+                raise ConfigError(f"{where}: expected [[{full}]] with two brackets, because there may be several")
         elif name != "include" and not isinstance(table, dict):
-            raise ConfigError(f"{where}: [{full}] has to be a table, got {type(table).__name__}")
+            raise ConfigError(f"{where}: [{full}] must be a table, got {type(table).__name__}")
 
 
 def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
-    """The files that ``include`` names, in order; a pattern may fit none, a name has to be there."""
+    """Yield the files that ``include`` names, in order. A pattern may match no file; a name must exist."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f'{where}: include: expected a list of files, such as include = ["sources/*.toml"]')
     for name in names:
@@ -194,7 +195,7 @@ def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
         elif (path := from_folder(file.parent, name)).is_file():
             yield path.resolve()
         else:
-            raise ConfigError(f"{where}: include: there is no file {name}")
+            raise ConfigError(f"{where}: include: file {name} does not exist")
 
 
 def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> _Tables:

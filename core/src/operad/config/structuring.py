@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
-    """An instance of the attrs class ``config_type`` with the values of ``table``.
+    """Return an instance of the attrs class ``config_type`` with the values of ``table``.
 
-    Values of the right type already (an attrs object, a callable) are taken as they are.
+    Values that already have the right type (an attrs object, a callable) are taken as they are.
 
     Raises:
-        ConfigError: an unknown key (the message names the nearest known one), a missing key, or a value of
-            another type; the message never quotes a value, which may be a secret.
+        ConfigError: an unknown key (the message names the nearest known one), a missing key, or a value of another
+            type. The message never quotes a value, which may be a secret.
     """
     if (plain := _plain(config_type, table)) is not None:
         return plain
-    from cattrs import transform_error  # a third of the start of a command that needs nothing of it
+    from cattrs import transform_error  # slow to import: a third of a short command's start
 
     from operad.config.converting import config_converter, formatter
 
@@ -41,10 +41,10 @@ _PLAIN = frozenset({"str", "bool", "int", "float"})
 
 
 def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
-    """What needs no conversion: each value is a text, a truth, a number, or a list or table of texts, and of a
-    type that its field names.
+    """Return the instance if no value needs a conversion; ``None`` leaves the table to the converter.
 
-    ``None`` leaves it to the converter, which also has the words for what is wrong.
+    Such a value is a string, a boolean, a number, or a list or table of strings, and of a type that its field
+    names. The converter also has the messages for invalid values.
     """
     if not attrs.has(config_type) or not isinstance(table, Mapping):
         return None
@@ -60,7 +60,7 @@ def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
 
 
 def _kind(value: Any) -> str | None:
-    """The plain type of a value, as `_alternatives` names it; ``None`` for another one."""
+    """Return the plain type of a value, as `_alternatives` names it; ``None`` for another one."""
     if type(value) is list:
         return _TEXTS["list[str]"] if all(type(item) is str for item in value) else None
     if type(value) is dict:
@@ -71,7 +71,7 @@ def _kind(value: Any) -> str | None:
 
 
 def _alternatives(hint: Any) -> list[str]:
-    """The names of the types of a field, without parameters: ``dict[str, int] | str`` -> ``dict``, ``str``."""
+    """Return the names of a field's types, without parameters: ``dict[str, int] | str`` -> ``dict``, ``str``."""
     if not isinstance(hint, str):  # else as it is written: `from __future__ import annotations` leaves texts
         hint = (hint.__name__ if hint.__module__ == "builtins" else "") if isinstance(hint, type) else str(hint)
     for texts, name in _TEXTS.items():

@@ -12,7 +12,7 @@ from operad.errors import CallError, ConfigError
 
 _VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 SECRET_LENGTH = 4
-"""Shorter values are left in messages: they are no secrets, and would be found in every word."""
+"""Shorter values stay in messages: they are not secrets, and would be replaced inside unrelated words."""
 
 
 class Variables:
@@ -22,10 +22,11 @@ class Variables:
         self._values: dict[str, str] = {}
 
     def expand(self, value: Any, where: str) -> Any:
-        """``value`` with each ``${NAME}`` in its strings taken from the environment; ``$$`` stands for ``$``.
+        """Return ``value`` with each ``${NAME}`` in its strings filled in from the environment; ``$$`` is a
+        literal ``$``.
 
         Raises:
-            ConfigError: a variable is not set; the message names it and the key that wants it.
+            ConfigError: a variable is not set; the message names the variable and the key that uses it.
         """
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._value(match, where), value)
@@ -40,15 +41,13 @@ class Variables:
             return "$"
         name = match[2]
         if name not in os.environ:
-            message = (
-                f"{where} wants the environment variable {name}, which is not set; set it, or write the value"
-            )
+            message = f"{where}: environment variable {name} is required but not set; set it, or write the value"
             raise ConfigError(exactly(where, message))
         value = self._values[name] = os.environ[name]
         return value
 
     def redact(self, error: BaseException) -> None:
-        """Put the names back in place of the values, in the error and in whatever caused it."""
+        """Replace the values by their names, in the error and in its causes."""
         seen: set[int] = set()
         pending: list[BaseException | None] = [error]
         while pending:
@@ -66,7 +65,7 @@ class Variables:
 
     def _redacted(self, value: Any) -> Any:
         if isinstance(value, str):
-            # The longest first: one value may be a part of another one.
+            # The longest first: one value may be part of another one.
             for name, secret in sorted(self._values.items(), key=lambda item: -len(item[1])):
                 if len(secret) >= SECRET_LENGTH:
                     value = value.replace(secret, f"${{{name}}}")
@@ -75,6 +74,6 @@ class Variables:
             return {self._redacted(key): self._redacted(item) for key, item in value.items()}
         if isinstance(value, list):
             return [self._redacted(item) for item in value]
-        if isinstance(value, tuple):  # named ones become plain: their classes take fields, not an iterable
+        if isinstance(value, tuple):  # named tuples become plain: their constructors take fields, not an iterable
             return tuple(self._redacted(item) for item in value)
         return value

@@ -1,8 +1,8 @@
 """Read ``Annotated[...]``: descriptions and bounds as keywords of JSON Schema.
 
-Read by what an object has, not by its class, so that neither annotated_types nor pydantic need be installed:
-``Ge Gt Le Lt MultipleOf MinLen MaxLen`` and their groups (annotated_types), ``Field``, ``Query``, ``Body``
-(pydantic, FastAPI), ``msgspec.Meta``, ``typing_extensions.Doc``, and a bare string.
+Annotations are recognised by their attributes, not by their class, so that neither annotated_types nor pydantic
+need be installed: ``Ge Gt Le Lt MultipleOf MinLen MaxLen`` and their groups (annotated_types), ``Field``,
+``Query``, ``Body`` (pydantic, FastAPI), ``msgspec.Meta``, ``typing_extensions.Doc``, and a bare string.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LENGTHS = {"min_length": ("minLength", "minItems", "minProperties"),
             "max_length": ("maxLength", "maxItems", "maxProperties")}  # fmt: skip
 _WORDS = ("title", "description", "examples")
 _OF_OTHERS = frozenset({"annotated_types", "pydantic", "pydantic_core"})
-"""Whose annotations are checks: one that has no form in JSON Schema must not be lost in silence."""
+"""Libraries whose annotations are checks: one that JSON Schema cannot express must not be dropped silently."""
 _HANDED_IN = frozenset({"Depends", "Security", "InjectedToolArg"})
-"""Classes of FastAPI, FastMCP and LangChain that keep a parameter from callers: somebody else hands it in."""
+"""Classes of FastAPI, FastMCP and LangChain that hide a parameter from callers: a framework injects its value."""
 _SAYS_OF = {
     "minLength": "string", "maxLength": "string", "pattern": "string", "minItems": "array", "maxItems": "array",
     "minProperties": "object", "maxProperties": "object",
@@ -32,36 +32,36 @@ _SAYS_OF = {
 
 
 def is_field(value: Any) -> bool:
-    """Whether it is what pydantic's ``Field`` and FastAPI's ``Query`` make."""
+    """Return True for what pydantic's ``Field`` and FastAPI's ``Query`` return."""
     return all(hasattr(value, name) for name in ("annotation", "default_factory", "metadata", "json_schema_extra"))
 
 
 def is_handed_in(extra: Any) -> bool:
-    """Whether an annotation, or a default, says that a parameter is not for callers."""
+    """Return True if an annotation, or a default, marks a parameter that callers must not set."""
     cls = extra if isinstance(extra, type) else type(extra)
     return not _HANDED_IN.isdisjoint(base.__name__ for base in cls.__mro__)
 
 
 def handed_in(extra: Any, at: str) -> RegistrationError:
-    """The error of such a parameter: as an input it would be in every caller's hands."""
+    """Return the error for such a parameter: as an input, every caller could set it."""
     name = getattr(extra, "__name__", type(extra).__name__)
     return RegistrationError(
-        f"{at}: {name} says that it is handed in, which nobody does here, so that callers could say it; "
+        f"{at}: {name} marks an injected parameter, but operad injects none, so callers could set it; "
         "take an OperationContext, or bind the parameter before (functools.partial)"
     )
 
 
 def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """A schema with the keywords of its annotations, of a length the one that says something of its types.
+    """Return a schema with the keywords of its annotations; of a length, the keyword that applies to its types.
 
     Args:
         shape: the schema.
-        types: the JSON types that it takes; ``None`` for any.
+        types: the JSON types that it accepts; ``None`` for any.
         found: what `keywords` found.
-        at: where it stands.
+        at: the place of the hint, for messages.
 
     Raises:
-        RegistrationError: a bound that says nothing of such values, so that nobody would check it.
+        RegistrationError: a bound that does not apply to such values, so that it would never be checked.
     """
     numbers = {"number" if name == "integer" else name for name in types or ()}
     lost = {name for name in found if types is not None and _SAYS_OF.get(name, "") not in {"", *numbers}}
@@ -70,17 +70,17 @@ def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str
         if lost.issuperset(group):
             kind = " or ".join(sorted(types or ()))
             raise RegistrationError(
-                f"{at}: {group[0]} says nothing of a JSON {kind}, so nobody would check it; "
+                f"{at}: {group[0]} does not apply to a JSON {kind}, so it would never be checked; "
                 "check it in the function"
             )
     return {**shape, **{name: value for name, value in found.items() if name not in lost}}
 
 
 def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
-    """The JSON Schema keywords of the extras of an ``Annotated``.
+    """Return the JSON Schema keywords of the extras of an ``Annotated``.
 
     Raises:
-        RegistrationError: a bound or a check that JSON Schema cannot say; the message starts with ``at``.
+        RegistrationError: a bound or a check that JSON Schema cannot express; the message starts with ``at``.
     """
     found: dict[str, Any] = {}
     words = []
@@ -112,20 +112,23 @@ def _keywords(extra: Any, at: str) -> dict[str, Any]:
     if not own.keys() & {*_BOUNDS, *_LENGTHS, "multiple_of", "pattern"}:
         if _foreign(extra) and own:
             raise RegistrationError(
-                f"{at}: {extra!r} has no form in JSON Schema, so nobody would check it; check it in the function"
+                f"{at}: {extra!r} has no form in JSON Schema, so it would never be checked; check it "
+                "in the function"
             )
-        return {}  # an annotation of somebody else, for somebody else
+        return {}  # an annotation that is meant for another library
     return _plain(own, at)
 
 
 def _of_field(field: Any, at: str) -> dict[str, Any]:
     if field.alias is not None:
-        raise RegistrationError(f"{at}: alias={field.alias!r} is not used here; name the parameter so")
+        raise RegistrationError(f"{at}: alias={field.alias!r} is not supported; give the parameter that name")
     if field.default_factory is not None or type(field.default).__name__ not in (
         "PydanticUndefinedType",
         "ellipsis",
     ):
-        raise RegistrationError(f"{at}: a default inside of Annotated is not used here; write it behind, after =")
+        raise RegistrationError(
+            f"{at}: a default inside Annotated is not supported; write it after the annotation, behind ="
+        )
     found = keywords(field.metadata, at)
     found.update({name: value for name in _WORDS if (value := getattr(field, name, None))})
     if isinstance(field.json_schema_extra, Mapping):
@@ -138,7 +141,7 @@ def _foreign(extra: Any) -> bool:
 
 
 def _attributes(extra: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a small object, wherever it keeps them."""
+    """Yield the fields of a small object, whichever way its class stores them."""
     if hasattr(type(extra), "__dataclass_fields__"):
         yield from ((name, getattr(extra, name)) for name in type(extra).__dataclass_fields__)
     elif attrs.has(type(extra)):
@@ -148,17 +151,18 @@ def _attributes(extra: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(values: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Bounds and words by their Python names, as keywords."""
+    """Return bounds and descriptions, given by their Python names, as keywords."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if name in _BOUNDS or name == "multiple_of":
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise RegistrationError(
-                    f"{at}: the bound {name}={value!r} is no number, and JSON Schema has no other"
+                    f"{at}: the bound {name}={value!r} is not a number, and JSON Schema has bounds "
+                    "for numbers only"
                 )
             found[_BOUNDS.get(name, "multipleOf")] = value
         elif name in _LENGTHS:
-            # Each applies to its own type of value alone; the one that does not fit says nothing.
+            # Each applies to its own type of value only; for other types it has no effect.
             found.update(dict.fromkeys(_LENGTHS[name], value))
         elif name == "pattern":
             found["pattern"] = getattr(value, "pattern", value)

@@ -12,7 +12,7 @@ from operad.operations import OperationType
 
 
 class Calls(Callables, Protocol):
-    """What a client uses."""
+    """The part of a registry that a client uses."""
 
     def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
         """Return the data of an envelope, or raise `CallError` if it is that of a failed call."""

@@ -1,8 +1,8 @@
 """Convert JSON values to Python values and back, with msgspec if possible, else with cattrs.
 
-What msgspec knows whole is quick and strict. A class with converters, validators or aliases, a pydantic model, a
-union of several classes, a type that an application registered: there cattrs calls the class itself, so that
-nothing its author wrote is passed by.
+Types that msgspec supports completely are converted fast and strictly. For a class with converters, validators or
+aliases, a pydantic model, a union of several classes, or a type that an application registered, cattrs calls the
+class itself, so that none of its author's code is skipped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ class Conversions:
 
     @cached_property
     def converter(self) -> Converter:
-        """The cattrs converter of what msgspec does not know whole; made when the first of it comes."""
+        """The cattrs converter of types that msgspec does not support completely; made when the first of them is
+        used.
+        """
         from cattrs import Converter
         from cattrs.gen import make_dict_unstructure_fn
 
@@ -90,17 +92,17 @@ class Conversions:
         """Add a type.
 
         Args:
-            cls: the class; of its subclasses each needs a registration of its own.
+            cls: the class; each of its subclasses needs its own registration.
             schema: the JSON Schema of its JSON form.
-            structure: makes a value of a valid JSON value. What it raises is an invalid input.
-            unstructure: makes a JSON value of a value.
+            structure: makes a value from a valid JSON value. An exception that it raises means an invalid input.
+            unstructure: makes a JSON value from a value.
         """
         self.types.registered[cls] = made = Registered(schema, structure, unstructure)
         if "converter" in vars(self):
             _hook(self.converter, cls, made)
 
     def structurer(self, hint: Any) -> Structure | None:
-        """What makes a Python value of a valid JSON value; ``None`` if they are the same."""
+        """Return a function from valid JSON values to Python values of a hint; ``None`` if they are the same."""
         hint = bare(hint)
         if hint in (str, bool, type(None), Any, object):
             return None
@@ -109,7 +111,7 @@ class Conversions:
         return lambda value: self.converter.structure(value, hint)
 
     def unstructurer(self, hint: Any) -> Callable[[Any], Any]:
-        """What makes JSON values of results of a hint."""
+        """Return a function from results of a hint to JSON values."""
         if self.types.is_whole(bare(hint)):
             return self.types.to_json
         return lambda value: self.types.to_json(self.converter.unstructure(value))
@@ -141,7 +143,7 @@ class Conversions:
         return lambda value, _: made(structure(item, member) for item in value)
 
     def _union(self, hint: Any) -> Callable[[Any, Any], Any]:
-        from operad.functions.unions import Union  # of few functions
+        from operad.functions.unions import Union  # few functions need it
 
         union = Union.of(hint, self.types, self.structurer)
         return lambda value, _: union(value)
@@ -165,7 +167,7 @@ def _convert(value: Any, *, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint, strict=True, str_keys=True)
     except msgspec.ValidationError:
-        # JSON Schema takes 5.0 for an integer, and what the schema admits has to be taken.
+        # JSON Schema accepts 5.0 as an integer, and what the schema accepts must be converted.
         integral = _integral(value)
         if integral is value:
             raise
@@ -173,7 +175,7 @@ def _convert(value: Any, *, hint: Any) -> Any:
 
 
 def _integral(value: Any) -> Any:
-    """The value with integers in place of the floats that are integral; itself where there are none."""
+    """Return the value with integers in place of integral floats; the same object if it has none."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The decorator `operation`: makes a function with type hints an operation."""
+"""The decorator `operation`: makes an operation from a function with type hints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class OperationOptions(TypedDict, total=False):
-    """The keywords of `operation`; see there."""
+    """The keywords of `operation`, which documents them."""
 
     namespace: str
     name: str | None
@@ -50,33 +50,34 @@ def operation(**options: Unpack[OperationOptions]) -> Callable[[Callable[P, R]],
 def operation(
     function: Callable[P, R] | None = None, /, **options: Unpack[OperationOptions]
 ) -> Operation[P, R] | Callable[[Callable[P, R]], Operation[P, R]]:
-    """Make a function an operation, with schemas from its type hints.
+    """Make an operation from a function, with schemas from its type hints.
 
     ``async def add(a: int, b: int) -> int`` is a complete operation: its input schema is an object with the
     integers ``a`` and ``b``, its output schema an integer. attrs classes, dataclasses, TypedDicts, enums,
-    literals, datetimes, UUIDs, paths, unions and (where installed) pydantic models are structured from the
-    validated input, and results are turned back into JSON values. ``Annotated[int, "what it is"]`` describes a
-    parameter, ``Annotated[int, Field(ge=1)]`` (pydantic, annotated_types, msgspec) bounds it.
-    A parameter called ``context``, or annotated `OperationContext`, receives the context of the call. A
-    function of ``(input, context)`` whose ``input`` is not annotated, or is a mapping, is taken as it is.
+    literals, datetimes, UUIDs, paths, unions and (if installed) pydantic models are structured from the validated
+    input, and results are converted back to JSON values. ``Annotated[int, "what it is"]`` describes a parameter,
+    ``Annotated[int, Field(ge=1)]`` (pydantic, annotated_types, msgspec) bounds it.
+
+    A parameter called ``context``, or annotated `OperationContext`, receives the context of the call. A function
+    of ``(input, context)`` receives the whole input if ``input`` has no annotation or that of a mapping.
 
     Args:
         function: the function, for the bare form ``@operation``.
         namespace: the namespace of the id.
         name: the name in it; the function's own by default.
-        type: an `OperationType` or its string. Default: an async generator is a subscription, everything else
-            a mutation, because only what says ``query`` may be repeated.
+        type: an `OperationType` or its string. Default: an async generator is a subscription, everything else a
+            mutation, because only a ``query`` may be repeated.
         input_schema: instead of the inferred one.
         output_schema: instead of the inferred one.
         description: instead of the docstring.
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
-        conversions: types of the application's own, registered there.
-        access_control, error_schemas, idempotent, tags, …: as of `OperationSpec`.
+        conversions: the application's own types, see `Conversions.register`.
+        access_control, error_schemas, idempotent, tags, …: as for `OperationSpec`.
 
     Raises:
         TypeError: an unknown keyword; the message names the nearest known one.
-        RegistrationError: what is no function, a type hint that has no JSON Schema, a default that does not fit
-            its hint; the message names the parameter.
+        RegistrationError: it is not a function, a type hint has no JSON Schema, or a default does not fit its
+            hint; the message names the parameter.
     """
 
     known = OperationOptions.__annotations__
@@ -85,7 +86,7 @@ def operation(
             raise TypeError(f'operation: unknown keyword "{name}"{did_you_mean(name, known)}')
 
     def decorate(function: Callable[P, R]) -> Operation[P, R]:
-        from operad.functions.typed import typed_operation  # msgspec comes with it: only for who decorates
+        from operad.functions.typed import typed_operation  # imports msgspec: only if a function is decorated
 
         return typed_operation(function, options)
 

@@ -27,7 +27,7 @@ def split_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[s
 
 
 def docstring_of(function: Any) -> str:
-    """Return the docstring of a function, or of what a partial calls. Python's own of objects is left out."""
+    """Return the docstring of a function, or of the one that a partial calls; empty for Python's own objects."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):

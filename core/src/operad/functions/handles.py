@@ -12,7 +12,7 @@ from operad.operations import OperationSpec
 from operad.words import did_you_mean
 
 _LISTED = 100
-"""How many operations a registry shows in a notebook."""
+"""The number of operations that a registry shows in a notebook."""
 _OWN = frozenset({"context", "timeout", "idempotency_key"})
 
 
@@ -23,7 +23,7 @@ class Browsable(Listed):
         spec = self.get_spec(operation_id)
         if spec is None:
             known = did_you_mean(str(operation_id), (spec.id for spec in self.specs()))
-            raise KeyError(f'there is no operation "{operation_id}"{known[:500]}')
+            raise KeyError(f'unknown operation "{operation_id}"{known[:500]}')
         return OperationHandle(self, spec)
 
     def __iter__(self) -> Iterator[str]:
@@ -77,7 +77,7 @@ class OperationHandle:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> Any:
-        """Call it with an input object or with its fields as keywords; as the registry's ``execute``."""
+        """Call it with an input object or with its fields as keywords; see `OperationRegistry.execute`."""
         return self._registry.execute(
             self.id,
             input_of(self._registry, self.id, input, fields),
@@ -89,7 +89,7 @@ class OperationHandle:
     def subscribe(
         self, input: Any = None, /, *, context: Any = None, timeout: float | None = None, **fields: Any
     ) -> Any:
-        """Subscribe to it; as the registry's ``subscribe``."""
+        """Subscribe to it; see `OperationRegistry.subscribe`."""
         return self._registry.subscribe(
             self.id, input_of(self._registry, self.id, input, fields), context, timeout=timeout
         )
@@ -115,7 +115,7 @@ def _explained(spec: OperationSpec) -> str:
 
 
 def _signature(spec: OperationSpec) -> inspect.Signature:
-    """Return the fields of the input as keywords; a call's own keywords are left out."""
+    """Return the signature with the fields of the input as keywords, without the keywords of every call."""
     fields = {name: (what, needed) for name, what, needed, _ in _fields(spec)}
     parameters = [inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY, default=None)]
     for keyword, name in keyword_names(fields).items():
@@ -129,7 +129,7 @@ def _signature(spec: OperationSpec) -> inspect.Signature:
 
 
 def _fields(spec: OperationSpec) -> list[tuple[str, str, bool, str]]:
-    """Return the fields of an input: name, type in a word, whether required, description."""
+    """Return the fields of an input: name, type, whether it is required, description."""
     members, required = members_of(spec)
     return [(name, _type_of(field), name in required, _description_of(field)) for name, field in members.items()]
 

@@ -17,8 +17,10 @@ import attrs
 
 @cache
 def library() -> Any:
-    """The module msgspec. It takes as long to import as all that the call of a function needs of us: a function of
-    numbers and texts does without."""
+    """Return the module msgspec, imported at the first use.
+
+    The import is slow, and a function of numbers and strings does not need it.
+    """
     import msgspec
 
     return msgspec
@@ -26,7 +28,7 @@ def library() -> Any:
 
 @cache
 def leaves() -> tuple[type[Any], ...]:
-    """Types that JSON has as strings, and msgspec reads and writes."""
+    """Return the types that are strings in JSON, and that msgspec reads and writes."""
     from datetime import date, datetime, time, timedelta
     from decimal import Decimal
     from uuid import UUID
@@ -49,7 +51,7 @@ OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 class Registered(NamedTuple):
-    """A type of an application's own: its JSON Schema, and what makes one of the other."""
+    """An application's own type: its JSON Schema, and the functions from and to JSON."""
 
     schema: Mapping[str, Any]
     structure: Callable[[Any], Any]
@@ -60,13 +62,13 @@ _PATH = Registered({"type": "string", "format": "path"}, Path, str)
 
 
 class Types:
-    """The types that have a JSON form: those that msgspec knows, and those that are registered here."""
+    """The types with a JSON form: those that msgspec supports, and those registered by the application."""
 
     def __init__(self) -> None:
         self.registered: dict[Any, Registered] = {Path: _PATH, PurePath: _PATH}
 
     def to_json(self, value: Any) -> Any:
-        """The JSON value of what a typed function returns. Raises `TypeError` for what has none."""
+        """Return the JSON value of a typed function's result. Raises `TypeError` for a value without one."""
         return library().to_builtins(value, enc_hook=self._foreign_to_json, str_keys=True)
 
     def _foreign_to_json(self, value: Any) -> Any:
@@ -75,10 +77,10 @@ class Types:
                 return self.registered[cls].unstructure(value)
         if is_model(type(value)):
             return dumped(value)
-        raise TypeError(f"a result has to be made of JSON values, got {type(value).__name__}")
+        raise TypeError(f"a result must consist of JSON values, got {type(value).__name__}")
 
     def is_whole(self, hint: Any, seen: tuple[Any, ...] = ()) -> bool:
-        """Whether msgspec alone does all that the hint asks for."""
+        """Return True if msgspec alone supports the hint completely."""
         hint = bare(hint)
         if hint in seen or hint in SCALARS or hint is Any or hint in leaves():
             return True
@@ -99,7 +101,7 @@ class Types:
 
 
 def bare(hint: Any) -> Any:
-    """The hint without its annotations, aliases and new names."""
+    """Return the hint without its annotations, aliases and new names."""
     while True:
         if get_origin(hint) in (Annotated, typing.Required, typing.NotRequired, typing.Final):
             hint = get_args(hint)[0]
@@ -114,8 +116,7 @@ def bare(hint: Any) -> Any:
 
 
 def is_model(hint: Any) -> bool:
-    """Whether it is a class of pydantic's, which answers for itself: a model, a dataclass, a type such as
-    `HttpUrl`."""
+    """Return True for a class of pydantic that converts itself: a model, a dataclass, a type such as `HttpUrl`."""
     return isinstance(hint, type) and any(hasattr(hint, name) for name in _OF_PYDANTIC)
 
 
@@ -124,30 +125,30 @@ _OF_PYDANTIC = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
 
 @cache
 def adapter(model: Any) -> Any:
-    """What pydantic does with one of its classes. Raises what pydantic raises."""
+    """Return pydantic's adapter for one of its classes. Raises what pydantic raises."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)
 
 
 def dumped(value: Any) -> Any:
-    """The JSON value of an instance of a class of pydantic's."""
+    """Return the JSON value of an instance of a pydantic class."""
     cls: Any = type(value)
     return adapter(cls).dump_python(value, mode="json", by_alias=True)
 
 
 def is_union(hint: Any) -> bool:
-    """Whether it is ``A | B``, in either spelling."""
+    """Return True for ``A | B``, in either spelling."""
     return get_origin(hint) in (typing.Union, types.UnionType)
 
 
 def fields_of(cls: Any) -> dict[str, Any]:
-    """The hints of a class's fields, annotations included. Raises what evaluating them raises."""
+    """Return the hints of a class's fields, annotations included. Raises what their evaluation raises."""
     return get_type_hints(cls, include_extras=True)
 
 
 def has_class(hint: Any) -> bool:
-    """Whether it is an attrs class or a dataclass."""
+    """Return True for an attrs class or a dataclass."""
     return (
         isinstance(hint, type)
         and not is_model(hint)
@@ -156,25 +157,25 @@ def has_class(hint: Any) -> bool:
 
 
 def is_struct(hint: Any) -> bool:
-    """Whether it is a class of msgspec's own."""
+    """Return True for a class of msgspec."""
     return isinstance(hint, type) and issubclass(hint, library().Struct)
 
 
 def has_fields(hint: Any) -> bool:
-    """Whether it is a class of named fields: of attrs, a dataclass, a TypedDict, a named tuple, of msgspec."""
+    """Return True for a class with named fields: of attrs or msgspec, a dataclass, a TypedDict, a named tuple."""
     named = isinstance(hint, type) and hasattr(hint, "_fields")
     return has_class(hint) or is_struct(hint) or typing.is_typeddict(hint) or named
 
 
 def _is_plain_class(cls: Any) -> bool:
-    """Whether making an instance of it is setting its fields, and nothing else."""
+    """Return True if making an instance only sets its fields."""
     if attrs.has(cls):
         return not hasattr(cls, "__attrs_pre_init__") and all(
             field.init and field.alias == field.name and field.converter is None and field.validator is None
             for field in attrs.fields(cls)
         )
     if hasattr(cls, "__dataclass_fields__"):
-        from dataclasses import fields  # whoever wrote such a class has it imported
+        from dataclasses import fields  # already imported by the module of such a class
 
         taken = list(inspect.signature(cls).parameters)
         return taken == [field.name for field in fields(cls)]  # no InitVar, nothing set later

@@ -1,7 +1,8 @@
 """Make the JSON Schema of type hints.
 
-(msgspec makes schemas of whole types; bounds that other libraries spell, models, registered types and classes
-whose constructor takes something else than their fields it does not see where they lie inside.)
+msgspec makes the schemas of types that it supports completely. It does not see, inside other types, bounds of
+other libraries, models, registered types, and classes whose constructor takes something else than their fields;
+those are handled here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from operad.functions.annotations import bounded, is_field, keywords
 from operad.functions.kinds import ARRAYS, OBJECTS, Types, adapter, bare, fields_of, is_model, is_union, library
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
-"""What msgspec leaves out, because it also takes times without an offset; a format says what to send."""
+"""Formats that msgspec omits, because it also accepts times without an offset; they tell callers what to send."""
 _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
@@ -29,9 +30,9 @@ class Shapes:
     """The schemas of the hints of one function.
 
     Args:
-        types: the types of the application's own.
-        closed: whether classes take no other keys than their fields: so for inputs, where what is not known would
-            be lost in silence.
+        types: the application's own types.
+        closed: whether classes reject keys other than their fields. True for inputs, where unknown keys would be
+            dropped silently.
     """
 
     def __init__(self, types: Types, closed: bool) -> None:
@@ -41,12 +42,15 @@ class Shapes:
         self._names: dict[Any, str] = {}
 
     def schema(self, hint: Any, at: str) -> dict[str, Any]:
-        """The schema of a hint, with what it refers to in ``$defs``. Raises `RegistrationError`, at ``at``."""
+        """Return the schema of a hint, with its definitions in ``$defs``.
+
+        Raises `RegistrationError`, at ``at``.
+        """
         shape = self.part(hint, at)
         return {**shape, "$defs": self.definitions} if self.definitions else shape
 
     def part(self, hint: Any, at: str) -> dict[str, Any]:
-        """The schema of a hint inside another one."""
+        """Return the schema of a hint inside another one."""
         if get_origin(hint) is Annotated:
             core, *extras = get_args(hint)
             shape = self.part(core, at)
@@ -79,7 +83,7 @@ class Shapes:
         return self._leaf(hint, at)
 
     def _types_of(self, shape: Mapping[str, Any]) -> set[str] | None:
-        """The JSON types that a schema takes; ``None`` where it does not say."""
+        """Return the JSON types that a schema accepts; ``None`` if it does not restrict them."""
         if isinstance(reference := shape.get("$ref"), str):
             return self._types_of(self.definitions.get(reference.removeprefix("#/$defs/"), {}))
         if isinstance(members := shape.get("anyOf"), list):
@@ -105,7 +109,7 @@ class Shapes:
             shape: dict[str, Any] = adapter(model).json_schema(
                 mode="validation" if self.closed else "serialization"
             )
-        except Exception as error:  # pydantic raises its own, and what types of others raise
+        except Exception as error:  # pydantic raises its own errors, and those of other types
             raise RegistrationError(_no_schema(model, at, error)) from error
         self.definitions.update(shape.pop("$defs", {}))
         if "$ref" in shape:  # a recursive one is a definition already
@@ -136,7 +140,7 @@ class Shapes:
             if name in self.definitions:  # another class of that name
                 name = re.sub(r"[^A-Za-z0-9.\-_]", "_", f"{cls.__module__}.{cls.__qualname__}")
             self._names[cls] = name
-            self.definitions[name] = {}  # the place is taken, so that a class may hold itself
+            self.definitions[name] = {}  # reserve the name, because a class may contain itself
             self.definitions[name] = self._shape(cls, at)
         return {"$ref": f"#/$defs/{name}"}
 
@@ -149,8 +153,8 @@ class Shapes:
         for name, hint, default in members:
             if is_field(default):
                 raise RegistrationError(
-                    f"{at}, field {cls.__name__}.{name}: {default!r:.80} would be the value; write "
-                    f"Annotated[<type>, {type(default).__name__}(…)] and the default behind it"
+                    f"{at}, field {cls.__name__}.{name}: {default!r:.80} would become the default value; write "
+                    f"Annotated[<type>, {type(default).__name__}(…)] = <default>"
                 )
             properties[name] = self.part(hint, f"{at}, field {cls.__name__}.{name}")
             if default is inspect.Parameter.empty:
@@ -167,7 +171,7 @@ class Shapes:
         return shape
 
     def with_default(self, shape: dict[str, Any], default: Any) -> dict[str, Any]:
-        """The schema with a default; one that JSON cannot hold stays the function's own."""
+        """Return the schema with a default; a default that JSON cannot represent is left out."""
         if default.__class__ in (bool, str, type(None)) and str(default).isascii():
             return {**shape, "default": default}
         if default.__class__ is int and abs(default) < 2**63:
@@ -181,17 +185,17 @@ class Shapes:
 
 
 _LATER: Any = object()
-"""A default that is made anew for each instance, and that the schema need not say."""
+"""Marks a default that is made for each instance, which the schema omits."""
 
 
 def _members(cls: Any) -> Iterable[tuple[str, Any, Any]]:
-    """The names, hints and defaults of what a JSON object holds for a class."""
+    """Yield the name, hint and default of each member of a class's JSON object."""
     hints = fields_of(cls)
     if attrs.has(cls):
         taken = get_type_hints(cls.__init__, include_extras=True) if hasattr(cls, "__init__") else hints
         for field in attrs.fields(cls):
             if field.init:
-                # What the constructor takes: of a field with a converter, what the converter takes.
+                # The type that the constructor takes: for a field with a converter, the converter's parameter.
                 hint = hints.get(field.name, Any) if field.converter is None else taken.get(field.alias, Any)
                 later = hasattr(field.default, "takes_self")  # an attrs.Factory
                 yield field.alias, hint, _default(field.default, attrs.NOTHING, later)
@@ -212,7 +216,7 @@ def _default(default: Any, nothing: Any, later: bool) -> Any:
 
 
 def _documentation(cls: Any) -> str:
-    """The docstring that somebody wrote; dataclasses write one of their own."""
+    """Return the docstring that the author wrote; dataclasses generate one of their own."""
     text = inspect.cleandoc(vars(cls).get("__doc__") or "")
     return "" if text.startswith(f"{cls.__name__}(") else text
 
@@ -221,10 +225,10 @@ def _no_schema(hint: Any, at: str, error: Exception) -> str:
     reason = (str(error) or type(error).__name__).splitlines()[-1]
     origin = getattr(get_origin(hint) or hint, "__name__", "")
     if origin in ("Iterator", "Generator", "AsyncIterator", "AsyncGenerator"):
-        return f"{at}: {hint!r} is a stream, and stands for the whole result of a function only"
+        return f"{at}: {hint!r} is a stream, which is supported only as the whole result of a function"
     if is_field(hint):
         return f"{at}: write Annotated[<type>, {type(hint).__name__}(…)]"
     return (
-        f"{at}: no JSON Schema can be made of {hint!r} ({reason}); register the type (Conversions.register), "
+        f"{at}: {hint!r} has no JSON Schema ({reason}); register the type (Conversions.register), "
         "or give the schema yourself (input_schema=… or output_schema=…)"
     )

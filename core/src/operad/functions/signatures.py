@@ -25,12 +25,12 @@ def takes_context(name: str, hint: Any) -> bool:
 
 
 class Method(NamedTuple):
-    """What an operation knows that was written in a class body."""
+    """An operation's knowledge of a method: how to bind a function that was written in a class body."""
 
     owner: str
     """The class's qualified name."""
     descriptor: Any
-    """What binds it: the function, or a classmethod."""
+    """The object that binds it: the function, or a classmethod."""
     rebind: Callable[[Callable[..., Any]], Operation[..., Any]]
     """Makes the operation of the bound method."""
 
@@ -48,14 +48,14 @@ class Method(NamedTuple):
 
 
 class TypedSignature:
-    """How a caller of a typed function says what it takes, and gets what it answers.
+    """Turns the arguments of a typed function into an input, and data into its result.
 
     Args:
         function: the function.
         hints: its type hints.
-        conversions: how values become JSON and back.
-        result: the hint of what it answers, or of each item; `Any` where it says nothing.
-        in_envelope: whether the function answers envelopes, and callers want them.
+        conversions: converts values to JSON and back.
+        result: the hint of its result, or of each item; `Any` without a hint.
+        in_envelope: whether the function returns envelopes, so that callers receive them.
         raw: whether it is a handler of ``(input, context)``.
     """
 
@@ -74,15 +74,15 @@ class TypedSignature:
         self.in_envelope = in_envelope
 
     def input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, OperationContext | None]:
-        """The input that arguments make, and the context, if the function takes one and it was given.
+        """Return the input made from the arguments, and the context if the function takes one and it was given.
 
         Raises:
-            TypeError: there are more arguments than parameters, or one twice; as Python says it.
+            TypeError: the arguments do not fit the parameters; with Python's own message.
         """
         names, context_name, unstructures = self._parameters
         if args:
             if len(args) > len(names) or not kwargs.keys().isdisjoint(names[: len(args)]):
-                inspect.signature(self._function).bind(*args, **kwargs)  # raises, in Python's own words
+                inspect.signature(self._function).bind(*args, **kwargs)  # raises with Python's own message
             kwargs.update(zip(names, args, strict=False))
         context = None if context_name is None else kwargs.pop(context_name, None)
         if self._raw:
@@ -93,14 +93,17 @@ class TypedSignature:
         return kwargs, context
 
     def result(self, data: Any, operation_id: str) -> Any:
-        """The function's result of an envelope's data. Raises `CallError` for data that are none."""
+        """Return the function's result for an envelope's data.
+
+        Raises `CallError` if the data do not fit its type.
+        """
         hint, structure = self._structure
         if structure is None or (hint in _SCALARS and type(data) is hint):
             return data
         try:
             return structure(data)
-        except Exception as error:  # pydantic, cattrs and msgspec each raise their own
-            message = f'the result of "{operation_id}" is not what its function answers: {error}'
+        except Exception as error:  # pydantic, cattrs and msgspec each raise their own errors
+            message = f'the result of "{operation_id}" does not fit the return type of its function: {error}'
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
 
     @cached_property

@@ -52,7 +52,8 @@ def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Ope
     yields = _streams(function, hints)
     if given.get("type") is None:
         given["type"] = OperationType.SUBSCRIPTION if yields else OperationType.MUTATION
-    if given.get("description") is None:  # a bound method must not look it up again: that would ask its class
+    # A bound method must not look it up again, which would find that of its class.
+    if given.get("description") is None:
         given["description"] = docstring_of(function)
     streams = yields or given["type"] == OperationType.SUBSCRIPTION
     input_schema, output_schema = given.get("input_schema"), given.get("output_schema")
@@ -86,11 +87,14 @@ def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Ope
 
 
 _standard = cache(Conversions)
-"""The conversions of functions that name none; nobody registers anything there."""
+"""The conversions of functions that name none; no types are registered there."""
 
 
 def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | None) -> None:
-    """Refuse schemas of which a part would be ignored: right for somebody else's, not for one's own code."""
+    """Reject schemas with an ignored part.
+
+    Schemas of remote servers are not checked so strictly; your own code is.
+    """
     for name, schema in schemas.items():
         if schema is None or isinstance(schema, Schema):
             continue
@@ -99,7 +103,7 @@ def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | No
 
 
 def _open_parameters(function: Any) -> dict[str, inspect.Parameter]:
-    """The parameters that callers may say: not what a partial has bound, a connection or a key for one."""
+    """Return the parameters that callers may set, without those that a partial has bound, such as a connection."""
     open_ones = dict(inspect.signature(function).parameters)
     while isinstance(function, functools.partial):
         for name in function.keywords:
@@ -109,7 +113,7 @@ def _open_parameters(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def _name(function: Any) -> str:
-    """The name of a function, or of the one that a partial calls."""
+    """Return the name of a function, or of the one that a partial calls."""
     named = function
     while isinstance(named, functools.partial):
         named = named.func
@@ -119,20 +123,18 @@ def _name(function: Any) -> str:
         return str(named.__name__)
     except AttributeError:
         kind = type(named).__name__
-        raise RegistrationError(
-            f"operation: an object of {kind} has no name of its own: give one, name=…"
-        ) from None
+        raise RegistrationError(f"operation: an object of {kind} has no name; give one with name=…") from None
 
 
 def _class_of(descriptor: Any) -> str | None:
-    """The class in whose body a function was written; of what is bound already, or static, ``None``."""
+    """Return the class in whose body a function was written; ``None`` if it is bound already, or static."""
     if isinstance(descriptor, staticmethod) or not isinstance(descriptor, (FunctionType, classmethod)):
         return None
     owner, _, name = descriptor.__qualname__.rpartition(".")
     wraps: Any = descriptor
     if not owner or owner.endswith("<locals>") or isinstance(inspect.unwrap(wraps), MethodType):
         return None
-    # A static method that was read from its class is a function like any other, but for its name.
+    # A static method that was read from its class is a plain function with a qualified name.
     known: Any = sys.modules.get(descriptor.__module__)
     for part in owner.split("."):
         known = getattr(known, part, None)
@@ -140,7 +142,7 @@ def _class_of(descriptor: Any) -> str | None:
 
 
 def _streams(function: Any, hints: Mapping[str, Any]) -> bool:
-    """Whether it yields, or says that it answers an iterator."""
+    """Return True if the function yields, or its return hint is an iterator."""
     if is_kind(function, inspect.isasyncgenfunction) or is_kind(function, inspect.isgeneratorfunction):
         return True
     return get_origin(bare(hints.get("return"))) in _ITERATORS
@@ -159,12 +161,14 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
 
 
 def _whole_input(input: Any, _: OperationContext) -> dict[str, Any]:
-    """The arguments of a function that takes the input as it is."""
+    """Return the arguments of a function that takes the input as it is."""
     return {"input": input}
 
 
 def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
-    """Whether it takes the input as it is: it has ``input``, perhaps ``context``, and leaves the type open."""
+    """Return True if it takes the whole input: parameters ``input`` and perhaps ``context``, with the type left
+    open.
+    """
     if names not in (["input"], ["input", "context"]):
         return False
     hint = hints.get("input", Any)
@@ -172,18 +176,18 @@ def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
     return hint is Any or origin in (dict, Mapping, collections.abc.Mapping)
 
 
-# --- what goes in ------------------------------------------------------------------------------------
+# --- arguments ---------------------------------------------------------------------------------------
 
 
 class _Parameter(NamedTuple):
-    """A parameter of a typed function: its JSON Schema, and what makes its value of the JSON one."""
+    """A parameter of a typed function: its JSON Schema, and the function from its JSON value to its value."""
 
     name: str
     schema: dict[str, Any]
     required: bool
     structure: Structure | None
     exact: type[Any] | None = None
-    """The class of JSON values that are left as they are: ``5.0`` becomes an integer, and ``5`` is one."""
+    """The class of JSON values that stay as they are: ``5.0`` becomes an integer, but ``5`` is one already."""
 
 
 def _described(schema: dict[str, Any], words: str | None) -> dict[str, Any]:
@@ -211,7 +215,10 @@ class _Arguments:
         *,
         infer: bool,
     ) -> _Arguments:
-        """Those of a function. Raises `RegistrationError` for what cannot be one."""
+        """Return the arguments of a function.
+
+        Raises `RegistrationError` for a parameter that cannot be an input.
+        """
         made = cls(Shapes(conversions.types, closed=True))
         for parameter in parameters.values():
             hint = hints.get(parameter.name, Any)
@@ -238,7 +245,9 @@ class _Arguments:
         return made
 
     def schema(self, described: Mapping[str, str]) -> Schema:
-        """The JSON Schema of the input object, with the descriptions of the docstring where hints have none."""
+        """Return the JSON Schema of the input object, with docstring descriptions for parameters without their
+        own.
+        """
         made = {
             "type": "object",
             "properties": {
@@ -251,13 +260,13 @@ class _Arguments:
         return from_schema({**made, "$defs": definitions} if definitions else made)
 
     def with_default(self, schema: dict[str, Any], default: Any, at: str) -> dict[str, Any]:
-        """The schema with a default. Raises `RegistrationError` for one that does not fit the hint."""
+        """Return the schema with a default. Raises `RegistrationError` for one that does not fit the hint."""
         if is_handed_in(default):
             raise handed_in(default, at)
         if is_field(default) or type(default).__name__ in ("Field", "_CountingAttr"):
             raise RegistrationError(
-                f"{at}: {default!r:.80} would be the value; write Annotated[<type>, {type(default).__name__}(…)] "
-                "and the default behind it"
+                f"{at}: {default!r:.80} would become the default value; "
+                f"write Annotated[<type>, {type(default).__name__}(…)] = <default>"
             )
         whole = self.shapes.with_default(schema, default)
         if "default" in whole:
@@ -267,7 +276,7 @@ class _Arguments:
         return whole
 
     def maker(self, operation_id: str) -> Callable[[Any, OperationContext], dict[str, Any]]:
-        """What makes the function's keyword arguments of an input and a context."""
+        """Return a function from an input and a context to the function's keyword arguments."""
         structures = [(p.name, p.exact, p.structure) for p in self.parameters if p.structure is not None]
         names = frozenset(parameter.name for parameter in self.parameters)
         rest = None if self.rest is None else self.rest.structure
@@ -291,7 +300,7 @@ class _Arguments:
 def _structured(operation_id: str, name: str, structure: Structure, value: Any) -> Any:
     try:
         return structure(value)
-    except Exception as error:  # pydantic and msgspec each raise their own
+    except Exception as error:  # pydantic and msgspec each raise their own errors
         inner, path = _innermost(error, f"$.{name}")
         got = "" if isinstance(value, (dict, list)) else f", got {value!r:.80}"
         message = f"{text_of(inner) or type(inner).__name__}{got} at {path}"
@@ -301,7 +310,7 @@ def _structured(operation_id: str, name: str, structure: Structure, value: Any) 
 
 
 def _innermost(error: BaseException, path: str) -> tuple[BaseException, str]:
-    """What a group of errors is about, and where: cattrs keeps the place of each in a note."""
+    """Return the first single error of a group, and its path, which cattrs keeps in a note."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
         for note in getattr(error, "__notes__", ()):
@@ -315,21 +324,21 @@ def _takes_none(hint: Any) -> bool:
     return hint in (Any, object, None, NoneType) or (is_union(hint) and any(map(_takes_none, get_args(hint))))
 
 
-# --- what comes out ----------------------------------------------------------------------------------
+# --- results -----------------------------------------------------------------------------------------
 
 
 class _Result(NamedTuple):
-    """What a typed function answers: the schema, and what makes JSON values of it."""
+    """The result of a typed function: its schema, and the function from its values to JSON."""
 
     schema: Schema
     to_json: Callable[[Any], Any]
     hint: Any
-    """Of the data: what stands in an envelope, or each item of a stream."""
+    """The hint of the data: inside an envelope, or of each item of a stream."""
     in_envelope: bool
 
     @classmethod
     def of(cls, hint: Any, streams: bool, where: str, conversions: Conversions, *, infer: bool) -> _Result:
-        """That of a return hint. Raises `RegistrationError` for one without JSON Schema."""
+        """Return the result for a return hint. Raises `RegistrationError` for one without JSON Schema."""
         if streams and get_origin(hint) in _STREAMS:
             hint = get_args(hint)[0]
         core = bare(hint)
@@ -351,7 +360,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _results(to_json: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same for results: what is an envelope already stays one."""
+    """Return ``to_json`` that leaves envelopes and ``None`` as they are."""
     return lambda value: value if value is None or isinstance(value, ResponseEnvelope) else to_json(value)
 
 
@@ -367,9 +376,9 @@ def _handler(
     *,
     streams: bool,
 ) -> Callable[..., Any]:
-    """The ``(input, context)`` handler around a function, of the function's own kind.
+    """Return the ``(input, context)`` handler around a function, of the function's own kind.
 
-    Without ``arguments`` the function takes the input as it is, and answers JSON.
+    Without ``arguments`` the function takes the input as it is, and returns JSON.
     """
     make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
     if arguments is None:
@@ -416,7 +425,7 @@ def _stream_handler(
         if inspect.isawaitable(items):
             items = await items
         if not hasattr(items, "__aiter__"):
-            raise TypeError(f"a subscription has to return an async iterator, got {type(items).__name__}")
+            raise TypeError(f"a subscription must return an async iterator, got {type(items).__name__}")
         try:
             async for item in items:
                 yield to_json(item)

@@ -27,7 +27,7 @@ class TypedCalls(Callables):
     """Calls of operations that are functions: the methods of registries, views and bound calls."""
 
     plugins: Any
-    """The plugins of the registry; they know which envelopes are those of failed calls."""
+    """The plugins of the registry; their envelope kinds decide which envelopes are those of failed calls."""
 
     def pages(self, operation_id: str) -> Pages | None:
         raise NotImplementedError
@@ -62,7 +62,8 @@ class TypedCalls(Callables):
         max_pages: int = 1_000,
         timeout: float | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """Yield the envelopes of all pages of a listing, one `execute` each; with ``items``, the pages' items.
+        """Yield the envelopes of all pages of a listing, one `execute` each; with ``items``, the items of the
+        pages.
 
         The operation's source knows how to get the next page; an operation without pages is one page. ``timeout``
         is in seconds, for each page.
@@ -114,8 +115,8 @@ class TypedCalls(Callables):
     async def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call an operation with the arguments of its function; return a value of the function's type.
 
-        The call is checked and intercepted as every call with the operation's id. For a subscription the result is
-        the first item. If the function takes a context, that argument becomes the context of the call.
+        The call is checked and intercepted like every call of the operation. For a subscription the result is the
+        first item. If the function takes a context, that argument becomes the context of the call.
 
         Raises:
             CallError: as `execute` does; ``EXECUTION_ERROR`` for a result that is not of the type.
@@ -202,7 +203,7 @@ class BoundCalls(TypedCalls):
 
 
 class TypedStream(AsyncIterator[T], Generic[T]):
-    """A subscription whose items are of the function's type. Close it as a `Subscription`."""
+    """A subscription whose items are of the function's type. Close it like a `Subscription`."""
 
     def __init__(self, calls: TypedCalls, operation: Operation[..., Any], envelopes: Subscription) -> None:
         self._envelopes = Subscription(_typed(calls, operation, envelopes))

@@ -16,7 +16,7 @@ Structurer = Callable[[Any], Callable[[Any], Any] | None]
 
 @attrs.frozen(eq=False, repr=False)
 class Member:
-    """A member of a union: which values are its, and what becomes of them."""
+    """A member of a union: a check for values that belong to it, and their conversion."""
 
     schema: Schema
     properties: frozenset[str] | None
@@ -32,7 +32,7 @@ class Member:
 
 @attrs.frozen(eq=False, repr=False)
 class Union:
-    """Takes the member that a value is valid for; of several classes, the one that knows most of its keys."""
+    """Converts a value to the member for which it is valid; of several classes, to that with most of its keys."""
 
     members: list[Member]
 

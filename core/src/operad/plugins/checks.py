@@ -29,14 +29,14 @@ Named and not imported: a short command imports no transports.
 HOOKS = frozenset(name for name in vars(hookspecs) if name.startswith("operad_"))
 """The names of all hooks."""
 OTHER_HOOKS = HOOKS.difference(hook for hook, _, _ in CONTRIBUTING)
-"""The names of those that are not called when a plugin is loaded."""
+"""The names of the hooks that are not called when a plugin is loaded."""
 
 # The registry awaits what these return; every other hook is called synchronously.
 _MAY_BE_ASYNC = frozenset({"operad_resolve_operation"})
 
 
 class Refused(Exception):
-    """Why a plugin is not registered, and the status that its record gets."""
+    """The reason why a plugin is not registered, and the status for its record."""
 
     def __init__(self, message: str, status: PluginStatus = "failed") -> None:
         super().__init__(message)
@@ -44,18 +44,18 @@ class Refused(Exception):
 
 
 def check_version(plugin: object) -> None:
-    """Refuse a plugin written for other hooks than these."""
+    """Raise `Refused` for a plugin written for another version of the hooks."""
     version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
     if version != hookspecs.API_VERSION:
         raise Refused(
-            f"operad_api_version is {version!r}, and this operad has plugin API version "
-            f"{hookspecs.API_VERSION}; install a release of the plugin made for this operad",
+            f"operad_api_version: expected {hookspecs.API_VERSION}, got {version!r}; "
+            f"install a release of the plugin made for this operad",
             "incompatible",
         )
 
 
 def check_marks(plugin: object) -> None:
-    """Refuse a function that looks like a hook and has no mark: it would never be called, in silence."""
+    """Raise `Refused` for a function that has a hook's name and no mark: pluggy would never call it."""
     for name in dir(plugin):
         if not name.startswith("operad_"):
             continue
@@ -63,19 +63,19 @@ def check_marks(plugin: object) -> None:
         marked = hasattr(value, f"{hookspecs.PROJECT}_impl")
         if not inspect.isroutine(value):
             if name in HOOKS or marked:
-                raise Refused(f"{name} has to be a function, got {type(value).__name__}")
+                raise Refused(f"{name} must be a function, got {type(value).__name__}")
         elif marked:
             continue
         elif name in HOOKS:
             raise Refused(f"{name} is not marked: put @hookimpl (from operad.plugin) above it")
         elif meant := nearest(name, HOOKS, cutoff=0.75):
             raise Refused(
-                f'{name} is no hook; did you mean {meant}, marked with @hookimpl? Else call it "_{name}"'
+                f'{name} is not a hook; did you mean {meant}, marked with @hookimpl? Otherwise name it "_{name}"'
             )
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Refuse marked functions that are no hooks, and implementations that could not be called."""
+    """Raise `Refused` for marked functions that are not hooks, and for implementations that cannot be called."""
     for caller in manager.get_hookcallers(plugin) or ():
         for impl in caller.get_hookimpls():
             if impl.plugin is not plugin:
@@ -85,18 +85,18 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
                     continue
                 meant = nearest(caller.name, HOOKS, cutoff=0.75)
                 hint = f"did you mean {meant}?" if meant else f"the hooks are {', '.join(sorted(HOOKS))}"
-                raise Refused(f"{caller.name} is no hook; {hint}")
+                raise Refused(f"{caller.name} is not a hook; {hint}")
             if impl.wrapper or impl.hookwrapper:
                 raise Refused(f"{caller.name} is a wrapper; operad calls each implementation on its own")
             if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_BE_ASYNC:
-                raise Refused(f"{caller.name} has to be a plain def, it is async")
+                raise Refused(f"{caller.name} must be a plain def, got an async def")
 
 
 def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, dict[str, Any]]:
-    """What the contributing hooks of a plugin return, by kind and name; each hook called on its own.
+    """Return what the contributing hooks of a plugin return, by kind and name; each hook is called on its own.
 
     Raises:
-        Refused: a hook raises, returns something else than it should, or one name twice.
+        Refused: a hook raises, returns a value of another type than it should, or one name twice.
     """
     found: dict[str, dict[str, Any]] = {kind: {} for _, kind, _ in CONTRIBUTING}
     for hook, kind, expected in CONTRIBUTING:
@@ -111,12 +111,12 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
 
 
 def other_hooks(manager: pluggy.PluginManager, plugin: object) -> tuple[str, ...]:
-    """The hooks of a plugin that contribute nothing when it is loaded, by name."""
+    """Return the names of the plugin's hooks that are not called when it is loaded."""
     return tuple(sorted(OTHER_HOOKS.intersection(each.name for each in manager.get_hookcallers(plugin) or ())))
 
 
 def word(kind: str) -> str:
-    """``envelope_kinds`` -> ``envelope kind``."""
+    """Return the singular of a kind: ``envelope_kinds`` -> ``envelope kind``."""
     return kind.removesuffix("s").replace("_", " ")
 
 
@@ -129,10 +129,10 @@ def _items(hook: str, function: Callable[..., Any], home: str) -> list[Any]:
     except Exception as error:
         raise Refused(f"{hook} raised {in_words(error)}") from error
     if items is None:
-        raise Refused(f"{hook} has to return a list of {expected.__name__}, got {type(returned).__name__}")
+        raise Refused(f"{hook} must return a list of {expected.__name__}, got {type(returned).__name__}")
     for item in items:
         if not isinstance(item, expected):
-            raise Refused(f"{hook} has to return a list of {expected.__name__}, got one of {type(item).__name__}")
+            raise Refused(f"{hook} must return a list of {expected.__name__}, got one with {type(item).__name__}")
     return items
 
 
@@ -143,10 +143,10 @@ def _names(hook: str, kind: str, item: Any) -> tuple[str, ...]:
         names = item.schemes
         for name in names:
             if name != str(name).lower():
-                raise Refused(f"{hook}: URL schemes are written in lower case, got {name!r}")
+                raise Refused(f"{hook}: expected a URL scheme in lower case, got {name!r}")
     else:
         names = (item.name,)
     for name in names:
         if not isinstance(name, str) or not name or name.split() != [name]:
-            raise Refused(f"{hook}: a name has to be a string without white space, got {name!r}")
+            raise Refused(f"{hook}: a name must be a string without white space, got {name!r}")
     return names

@@ -22,10 +22,10 @@ GROUP = "operad"
 
 
 class Found(NamedTuple):
-    """An entry point, and the distribution that it came in."""
+    """An entry point, and the distribution that contains it."""
 
     entry_point: Any
-    """An `EntryPoint`, or what `load_plugins` takes instead of one."""
+    """An `EntryPoint`, or the object that `load_plugins` accepts instead of one."""
     distribution: str
     version: str | None
 
@@ -43,21 +43,21 @@ def load_plugins(
 ) -> Plugins:
     """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
 
-    A plugin that fails is reported in `Plugins.records` and leaves the others untouched.
+    A plugin that fails is reported in `Plugins.records` and does not affect the others.
 
     Args:
-        only: names of plugins or distributions to load; ``None`` means all. Also ``OPERAD_PLUGINS=a,b``
-            (set and empty: none).
+        only: names of plugins or distributions to load; ``None`` means all. Also ``OPERAD_PLUGINS=a,b`` (set and
+            empty: none).
         disable: names not to load. Also ``OPERAD_DISABLE_PLUGINS=a,b``.
         strict: raise instead of reporting.
-        entry_points: load these instead of what is installed: those of `importlib.metadata`, or objects with the
+        entry_points: load these instead of the installed ones: those of `importlib.metadata`, or objects with the
             same ``name``, ``value``, ``dist`` and ``load()``.
 
     Raises:
-        PluginError: a name of ``only``, ``disable`` or their variables is misspelt: it is like that of an
-            installed plugin, and is none.
-        ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded or that
-            was asked for and is not installed.
+        PluginError: a name in ``only``, ``disable`` or their variables is misspelt: no plugin has it, but an
+            installed one has a similar name.
+        ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded, or that was
+            requested and is not installed.
     """
     plugins = Plugins()
     errors = _load_all(plugins, only, disable, entry_points)
@@ -94,10 +94,13 @@ def _load_all(
 
 
 def _check_names(names: Iterable[str], known: frozenset[str]) -> None:
-    """Refuse names that are misspelt; one that nothing is like may be of a plugin that is not installed here."""
+    """Raise `PluginError` for misspelt names.
+
+    A name that is similar to none may be of a plugin that is not installed.
+    """
     for name in sorted(names):
         if name not in known and (meant := nearest(name, known, cutoff=0.75)):
-            raise PluginError(f'there is no plugin "{name}" here; did you mean "{meant}"?')
+            raise PluginError(f'no installed plugin is named "{name}"; did you mean "{meant}"?')
 
 
 def _load(plugins: Plugins, item: Found) -> None:
@@ -118,7 +121,7 @@ def _record(item: Found, **fields: object) -> PluginRecord:
 
 
 def _hint(item: Found, error: BaseException) -> str:
-    """What mends an import that failed."""
+    """Return how to fix an import that failed."""
     if isinstance(error, ImportError):
         missing = (error.name or "").partition(".")[0]
         if missing == "operad":
@@ -130,7 +133,7 @@ def _hint(item: Found, error: BaseException) -> str:
         if isinstance(error, ModuleNotFoundError) and missing:
             return f"a dependency is missing: pip install --force-reinstall {item.distribution}"
     name = item.entry_point.name
-    return f"upgrade {item.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={name}"
+    return f"upgrade {item.distribution}, report it to its author, or disable it: OPERAD_DISABLE_PLUGINS={name}"
 
 
 def _installed() -> Iterable[EntryPoint]:
@@ -144,7 +147,7 @@ def _installed() -> Iterable[EntryPoint]:
 
 
 def _one_by_one() -> Iterator[EntryPoint]:
-    """The entry points of those distributions that can be read; the first of a name wins, as for imports."""
+    """Yield the entry points of the distributions that can be read; the first of a name wins, as for imports."""
     from importlib.metadata import distributions
 
     seen = set()
@@ -160,16 +163,16 @@ def _one_by_one() -> Iterator[EntryPoint]:
 
 
 def _distribution(point: Any) -> tuple[str, str | None]:
-    """Name and version; a damaged installation may have neither."""
+    """Return name and version; a damaged installation may have neither."""
     try:
         return point.dist.name or "unknown distribution", point.dist.version
-    except Exception:  # noqa: BLE001  # importlib.metadata raises what it finds missing
+    except Exception:  # noqa: BLE001  # importlib.metadata raises various errors for missing files
         return "unknown distribution", None
 
 
 def _not_installed(name: str, found: Iterable[Found]) -> PluginError:
     installed = ", ".join(sorted({item.entry_point.name for item in found})) or "none"
-    return PluginError(f'plugin "{name}" was asked for and is not installed; installed: {installed}')
+    return PluginError(f'plugin "{name}" was requested and is not installed; installed: {installed}')
 
 
 def _switch(variable: str) -> list[str] | None:
@@ -178,10 +181,10 @@ def _switch(variable: str) -> list[str] | None:
 
 
 def _normalized(names: Iterable[str]) -> frozenset[str]:
-    # A single name given as a string would otherwise be taken for its letters.
+    # A single name given as a string would otherwise be split into its letters.
     return frozenset(_normal(name) for name in ([names] if isinstance(names, str) else names))
 
 
 def _normal(name: str) -> str:
-    """The name of a distribution in the form in which two spellings are one (PEP 503)."""
+    """Return the name of a distribution in normalized form (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

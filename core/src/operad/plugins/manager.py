@@ -1,7 +1,7 @@
-"""Finding and holding plugins. One that fails is reported and leaves the others untouched.
+"""The plugins of an application: adding them, calling their hooks, and their records.
 
-Everything that plugins contribute lives on a `Plugins` object. Nothing is global: two applications, or two
-tests, in one process never see each other's plugins.
+A plugin that fails is reported and does not affect the others. Everything that plugins contribute is kept in a
+`Plugins` object. Nothing is global: two applications, or two tests, in one process never see each other's plugins.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ logger = logging.getLogger("operad")
 class Plugins:
     """The plugins of one application, and what they contribute.
 
-    ``Plugins()`` knows the core alone; `load_plugins` adds what is installed, `register` what you give it.
+    ``Plugins()`` has the core only; `load_plugins` adds the installed plugins, `register` adds one of your own.
     """
 
     envelope_kinds: EnvelopeKinds
-    """The known envelope kinds; `envelope_kinds.from_wire(json)` makes an envelope of its JSON form."""
+    """The known envelope kinds; `envelope_kinds.from_wire(json)` returns the envelope of a JSON form."""
 
     def __init__(self) -> None:
         self._hooks = pluggy.PluginManager(hookspecs.PROJECT)
@@ -58,11 +58,11 @@ class Plugins:
         self._contributed: dict[str, dict[str, Any]] = {kind: {} for _, kind, _ in CONTRIBUTING}
         self.envelope_kinds = EnvelopeKinds()
 
-    # --- what there is ---------------------------------------------------------------------------
+    # --- contents --------------------------------------------------------------------------------
 
     @property
     def records(self) -> tuple[PluginRecord, ...]:
-        """What became of each plugin, in the order of loading."""
+        """The record of each plugin, in the order of loading."""
         return tuple(self._records)
 
     def __iter__(self) -> Iterator[PluginRecord]:
@@ -87,26 +87,26 @@ class Plugins:
         return MappingProxyType(self._contributed["transports"])
 
     def source(self, name: str) -> Source:
-        """The source of that name. Raises `PluginError` with the distribution to install."""
+        """Return the source with this name. Raises `PluginError` with the distribution to install."""
         found: Source = self._get("sources", name)
         return found
 
     def server(self, name: str) -> Server:
-        """The server of that name. Raises `PluginError` with the distribution to install."""
+        """Return the server with this name. Raises `PluginError` with the distribution to install."""
         found: Server = self._get("servers", name)
         return found
 
     def transport(self, url: str, **options: Any) -> Transport:
-        """The transport for a URL; nothing is connected yet.
+        """Return the transport for a URL; nothing is connected yet.
 
         Args:
             url: such as ``nats://127.0.0.1:4222``; its scheme chooses the plugin.
-            options: what the plugin's factory takes besides the URL.
+            options: arguments of the plugin's factory besides the URL.
 
         Raises:
-            PluginError: no plugin answers to the scheme (the message names the distribution to install), or
-                the plugin's factory fails.
-            ConfigError: the factory refuses the URL or an option.
+            PluginError: no plugin supports the scheme (the message names the distribution to install), or the
+                plugin's factory fails.
+            ConfigError: the factory rejects the URL or an option.
         """
         scheme, separator, _ = url.lower().partition("://")
         if not separator:
@@ -151,7 +151,7 @@ class Plugins:
         return made
 
     def _first(self, kind: type, transport: str | Transport, **arguments: Any) -> Any:
-        """Return what the first implementation of the hook of a kind returns that is not ``None``."""
+        """Return the first result of the implementations of a kind's hook that is not ``None``."""
         hook = "operad_call_map" if kind is CallMap else "operad_call_server"
         over = self.transport(transport) if isinstance(transport, str) else transport
         for record, call in self._implementations(hook):
@@ -174,7 +174,7 @@ class Plugins:
             return table[name]
         known = ", ".join(sorted(table)) or "none"
         hint = self._missing_hint(table, distributions.OF[kind].get(name), name)
-        raise PluginError(f'there is no {word(kind)} "{name}"; {hint} (known: {known})')
+        raise PluginError(f'unknown {word(kind)} "{name}"; {hint} (known: {known})')
 
     def _missing_hint(self, table: Mapping[str, Any], distribution: str | None, name: str) -> str:
         absent = [record for record in self._records if record.status != "loaded"]
@@ -185,20 +185,21 @@ class Plugins:
                 return f"its plugin {record.label} is disabled: see {where}"
             return f"its plugin {record.label} is not loaded: {record.error}"
         if distribution is not None:
-            here = f"{distribution} is installed, and not loaded here: OperationRegistry(load_plugins())"
+            here = f"{distribution} is installed but not loaded: use OperationRegistry(load_plugins())"
             return here if _is_installed(distribution) else f"install it: pip install {distribution}"
         if meant := nearest(name, table, cutoff=0.75):
             return f'did you mean "{meant}"?'
         if absent:
-            return f"perhaps a plugin offers it that is not loaded: {', '.join(r.label for r in absent)}"
+            return f"a plugin that is not loaded may offer it: {', '.join(r.label for r in absent)}"
         return "no installed plugin offers it"
 
     # --- hooks -----------------------------------------------------------------------------------
 
     def implementations(self, hook: str) -> tuple[Callable[..., Any], ...]:
-        """The implementations of a hook, each to be called on its own with the hook's keywords.
+        """Return the implementations of a hook, each to be called on its own with the hook's keywords.
 
-        In the order of loading; ``@hookimpl(tryfirst=True)`` goes before, ``trylast=True`` after.
+        They are in the order of loading; ``@hookimpl(tryfirst=True)`` moves one to the start, ``trylast=True`` to
+        the end.
         """
         return tuple(call for _, call in self._implementations(hook))
 
@@ -211,7 +212,7 @@ class Plugins:
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
 
     def observers(self) -> Observers:
-        """The observers of calls."""
+        """Return the observers of calls."""
         hooks = ("operad_call_started", "operad_call_finished", "operad_call_reported")
         return Observers(*map(self.implementations, hooks))
 
@@ -245,12 +246,12 @@ class Plugins:
         distribution: str | None = None,
         version: str | None = None,
     ) -> PluginRecord:
-        """Add a plugin: a module or object with hook implementations. All of it, or nothing.
+        """Add a plugin: a module or object with hook implementations. Either all of it is added, or nothing.
 
         Args:
             plugin: the module or object.
             name: its name; that of the module or class by default.
-            distribution: the distribution that it came in.
+            distribution: the distribution that contains it.
             version: that distribution's version.
 
         Raises:
@@ -269,7 +270,7 @@ class Plugins:
         return record
 
     def add_record(self, record: PluginRecord) -> None:
-        """Note what became of a plugin that never got as far as `register`."""
+        """Add the record of a plugin that failed before `register`."""
         self._records.append(record)
 
     def _register(self, plugin: object, record: PluginRecord) -> PluginRecord:
@@ -283,7 +284,7 @@ class Plugins:
             check_hooks(manager, plugin)
             found = contributions(manager, plugin)
             self._check_free(found, record)
-        except BaseException as error:  # whatever it is, nothing of the plugin may stay
+        except BaseException as error:  # whatever the error is, nothing of the plugin may stay
             if manager.is_registered(plugin):
                 manager.unregister(plugin)
             if isinstance(error, (Refused, KeyboardInterrupt)):
@@ -304,7 +305,7 @@ class Plugins:
     def _check_new(self, plugin: object, record: PluginRecord) -> None:
         for other, loaded in self._loaded.values():
             if other is plugin:
-                raise Refused(f"this very plugin is loaded already, as {loaded.label}", "conflict")
+                raise Refused(f"the same plugin object is loaded already, as {loaded.label}", "conflict")
             if (loaded.name, loaded.distribution) == (record.name, record.distribution):
                 raise Refused(f"a plugin of this name is loaded already: {loaded.label}; rename one", "conflict")
 
@@ -317,7 +318,7 @@ class Plugins:
                 if owner is not None:
                     raise Refused(
                         f'{word(kind)} "{name}" is claimed by {owner.label} and by {record.label}; the first one '
-                        f"has it: leave one of them out{_switches(owner, record)}",
+                        f"is used: disable one of them{_switches(owner, record)}",
                         "conflict",
                     )
 
@@ -337,16 +338,17 @@ def _switches(*records: PluginRecord) -> str:
 
 
 def _leave_out(record: PluginRecord) -> str:
-    """What a user can do about a plugin that is broken."""
+    """Return what a user can do about a broken plugin."""
     if record.distribution is None:
         return ""
     return (
-        f". Upgrade {record.distribution}, tell its author, or leave it out: OPERAD_DISABLE_PLUGINS={record.name}"
+        f". Upgrade {record.distribution}, report it to its author, or disable it: "
+        f"OPERAD_DISABLE_PLUGINS={record.name}"
     )
 
 
 def _callable(impl: pluggy.HookImpl) -> Callable[..., Any]:
-    """The implementation, to be called with all of the hook's keywords; it may take fewer."""
+    """Return the implementation, to be called with all of the hook's keywords; it may take fewer."""
     names = impl.argnames
 
     def call(**arguments: Any) -> Any:

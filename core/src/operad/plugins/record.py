@@ -14,17 +14,17 @@ PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible
 
 @record
 class PluginRecord:
-    """What became of one plugin."""
+    """The state of one plugin: loaded with its contributions, or the reason why not."""
 
     name: str
     """The entry point's name."""
     distribution: str | None = None
-    """The distribution that it came in; ``None`` for a plugin registered by the application itself."""
+    """The distribution that contains it; ``None`` for a plugin registered by the application itself."""
     version: str | None = None
     """The distribution's version."""
     status: PluginStatus = "loaded"
     error: str | None = None
-    """Why it is not loaded, and what mends it."""
+    """Why it is not loaded, and how to fix it."""
     contributes: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """Names by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, and the other ``hooks``."""
 
@@ -36,7 +36,7 @@ class PluginRecord:
         return f'"{self.name}" ({self.distribution} {self.version or "of unknown version"})'
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form: every field, ``contributes`` with lists."""
+        """Return the JSON form: every field, ``contributes`` with lists."""
         return {
             **attrs.asdict(self, filter=lambda field, _: field.name != "contributes"),
             "contributes": {kind: list(names) for kind, names in self.contributes.items()},

@@ -53,11 +53,11 @@ class RegistryBase(TypedCalls, Browsable):
         return self._catalogue.search(query, limit)
 
     async def prepare_search(self) -> None:
-        """Make the index of `search` without holding the event loop; at once if it is there already."""
+        """Make the index of `search` without blocking the event loop. Returns immediately if the index exists."""
         await self._catalogue.prepare_search()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback``, which must not raise, after each change; the returned function ends that."""
+        """Call ``callback``, which must not raise, after each change. Call the returned function to stop."""
         return self._catalogue.watch(lambda _: callback())
 
     # --- calling ---------------------------------------------------------------------------------
@@ -75,14 +75,14 @@ class RegistryBase(TypedCalls, Browsable):
 
         Args:
             operation_id: ``namespace.name``, or an `Operation` of that id.
-            input: what the operation takes, usually a dict; ``None`` means ``{}``.
+            input: the operation's input, usually a dict; ``None`` means ``{}``.
             context: the caller and the deadline; ``OperationContext(trusted=True)`` for the application itself. If
                 it is a handler's context, the call is nested in the handler's call and checked in the same way.
             timeout: seconds; the context's deadline may end the call sooner.
             idempotency_key: the same key for this call and its repetitions; see `FirstResults`.
 
         Raises:
-            CallError: and no other exception, except the cancellation of the calling task.
+            CallError: the call failed. Except for the cancellation of the calling task, nothing else is raised.
         """
         execution = self._execution
         call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
@@ -107,7 +107,8 @@ class RegistryBase(TypedCalls, Browsable):
     ) -> Subscription:
         """Subscribe to an operation; a query or mutation yields one envelope.
 
-        Arguments as for `execute`, but ``timeout`` limits the wait for each item, not for all of them.
+        The arguments are those of `execute`, except that ``timeout`` limits the wait for each item, not for all of
+        them.
         """
         execution = self._execution
         call = execution.new_call(context)

@@ -19,9 +19,9 @@ logger = logging.getLogger("operad")
 Observers = tuple[Callable[..., Any], ...]
 
 _STEP = 0.005
-"""Seconds for which an index grows before the event loop gets a turn."""
+"""Seconds for which an index is built before the event loop gets a turn."""
 _WORN = 64
-"""Changes after which a new index is made; a quarter of the operations more in a large registry."""
+"""The number of changes after which a new index is made; a quarter of the operations if that is more."""
 
 
 class Catalogue:
@@ -119,10 +119,10 @@ class Catalogue:
         return entry if self.change is None or entry.handler is None else self.change(entry)
 
     def remove(self, operation_id: str) -> None:
-        """Remove an operation. Raises `RegistrationError` if there is none with this id."""
+        """Remove an operation. Raises `RegistrationError` if no operation has this id."""
         entry = self.entries.pop(operation_id, None)
         if entry is None:
-            raise RegistrationError(f'there is no operation "{operation_id}" to remove')
+            raise RegistrationError(f'operation "{operation_id}" is not registered, so it cannot be removed')
         self._changed(operation_id, entry.spec, None)
 
     def _changed(self, operation_id: str, old: OperationSpec | None, new: OperationSpec | None) -> None:
@@ -140,9 +140,13 @@ class Catalogue:
     # --- watching --------------------------------------------------------------------------------
 
     def watch(self, callback: Callable[[str], object]) -> Callable[[], None]:
-        """Call ``callback`` with the id after each change; it must not raise. The returned function ends that."""
+        """Call ``callback`` with the id after each change; it must not raise.
 
-        watcher = partial(callback)  # its own object for each registration, to be removed alone
+        Call the returned function to stop.
+        """
+
+        # A separate object for each registration, so that each can be removed on its own.
+        watcher = partial(callback)
 
         def stop() -> None:
             if watcher in self._watchers:
@@ -221,7 +225,8 @@ class Catalogue:
 
 def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:
     return RegistrationError(
-        f'operation "{operation_id}" has a handler already, from {first}, and now another one from {second}; '
+        f'operation "{operation_id}" has a handler already, from {first}, and another one is '
+        f"registered by {second}; "
         "pass replace=True to replace it"
     )
 

@@ -58,7 +58,7 @@ def failure_of(
 ) -> CallError | None:
     """Return the error to raise instead of ``error``; ``None`` if it must pass through."""
     if isinstance(error, DeadlineExpired):
-        return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not answer in time', {"deadline": deadline})
+        return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not finish in time', {"deadline": deadline})
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -97,7 +97,7 @@ class Entry:
         return input
 
     def _as_json(self, input: Any) -> Any:
-        from operad.functions.kinds import Types  # and msgspec with it: only for an input that is not valid
+        from operad.functions.kinds import Types  # imports msgspec: only for an input that is not valid
 
         signature = None if self.operation is None else self.operation.signature
         try:
@@ -201,6 +201,6 @@ def _invalid_input(spec: OperationSpec, input: Any) -> CallError:
 
 
 def no_operation(value: Any) -> str:
-    """Return how to register a value that is not an operation."""
+    """Return the message for a value that is not an operation, with how to register it."""
     wrap = f"wrap it: operation({getattr(value, '__name__', 'f')})" if callable(value) else "see operad.operation"
     return f"register takes an operation, or a spec and a handler, got {type(value).__name__}; {wrap}"

@@ -34,14 +34,14 @@ logger = logging.getLogger("operad")
 Envelopes = AsyncGenerator[ResponseEnvelope[Any], None]
 
 _MEANT, _MEANT_OF = 3, 2_000
-"""How much the length of a suggested id may differ, and how many ids are compared: callers choose ids."""
+"""The maximum difference in length of a suggested id, and how many ids are compared: callers choose ids."""
 
 
 class Execution:
     """The path of every call of one registry.
 
     Args:
-        target: the registry, where nested calls go.
+        target: the registry, which receives nested calls.
         catalogue: the operations.
         pipeline: makes the results of operations that `resolvers` return.
         workers: the threads of plain ``def`` handlers.
@@ -78,7 +78,7 @@ class Execution:
         self._next_id = itertools.count(1).__next__
 
     def observe(self, added: Observers) -> Callable[[], None]:
-        """Add observers; the returned function removes them."""
+        """Add observers. Call the returned function to remove them."""
         self._observe(self.observers.with_others(added))
         return lambda: self._observe(self.observers.without(added))
 
@@ -86,14 +86,14 @@ class Execution:
         self.observers, self.observed = observers, bool(observers)
 
     def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Belong to another event loop. Raises `RuntimeError` if the loop of before is still open."""
+        """Move to another event loop. Raises `RuntimeError` if the previous loop is still open."""
         forked = self._process != os.getpid()
         if self._loop is not None and not self._loop.is_closed() and not forked:
             raise RuntimeError(
-                "this registry is used in another event loop already: make one for each, or use that of "
-                "operad.sync, which works from any thread"
+                "this registry is used in another event loop already: make one for each loop, or use that "
+                "of operad.sync, which works from any thread"
             )
-        if forked:  # the threads of the parent process are not here
+        if forked:  # the threads of the parent process do not exist in the child
             self._workers.close()
         self._loop, self._process = loop, os.getpid()
 
@@ -140,7 +140,7 @@ class Execution:
         )
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
-        """Call an operation in its context. Raises `CallError`, and nothing else but a cancellation."""
+        """Call an operation in its context. Raises `CallError`; nothing else except a cancellation."""
         entry = self._entries.get(operation_id)
         try:
             invoke: Any = None if entry is None else entry.invoke
@@ -218,11 +218,11 @@ class Execution:
     def _pieces(self, entry: Entry, input: Any, call: OperationContext) -> Envelopes:
         chunks: Any = None if entry.operation is None else entry.operation.chunks
         if chunks is None:
-            raise _no_download(entry, "its source gives no bytes")
+            raise _no_download(entry, "its source does not support downloads")
         chain = self.interceptors.around_stream(entry, lambda inner: chunks(inner.input, inner.context))
         if chain is None and entry.call_chain is not None:
             # An interceptor that guards the calls of the operation must not be bypassed.
-            raise _no_download(entry, "an interceptor of its calls takes no streams")
+            raise _no_download(entry, "an interceptor of its calls does not support streams")
         input = _admitted(entry, input, call)
         stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, input, call))
         return cast("Envelopes", stream)
@@ -305,14 +305,14 @@ class Execution:
                 if inspect.isawaitable(operation):
                     operation = await operation
             except Exception as error:
-                logger.exception('%s failed when asked for "%s"', plugin, operation_id)
+                logger.exception('%s failed to resolve operation "%s"', plugin, operation_id)
                 failure = failure or error
                 continue
             if operation is None:
                 continue
             if not isinstance(operation, Operation) or operation.id != operation_id:
                 answer = operation.id if isinstance(operation, Operation) else type(operation).__name__
-                logger.warning('%s answered "%s" when asked for "%s"', plugin, answer, operation_id)
+                logger.warning('%s returned "%s" for operation "%s"; ignored', plugin, answer, operation_id)
                 continue
             if operation_id not in self._entries:
                 spec, handler, blocking = operation.spec, operation.handler, operation.blocking
@@ -370,7 +370,7 @@ async def watched(stream: Envelopes, watch: Watch) -> Envelopes:
 
 
 def _left_out(entry: Entry) -> Any:
-    """Return the input for ``None``: an empty object, unless the operation takes null and not that."""
+    """Return the input for ``None``: an empty object, unless the operation accepts null and no empty object."""
     schema = entry.spec.input_schema
     return None if not schema.is_valid({}) and schema.is_valid(None) else {}
 

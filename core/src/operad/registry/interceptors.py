@@ -1,7 +1,7 @@
-"""Interceptors: functions around every call of some operations that may change, answer or reject it.
+"""Interceptors: functions around every call of some operations that may change it, reject it, or return a result.
 
 From the outside in: observers, access check, input validation, interceptors, handler, result pipeline. They run in
-the call's own task, under its deadline. Nested calls pass through them, too.
+the call's own task, under its deadline, and also for nested calls.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class InterceptedCall:
         """
         input, context = changes.pop("input", self.input), changes.pop("context", self.context)
         if "trusted" in changes:
-            raise ValueError("an interceptor cannot make a call trusted")
+            raise ValueError("trusted: an interceptor must not make a call trusted")
         if changes:
             context = attrs.evolve(context, **changes)
         if context.watch is None:  # the call is still observed
@@ -168,7 +168,7 @@ def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Inte
             raise PluginError(f"{name} raised {in_words(error)}; fix the plugin or disable it") from error
         for item in items:
             if not isinstance(item, Interceptor):
-                raise PluginError(f"{name} has to return Interceptors, got {type(item).__name__}")
+                raise PluginError(f"{name} must return Interceptors, got {type(item).__name__}")
         found += items
     return found
 
@@ -220,7 +220,7 @@ class Interceptors:
         return self._around(entry, handle, attrgetter("call"), _call_step)
 
     def around_stream(self, entry: Entry, handle: StreamProceed) -> StreamProceed | None:
-        """The same for subscriptions."""
+        """Return ``handle`` with the interceptors of subscriptions around it; ``None`` without any."""
         return self._around(entry, handle, attrgetter("subscribe"), _stream_step)
 
     def _around(self, entry: Entry, handle: T, of: Callable[[Interceptor], Any], step: Step[T]) -> T | None:
@@ -271,11 +271,11 @@ def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entr
         try:
             async for item in items:
                 yield envelope_of(item, entry)
-        finally:  # a generator that is left does not close what it iterates over
+        finally:  # a generator that is closed early does not close what it iterates over
             over = True
             try:
                 await close(items)
-            finally:  # also where the interceptor fails on its way out
+            finally:  # also if the interceptor fails while it closes
                 for stream in opened:
                     await close(stream)
 

@@ -63,12 +63,12 @@ class LoadedSource:
         return [entry.spec for entry in entries]
 
     def has(self, operation_id: str) -> bool:
-        """Whether the operation is there and of this source; the application may have replaced it."""
+        """Return True if the operation exists and belongs to this source; the application may have replaced it."""
         held = self.catalogue.entries.get(operation_id)
         return operation_id in self.ids and held is not None and held.owner == self.owner
 
     def leave(self, taken: set[str]) -> None:
-        """Remove the operations, but those that another source has taken over, and follow no more changes."""
+        """Remove the operations, except those that another source has taken over, and ignore later changes."""
         self._is_closed = True
         for operation_id in self.ids - taken:
             self._remove(operation_id)

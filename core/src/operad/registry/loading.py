@@ -77,9 +77,9 @@ class SourceState:
     type: str
     """The name of the source plugin's contribution, such as ``openapi``."""
     status: Literal["loaded", "stale", "failed"]
-    """``stale``: it could not be loaded again, and the operations of before are still there."""
+    """``stale``: it could not be loaded again, and its previous operations are still available."""
     operations: int = 0
-    """How many operations it offers."""
+    """The number of operations that it offers."""
     error: str | None = None
     """Why it is not loaded, or not loaded again."""
     session: Any = attrs.field(default=None, repr=False, eq=False)
@@ -98,7 +98,7 @@ class LoadedSources:
     failures: list[SourceFailure] = attrs.field(factory=list)
     _loaded: list[LoadedSource] = attrs.field(factory=list, init=False)
     _closings: int = attrs.field(default=0, init=False)
-    """How often they were closed. A source that was being opened meanwhile is closed, too."""
+    """The number of times they were closed. A source that was being opened at that time is closed, too."""
     _replacing: dict[str, LoadedSource] = attrs.field(factory=dict, init=False)
     """Those that are being loaded again, by name."""
     _retiring: dict[asyncio.Task[None], LoadedSource] = attrs.field(factory=dict, init=False)
@@ -188,7 +188,7 @@ class LoadedSources:
         found = [provider for provider in providers if provider.name == name]
         if len(found) == 1:
             return found[0]
-        what = "there is no" if not found else "more than one plugin has a"
+        what = "no plugin has a" if not found else "more than one plugin has a"
         hint = did_you_mean(name, {provider.name for provider in providers})
         raise ConfigError(f'{what} provider of credentials "{name}"{hint}; write it as [[credentials]]')
 
@@ -203,7 +203,7 @@ class LoadedSources:
             table = read_source(configuration, name, variables)
             source = self.plugins.source(table.source)
             if source.login is None:
-                raise ConfigError(f'{table.where}: sources of type "{table.source}" know no login')
+                raise ConfigError(f'{table.where}: sources of type "{table.source}" do not support a login')
             config = structure(source.config_type, table.own, table.where)
             context = self._context(table.source, table.options, configuration.folder(name), name)
             return await source.login(config, context, account)
@@ -266,7 +266,9 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id: the failed source that may have it, or all of them."""
+        """Return the end of a message about an unknown id: the failed source that may have it, or all failed
+        sources.
+        """
         failures = [each for each in self.failures if operation_id.startswith(f"{each.name}.")] or self.failures
         if len(failures) == 1:
             return f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
@@ -274,15 +276,15 @@ class LoadedSources:
         return f"; these sources are not loaded: {names}" if names else ""
 
     async def reload(self, name: str) -> None:
-        """Load a source again. Its operations are there until the new ones replace them, without a gap.
+        """Load a source again. Its operations stay available until the new ones replace them.
 
-        If that fails, they stay, and the state of the source is ``stale``. The source of before is closed when its
+        If that fails, they stay, and the state of the source is ``stale``. The previous source is closed when its
         calls in progress have ended; an ``exclusive`` one is closed first. Raises `ConfigError`.
         """
         from operad.words import did_you_mean
 
         if name in self._replacing:
-            raise SourceError(f'source "{name}" is being loaded again already')
+            raise SourceError(f'source "{name}" is already being reloaded')
         for loaded in self._loaded:
             if loaded.name == name:
                 if loaded.exclusive:
@@ -304,7 +306,7 @@ class LoadedSources:
                 await failure._again(quiet=False)
                 return
         known = did_you_mean(name, {state.name for state in self.states()})
-        raise ConfigError(f'there is no source "{name}"{known}')
+        raise ConfigError(f'unknown source "{name}"{known}')
 
     async def describe(self, operation_id: str) -> None:
         """Let the source of an operation complete its spec."""

@@ -144,5 +144,5 @@ def _tell(spec: OperationSpec, before: Any, after: Any, untold: set[str], seen: 
         if paths:
             untold.discard(action)
             what = "drops" if action == "dropped" else "fills in"
-            text = 'the cast to the output schema of "%s" %s %s (said once; `received` of the envelope has it all)'
+            text = 'the cast to the output schema of "%s" %s %s (logged once; see `received` of the envelope)'
             logger.info(text, spec.id, what, ", ".join(paths[:5]) + (", …" if len(paths) > 5 else ""))

@@ -45,16 +45,17 @@ T = TypeVar("T")
 
 
 class OperationRegistry(RegistryBase):
-    """Operations of all kinds.
+    """Operations of all kinds, by id.
 
-    An async context manager: leaving it closes what its sources opened. It belongs to one event loop. Plugins
-    contribute to it once, when it is made.
+    It is an async context manager: leaving it closes what its sources opened. It belongs to one event loop.
+    Plugins contribute to it once, when it is made.
 
     Args:
         plugins: the result of `load_plugins`; without it the registry has local operations only.
         normalize: ``"cast"`` drops undeclared properties from results, fills in declared defaults and converts
-            values; ``"complete"`` also makes up missing required values; ``"keep"`` drops and makes up nothing;
-            ``"off"`` changes nothing. Or these by patterns of ids; the longest match wins.
+            values; ``"complete"`` also fills in missing required values; ``"keep"`` converts and fills in declared
+            defaults, but drops nothing; ``"off"`` changes nothing. Or these by patterns of ids; the longest match
+            wins.
         on_mismatch: for a result that does not match its output schema: ``"warn"`` logs it, ``"raise"`` makes the
             call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
@@ -106,10 +107,10 @@ class OperationRegistry(RegistryBase):
 
         Args:
             path: an operad.toml, a pyproject.toml with ``[tool.operad]``, or a folder that holds the former.
-            plugins: default: `load_plugins` with what ``[plugins]`` says.
+            plugins: default: `load_plugins` with the options of ``[plugins]``.
             strict: raise an `ExceptionGroup` instead of keeping failures.
-            profile: of ``[profiles]``; default: what ``OPERAD_PROFILE`` names, else none.
-            sources: the names of those to load on entering, others by `load_configured`; default: all.
+            profile: one of ``[profiles]``; default: the profile in ``OPERAD_PROFILE``, else none.
+            sources: the names of the sources to load on entering, others by `load_configured`; default: all.
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
@@ -137,8 +138,11 @@ class OperationRegistry(RegistryBase):
     async def load_configured(
         self, names: Collection[str], *, strict: bool = False, operation: str | None = None
     ) -> None:
-        """Load ``[sources.<name>]`` of ``names``, all at once; what fails is in `failures`, or raised as an
-        `ExceptionGroup` (``strict``). A source may offer the one ``operation`` alone. Raises `ConfigError`."""
+        """Load the sources ``[sources.<name>]`` of ``names`` concurrently.
+
+        A failure is kept in `failures`, or raised as an `ExceptionGroup` (``strict``). With ``operation``, a
+        source may offer that operation only. Raises `ConfigError`.
+        """
         if self.configuration is None:
             raise ConfigError("this registry has no configuration: use OperationRegistry.from_config")
         self.configuration.check_sources(names)
@@ -164,7 +168,8 @@ class OperationRegistry(RegistryBase):
     def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
         """Return a table of the configuration, such as ``"calls"``, as an instance of ``config_type``.
 
-        Without the table it has its defaults. ``exclude`` names keys to ignore. Raises `ConfigError`.
+        If the table is missing, the instance has its defaults. ``exclude`` names keys to ignore. Raises
+        `ConfigError`.
         """
         from operad.config.file import Configuration
 
@@ -261,11 +266,14 @@ class OperationRegistry(RegistryBase):
         self._catalogue.add_handler(operation_id, handler, blocking, replace=replace)
 
     def unregister(self, operation_id: str) -> None:
-        """Remove an operation. Raises `RegistrationError` if there is none with this id."""
+        """Remove an operation. Raises `RegistrationError` if no operation has this id."""
         self._catalogue.remove(operation_id)
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
-        """As `get_spec`, but complete: a source may omit schemas until an operation is used (``remote`` does)."""
+        """Return the complete spec of an operation, or ``None``.
+
+        A source (``remote``) may omit schemas until then.
+        """
         if self._sources is not None:
             await self._sources.describe(operation_id)
         return self.get_spec(operation_id)
@@ -297,7 +305,8 @@ class OperationRegistry(RegistryBase):
             A function that removes it; idempotent. Calls in progress keep it.
 
         Raises:
-            TypeError: one is not a coroutine function, or not an asynchronous generator; or there is no function.
+            TypeError: no function is given, or one is not a coroutine function (``subscribe``: an asynchronous
+                generator).
         """
         if not any((interceptor, subscribe, change)):
             raise TypeError("an interceptor needs a function: interceptor, subscribe or change")
@@ -314,8 +323,8 @@ class OperationRegistry(RegistryBase):
     ) -> OperationRegistry:
         """Return a part of this registry under other names, with more requirements: for a server, a model, a test.
 
-        It is read-only and follows this registry. An operation that would take another one's id is left out, with
-        a warning. Handlers see the ids of this registry, and their nested calls go there; observers see both ids.
+        It is read-only and follows this registry. An operation that would get another one's id is left out, with a
+        warning. Handlers see the ids of this registry, and their nested calls go there; observers see both ids.
 
         Args:
             include: shell patterns of the ids to show.
@@ -324,7 +333,9 @@ class OperationRegistry(RegistryBase):
             rename: ``{"old.id": "new.id"}``, or a function; before the prefix.
             access: requirements in addition to those of the operations; as in `load`.
 
-        Raises `RegistrationError` if two would have one id, `ConfigError` if ``access`` cannot be used.
+        Raises:
+            RegistrationError: two operations would have one id.
+            ConfigError: ``access`` cannot be used.
         """
         from operad.registry.views import RegistryView, Selection
 
@@ -355,7 +366,7 @@ class OperationRegistry(RegistryBase):
                 ``{"pattern": {...fields}}``: the first shell pattern that matches the name or id is used.
             normalize, on_mismatch: instead of the registry's.
             trusted: whether the source's documents are trusted.
-            exclusive: whether a reload has to close the source before it opens it again.
+            exclusive: whether a reload must close the source before it opens it again.
             config: the options of the source.
 
         Raises:
@@ -379,7 +390,8 @@ class OperationRegistry(RegistryBase):
     async def source_login(self, name: str, account: str | None = None) -> Any:
         """Return the `operad.auth.Login` of ``[sources.name]``, for one of several accounts.
 
-        Raises `ConfigError` without a configuration, for an unknown source, or if it needs no login.
+        Raises:
+            ConfigError: the registry has no configuration, the source is unknown, or it needs no login.
         """
         if self.configuration is None:
             raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")

@@ -1,4 +1,4 @@
-"""Search: which index a registry asks, and the plain one that it has without a plugin."""
+"""Search: the index of a plugin, or the simple one of a registry without such a plugin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SearchIndex(Protocol):
         """Add a spec; it replaces the one with the same id."""
 
     def remove(self, operation_id: str) -> None:
-        """Remove the spec with this id, if there is one."""
+        """Remove the spec with this id, if it exists."""
 
     def search(self, query: str, limit: int) -> Sequence[str]:
         """Return at most ``limit`` ids, best first."""
@@ -54,7 +54,7 @@ class WordIndex:
 
 
 def index_maker(hooks: Iterable[Callable[[], Any]]) -> MakeIndex:
-    """Return what the first implementation of ``operad_search`` offers. One that raises is logged and skipped."""
+    """Return the first index maker that an implementation of ``operad_search`` offers; skip one that raises."""
     for hook in hooks:
         try:
             make: MakeIndex | None = hook()

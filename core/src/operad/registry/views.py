@@ -1,4 +1,4 @@
-"""Views: a registry whose entries delegate to another one: some operations, new names, more required."""
+"""Views: registries that show operations of another one, under new ids and with more requirements."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _PASSED_ON = frozenset({
 
 
 def _rules(access: AccessControl | Mapping[str, Any] | None) -> AccessRules:
-    from operad.config.access_rules import AccessRules  # and cattrs with it: only for a registry with views
+    from operad.config.access_rules import AccessRules  # imports cattrs: only for a registry with views
 
     return AccessRules.of(access, "view")
 
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """Which operations a view shows, and how. Raises `ConfigError` for unusable requirements."""
+    """The operations that a view shows, and how. Raises `ConfigError` for unusable requirements."""
 
     include: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     exclude: tuple[str, ...] = attrs.field(default=(), converter=patterns_of)
@@ -56,13 +56,13 @@ class Selection:
     access: AccessRules = attrs.field(default=None, converter=_rules)
 
     def chooses(self, operation_id: str) -> bool:
-        """Whether the operation is shown at all."""
+        """Return True if the operation is shown."""
         return any(fnmatchcase(operation_id, pattern) for pattern in self.include) and not any(
             fnmatchcase(operation_id, pattern) for pattern in self.exclude
         )
 
     def shown(self, spec: OperationSpec) -> OperationSpec:
-        """The spec as the view shows it. Raises `RegistrationError` for a name or requirement that cannot be."""
+        """Return the spec as the view shows it. Raises `RegistrationError` for an unusable name or requirement."""
         id = spec.id
         if callable(self.rename):
             try:
@@ -85,12 +85,12 @@ class Selection:
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
-    """What requires all that two of them require. Raises `RegistrationError` where no one can say that."""
+    """Return requirements that include both. Raises `RegistrationError` if they cannot be expressed as one."""
     any_of = [control.required_scopes_any for control in (first, second) if control.required_scopes_any]
     resources = [control for control in (first, second) if control.resource_type is not None]
     if (len(any_of) == 2 and set(any_of[0]) != set(any_of[1])) or len(resources) == 2:
         raise RegistrationError(
-            f'access of "{where}": it has such a requirement already; add required_scopes, of which all are needed'
+            f'access of "{where}": it has such a requirement already; use required_scopes, which may be combined'
         )
     guard = resources[0] if resources else AccessControl()
     return attrs.evolve(
@@ -115,7 +115,7 @@ class _ViewCatalogue(Catalogue):
         self._left_out: set[str] = set()
         for spec in base.specs():
             self._show(base.entries[spec.id], strict=True)
-        follow = weakref.WeakMethod(self._follow)  # a view that is no longer used need not follow
+        follow = weakref.WeakMethod(self._follow)  # weak, so that an unused view can be collected
 
         def changed(operation_id: str) -> None:
             if (method := follow()) is not None:
@@ -168,7 +168,7 @@ class _ViewCatalogue(Catalogue):
 
 
 class _ViewExecution(Execution):
-    """Checks what the view requires, then passes a call on to the registry under the id that it has there."""
+    """Checks the requirements of the view, then passes a call on to the registry under its id there."""
 
     def __init__(self, base: Execution, catalogue: _ViewCatalogue) -> None:
         self._base, self._shown = base, catalogue
@@ -178,7 +178,8 @@ class _ViewExecution(Execution):
         base_id = self._base.id_of(operation)
         if base_id in self._shown.ids:
             return self._shown.ids[base_id]
-        raise operation_not_found(base_id)  # not called by this id, which may be another operation's in the view
+        # The view shows it under another id, and this id may be that of another operation.
+        raise operation_not_found(base_id)
 
     def new_call(self, context: OperationContext | None) -> OperationContext:
         return self._base.new_call(context)
@@ -217,7 +218,7 @@ class _ViewExecution(Execution):
 
 
 class RegistryView(RegistryBase):
-    """A part of a registry, under its own names; usable wherever a registry is, and read-only.
+    """A part of a registry, under its own names; it can be used like a registry, and is read-only.
 
     See `OperationRegistry.view`.
     """
@@ -239,7 +240,7 @@ class RegistryView(RegistryBase):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
-        """As `get_spec`, complete."""
+        """Return the complete spec of an operation, or ``None``; see `OperationRegistry.describe`."""
         base_id = self._catalogue.base_ids.get(operation_id)
         if base_id is not None:
             await self._registry.describe(base_id)

@@ -84,13 +84,13 @@ class Waiting:
                 self._is_idle = True
         with self._lock:
             self._is_idle = False
-        while not self._jobs.empty():  # of something that the coroutine left behind
+        while not self._jobs.empty():  # calls of tasks that the coroutine left behind
             self._jobs.get()()
         result: T = future.result()
         return result
 
     def offer(self, job: _Job) -> bool:
-        """Give the thread a job, if it is idle; otherwise the job waits here, too, and False is returned."""
+        """Give the thread a job. Return False if it is busy, so that the job waits here and elsewhere."""
         with self._lock:
             was_idle, self._is_idle = self._is_idle, False
             self._jobs.put(job)
@@ -130,7 +130,7 @@ class WorkerCall:
         waiting = Waiting()
         try:
             asyncio.get_running_loop()
-        except RuntimeError:  # as it has to be in a worker thread
+        except RuntimeError:  # as expected in a worker thread
             pass
         else:
             coroutine.close()
@@ -162,7 +162,7 @@ class WorkerCall:
 
 
 def _over() -> CallError:
-    return CallError(ErrorCode.ABORTED, "the call that this handler serves is over")
+    return CallError(ErrorCode.ABORTED, "the call of this handler has ended")
 
 
 class Workers:

@@ -1,8 +1,8 @@
 """operad without an event loop: the registry and the call map with plain methods.
 
-One event loop runs in the background for all of them, in a thread of its own: they can be used from any thread,
-also from one that runs a loop itself (a notebook). What is open when the process ends is closed; after a fork,
-what was opened before belongs to the parent.
+One event loop runs for all of them in a background thread. They can be used from any thread, including one that
+runs a loop itself (a notebook). Objects that are open when the process ends are closed; after a fork, objects that
+were opened before belong to the parent.
 """
 
 from operad.sync.calls import PendingRequestMap

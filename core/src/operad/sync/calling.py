@@ -1,4 +1,4 @@
-"""Calls that block until their result: of a registry, bound to a context, or of a namespace."""
+"""Blocking calls: of a registry, with a bound context, or of a namespace."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def iterating(
 
 
 class WaitingCalls:
-    """What a registry for programs that do not await offers its callers, and what is bound to a context, too."""
+    """The calls of a registry for programs without an event loop, also with a bound context."""
 
     asynchronous: TypedCalls
-    """What awaits."""
+    """The asynchronous calls behind these."""
 
     def _portal(self) -> Portal:
-        raise NotImplementedError  # of whoever mixes this in
+        raise NotImplementedError  # implemented by each subclass
 
     execute = waiting(TypedCalls.execute)
     subscribe = iterating(TypedCalls.subscribe)
@@ -102,7 +102,7 @@ class WaitingCalls:
         return Subscription(here, here.call(self.asynchronous.stream, operation, *args, **kwargs))
 
     def client(self, namespace: str) -> Client:
-        """The operations of a namespace as methods that answer data: ``client.getPetById(petId=1)``."""
+        """Return the operations of a namespace as methods that return data: ``client.getPetById(petId=1)``."""
         return Client(self._portal, self.asynchronous.client(namespace))
 
     def bound(
@@ -112,7 +112,7 @@ class WaitingCalls:
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> BoundCalls:
-        """The same calls with a context and a timeout: ``registry.bound(timeout=5).call(add, a=1, b=2)``."""
+        """Return the same calls with a context and a timeout: ``registry.bound(timeout=5).call(add, 1, 2)``."""
         bound = self.asynchronous.bound(context=context, timeout=timeout, idempotency_key=idempotency_key)
         return BoundCalls(self._portal, bound)
 
@@ -128,9 +128,9 @@ class BoundCalls(WaitingCalls):
 
 
 class Client:
-    """The operations of one namespace, as `operad.OperationRegistry.client` has them, waiting for their answers.
+    """The operations of one namespace as blocking methods; see `operad.OperationRegistry.client`.
 
-    A subscription answers an iterator of data.
+    The method of a subscription returns an iterator of data.
     """
 
     __slots__ = ("_client", "_portal")

@@ -14,20 +14,20 @@ from operad.transports import Transport
 
 
 class PendingRequestMap(Opened):
-    """An `operad.PendingRequestMap` whose calls wait for their answers, from any thread.
+    """An `operad.PendingRequestMap` with blocking calls, usable from any thread.
 
     Use it as a context manager, or `open` and `close` it.
 
     Args:
         transport: a transport, or its URL, such as ``nats://127.0.0.1:4222``.
-        options: as for `operad.Plugins.call_map`; ``plugins`` are the plugins to ask, by default the
-            installed ones.
+        options: as for `operad.Plugins.call_map`; ``plugins`` are the plugins to use, by default the installed
+            ones.
     """
 
     def __init__(self, transport: str | Transport, **options: Any) -> None:
         plugins = options.pop("plugins", None) or load_plugins()
         self.asynchronous: CallMap = portal().call(plugins.call_map, transport, **options)
-        """The map behind this one; whatever awaits has to run in the background loop."""
+        """The map behind this one; its coroutines must run in the background loop."""
 
     def open(self) -> Self:
         """Connect. Raises `TransportError`."""
@@ -38,14 +38,14 @@ class PendingRequestMap(Opened):
         return self
 
     def close(self) -> None:
-        """Disconnect. Idempotent; in a forked child, nothing."""
+        """Disconnect. Idempotent; does nothing in a forked child."""
         if self._opened_by == os.getpid():
             here, self._opened_by = portal(), None
             here.run(self.asynchronous.aclose())
             here.forget(self)
 
     def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:
-        """Call an operation and wait for its envelope; options as of the asynchronous map. Raises `CallError`."""
+        """Call an operation and wait for its envelope; options as for the asynchronous map. Raises `CallError`."""
 
         async def call() -> ResponseEnvelope[Any]:
             return await self.asynchronous.call(operation_id, input, **options)

@@ -43,11 +43,11 @@ class Portal:
         self._loop.run_forever()
 
     def keep(self, opened: Opened) -> None:
-        """Close it when the process ends, if it still lives then."""
+        """Close an object when the process ends, if it still exists then."""
         self._open.add(opened)
 
     def forget(self, opened: Opened) -> None:
-        """It is closed."""
+        """Do not close an object at the end of the process: it is closed already."""
         self._open.discard(opened)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -56,32 +56,32 @@ class Portal:
         An exception in this thread while it waits (Ctrl-C) cancels it.
 
         Raises:
-            RuntimeError: in the loop's own thread, which would wait for itself; in a forked child.
+            RuntimeError: in the loop's own thread, which would wait for itself, or in a forked child.
         """
-        if not self.is_here:  # nobody would ever answer
+        if not self.is_here:  # the wait would never end
             coroutine.close()
             raise RuntimeError(
-                "this was opened before the process forked, and runs in the parent: open it in each process"
+                "this was opened before the process forked and runs in the parent; open it in each process"
             )
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RuntimeError("operad.sync would wait for itself here: in an async handler use `await`")
+            raise RuntimeError("operad.sync would wait for itself here; in an async handler use `await`")
         waiting = Waiting()
         try:
             future = waiting.start(coroutine, self._loop)
         except RuntimeError:
             coroutine.close()
-            raise RuntimeError("the process is ending: operad.sync takes no more calls") from None
+            raise RuntimeError("the process is ending; operad.sync accepts no more calls") from None
         try:
             return waiting.result(future)
         except concurrent.futures.CancelledError:
             raise CallError(ErrorCode.ABORTED, "the call was cancelled") from None
         except BaseException:
-            future.cancel()  # nothing, if it is done
+            future.cancel()  # no effect if it is done
             raise
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call a plain function in the loop's thread, and wait for what it answers."""
+        """Call a plain function in the loop's thread, and wait for its result."""
 
         async def call() -> T:
             return function(*args, **kwargs)
@@ -89,7 +89,7 @@ class Portal:
         return self.run(call())
 
     def soon(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Start a coroutine in the loop, and wait for nothing; nothing happens where the loop is gone."""
+        """Start a coroutine in the loop without waiting for it; does nothing if the loop is closed."""
         if not self.is_here:
             return
         with contextlib.suppress(RuntimeError):
@@ -126,7 +126,7 @@ class _Process:
 
 
 def portal() -> Portal:
-    """The portal of this process, started if need be."""
+    """Return the portal of this process; the first call starts it."""
     found = _Process.portal
     if found is None:
         with _Process.lock:
@@ -147,7 +147,7 @@ class Opened:
         if self._opened_by not in (None, os.getpid()):
             raise RuntimeError(
                 f"this {type(self).__name__} was opened before the process forked, and its connections are the "
-                "parent's: open one in each process"
+                "parent's; open one in each process"
             )
         return portal()
 
@@ -176,7 +176,7 @@ def _stop() -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the thread of the parent is not here."""
+    """Forget the portal in a forked child, in which the thread of the parent does not exist."""
     _Process.portal, _Process.lock = None, threading.Lock()
 
 

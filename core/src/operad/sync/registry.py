@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 class OperationRegistry(Opened, WaitingCalls, Browsable):
-    """An `operad.OperationRegistry` whose calls wait for their answers, from any thread.
+    """An `operad.OperationRegistry` with blocking calls, usable from any thread.
 
-    All of them run in one event loop in the background, beside whatever loop this thread may run. Use it as a
-    context manager, or `close` it; what is still open when the process ends is closed then.
+    All calls run in one event loop in the background, even if this thread runs a loop of its own. Use it as a
+    context manager, or `close` it; a registry that is still open when the process ends is closed then.
 
     Args:
-        plugins: as of the asynchronous registry, as all options.
+        plugins: as for the asynchronous registry.
         options: ``normalize``, ``on_mismatch``, ``max_threads``.
     """
 
     asynchronous: AsynchronousRegistry
-    """The registry behind this one; whatever awaits has to run in the background loop."""
+    """The registry behind this one; its coroutines must run in the background loop."""
 
     def __init__(self, plugins: Plugins | None = None, **options: Any) -> None:
         self._bind(AsynchronousRegistry(plugins, **options))
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], plugins: Plugins | None = None, **options: Any) -> Self:
-        """The registry that a configuration file describes; entering it (or `open`) loads the sources."""
+        """Return the registry that a configuration file describes; entering it (or `open`) loads the sources."""
         made = cls.__new__(cls)
         made._bind(AsynchronousRegistry.from_config(path, plugins, **options))
         return made
@@ -51,7 +51,10 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     # --- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Load the sources of the configuration, if there is one. Raises as `from_config`'s sources do."""
+        """Load the sources of the configuration, if there is one.
+
+        Raises the same errors as entering the asynchronous one.
+        """
         here = self._portal()
         here.run(self.asynchronous.__aenter__())
         if self.asynchronous.sources.states():
@@ -60,7 +63,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         return self
 
     def close(self) -> None:
-        """Close what the sources opened. Idempotent; of a view, and in a forked child, nothing."""
+        """Close what the sources opened. Idempotent; does nothing for a view and in a forked child."""
         if self._opened_by in (None, os.getpid()) and not self._is_view:
             here, self._opened_by = portal(), None
             here.run(self.asynchronous.aclose())
@@ -108,7 +111,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     download = iterating(AsynchronousRegistry.download)
 
     def use(self, interceptor: Any = None, **options: Any) -> Callable[[], None]:
-        """Put an interceptor, which is asynchronous, around calls; as `operad.OperationRegistry.use`."""
+        """Add an asynchronous interceptor around calls; as `operad.OperationRegistry.use`."""
         here = self._portal()
         remove = here.call(self.asynchronous.use, interceptor, **options)
         return lambda: here.call(remove)
@@ -116,7 +119,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
     ) -> Callable[[], None]:
-        """Let functions see each call, in the background loop; as `operad.OperationRegistry.observe`."""
+        """Call functions in the background loop for each call; as `operad.OperationRegistry.observe`."""
         here = self._portal()
         remove = here.call(self.asynchronous.observe, started, finished, reported)
         return lambda: here.call(remove)
@@ -130,7 +133,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         rename: Rename | None = None,
         access: AccessControl | Mapping[str, Any] | None = None,
     ) -> Self:
-        """A part of this registry; as `operad.OperationRegistry.view`."""
+        """Return a part of this registry; as `operad.OperationRegistry.view`."""
         options = {"include": include, "exclude": exclude, "prefix": prefix, "rename": rename, "access": access}
         view: Callable[..., AsynchronousRegistry] = self.asynchronous.view
         made = type(self).__new__(type(self))

@@ -12,14 +12,17 @@ T = TypeVar("T")
 
 
 class Subscription(Generic[T]):
-    """A stream, iterated in any thread; a loop that is left closes it, ``close()`` and ``with`` do so at once."""
+    """A stream, iterated in any thread.
+
+    Leaving a loop closes it; ``close()`` and ``with`` wait until it is closed.
+    """
 
     def __init__(self, portal: Portal, items: Any) -> None:
         self._portal, self._items = portal, items
         self._closed = False
 
     def __iter__(self) -> Iterator[T]:
-        return _Loop(self)  # the loop alone holds it: when the loop is left, it goes, and closes the stream
+        return _Loop(self)  # only the loop holds it: leaving the loop deletes it, which closes the stream
 
     def __next__(self) -> T:
         if self._closed:
@@ -35,7 +38,7 @@ class Subscription(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Close the stream and what feeds it. Idempotent; in a forked child, which has none of it, nothing."""
+        """Close the stream and what feeds it. Idempotent; does nothing in a forked child, which has no stream."""
         if not self._closed:
             self._closed = True
             if self._portal.is_here:
