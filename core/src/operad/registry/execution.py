@@ -244,7 +244,7 @@ class Execution:
         async def handle(inner: InterceptedCall) -> ResponseEnvelope[Any]:
             call, limit = inner.context, inner.limit
             try:
-                given = entry.admit(inner.input, call)  # an interceptor may have written into it
+                given = entry.admit(inner.input, call)  # an interceptor may have changed it in place
                 return finish(await (invoke(given, call) if limit is None else until(limit, invoke, given, call)))
             except BaseException as error:
                 Errors(operation_id, call.deadline, call.request_id, entry, of_handler=True).check(error)

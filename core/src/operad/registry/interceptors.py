@@ -30,7 +30,7 @@ Step = Callable[[Any, T, "Entry"], T]
 
 
 _Checked = tuple[Identity | None, bool, float | None]
-"""The identity, trust and deadline that were checked. They are kept because a context can be changed in place."""
+"""The values for which access and input were checked: a context can be changed in place."""
 
 
 def _as_made(call: InterceptedCall) -> _Checked:

@@ -195,8 +195,7 @@ class OperationRegistry(RegistryBase):
     ) -> Callable[[], None]:
         """Call functions for each call, as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported``.
 
-        The returned function ends that. Calls without observers cost nothing more. ``match``: shell patterns of
-        the ids of the operations, as for `use`; default: all.
+        Call the returned function to stop. A registry without observers spends nothing on them.
         """
         patterns = None if match is None else patterns_of(match)
         return self._execution.observe(Observers.of(started, finished, reported, match=patterns))
