@@ -1,7 +1,7 @@
 """What runs before a change lands, in parts: ``python3 -m uv run --group nox nox -s lint unit``.
 
-The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``setup``, the command of the README in place
-of ``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and ``coverage``.
+The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``docs``, ``setup``, the command of the README
+in place of ``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and ``coverage``.
 """
 
 from __future__ import annotations
@@ -135,3 +135,9 @@ def uvloop(session: nox.Session) -> None:
     """Run the tests of calls, MCP and serving under uvloop."""
     folders = [f"plugins/{name}" for name in ("calls", "websocket", "nats", "redis", "mcp", "serve")]
     pytest(session, "-n", "2", *folders, OPERAD_LOOP="uvloop")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site strictly, into ``site/``: links, anchors and the API reference must be right."""
+    session.run("mkdocs", "build", "--strict", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"})

@@ -356,7 +356,7 @@ def _described(face: str, name: str, value: Any) -> str:
         return f"{signature(name, value)}{prose(inspect.getdoc(value) or '')}\n"
     if inspect.ismodule(value):
         return f"The module `{value.__name__}`. {prose(inspect.cleandoc(value.__doc__ or ''))}\n"
-    source, words = _assigned(name)
+    source, words = assigned(name)
     return (f"```python\n{source}\n```\n\n" if 0 < len(source) < 400 else "") + (f"{words}\n" if words else "")
 
 
@@ -451,7 +451,7 @@ def prose(docstring: str) -> str:
     return re.sub(pattern, listed, docstring, flags=re.MULTILINE).strip()
 
 
-def _assigned(name: str) -> tuple[str, str]:
+def assigned(name: str) -> tuple[str, str]:
     """Return the assignment that makes a public name, and the text below it."""
     homes = (
         key for key in sys.modules if key.startswith("operad") and getattr(sys.modules[key], "__file__", None)

@@ -77,7 +77,9 @@ def test_a_snippet_of_python_parses_and_imports_what_there_is(text: str) -> None
 
 def commands(text: str) -> Iterator[list[str]]:
     """The `operad` commands in what a terminal is given; comments, and what they show, left out."""
-    for line in text.replace("\\\n", " ").splitlines():
+    lines = text.replace("\\\n", " ").splitlines()
+    typed = [line for line in lines if line.startswith("$ ")]  # of a transcript
+    for line in typed or lines:
         words = shlex.split(line.removeprefix("$ "), comments=True) if " operad " in f" {line} " else []
         if "operad" in words and "pip" not in words:
             rest = words[words.index("operad") + 1 :]

@@ -1,0 +1,1 @@
+"""The calling side: requests in flight, their results and streams."""

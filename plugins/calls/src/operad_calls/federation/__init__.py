@@ -1,0 +1,1 @@
+"""Operations of peers as operations of this registry."""

@@ -1,0 +1,1 @@
+"""The serving side: requests that arrive, their handlers and their replies."""

@@ -1,0 +1,53 @@
+"""The site: every page is in its navigation, its picture is up to date, and it builds without a warning."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import pictures
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.glob("*.md")}
+    assert pages - named == set()
+    assert {name for name in named if "/" not in name} - pages == set()
+
+
+def test_the_pictures_are_up_to_date() -> None:
+    for name, picture in pictures.pictures().items():
+        written = (DOCS / "images" / name).read_text(encoding="utf-8")
+        assert written == picture, f"{name}: run tools/pictures.py"
+
+
+def test_the_site_builds_strictly_and_has_an_api_reference_and_a_list_for_models(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocstrings", reason="the group docs is not installed: uv sync --group docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={"NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    registry = (tmp_path / "api" / "operad.html").read_text(encoding="utf-8")
+    assert 'id="operationregistry"' in registry
+    assert "Call an operation; for a subscription" in registry
+    listed = re.findall(r"^- \[.+\]\((.+?)\)", (tmp_path / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(listed) > 40
+    assert [page for page in listed if not (tmp_path / page).is_file()] == []
+    outside = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="https?://(?!127\.)')
+    assert [
+        page.name for page in tmp_path.rglob("*.html") if outside.search(page.read_text(encoding="utf-8"))
+    ] == []
