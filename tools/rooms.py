@@ -93,7 +93,7 @@ BUDGETS: dict[str, int] = {
     "operad/config": 1205,  # with arrays of tables, 25 lines, and the tables of sources, 80
     "operad/sync": 650,
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
-    "operad_auth": 3670,  # and credentials of callers, 250; accounts that users connect, 330
+    "operad_auth": 3885,  # and credentials of callers, 250; accounts that users connect, 330; introspection, 215
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     "operad_calls": 5183,  # with the docstrings of its three folders, 3
     "operad_cli": 4700,  # files, pages, completed values, 250 lines; entries of MCP hosts and init, 250
@@ -116,8 +116,9 @@ BUDGETS: dict[str, int] = {
     "operad_search": 370,  # with postings of bytes, 10 lines
     # Tokens on the command line, and what needs no credentials, 60 lines; access log, metrics, HTTPS,
     # health with failed sources and bounded results, 350; programs, workers, reloading, 350; uploads, 150; what
-    # upstreams are kept inside, and what the explorer needs, 150; pages where users connect accounts, 250.
-    "operad_serve": 5150,
+    # upstreams are kept inside, and what the explorer needs, 150; pages where users connect accounts, 250; the
+    # authorization server for MCP hosts and browsers, 1,540.
+    "operad_serve": 6690,
     # With checks of frames and published schemas, 90 lines, and of results that a store cannot keep, 20; the JSON
     # Schema of envelopes, 65.
     "operad_testing": 3840,

@@ -21,6 +21,7 @@ PROMISED = {
     """,
     "operad.auth": """
         AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse HostRules
+        IntrospectionAuthenticator IntrospectionOptions
         JWTAuthenticator JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError
         OAuthOptions OAuthToken StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator
         authenticator authenticator_from default_fetch discover is_loopback

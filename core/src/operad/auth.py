@@ -5,9 +5,10 @@ from operad.lazy import lazily
 _HOMES = {
     "operad_auth": (
         "AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse HostRules "
-        "JWTAuthenticator JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError "
-        "OAuthOptions OAuthToken StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator "
-        "authenticator authenticator_from default_fetch discover is_loopback"
+        "IntrospectionAuthenticator IntrospectionOptions JWTAuthenticator JWTDelegation JWTOptions Login "
+        "LoginRequired LoopbackListener OAuthClient OAuthError OAuthOptions OAuthToken StaticTokens TokenKey "
+        "TokenRecord TokenStore any_of as_authenticator authenticator authenticator_from default_fetch discover "
+        "is_loopback"
     ),
 }
 

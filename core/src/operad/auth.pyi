@@ -7,6 +7,8 @@ from operad_auth import DelegationSigner as DelegationSigner
 from operad_auth import Fetch as Fetch
 from operad_auth import FetchResponse as FetchResponse
 from operad_auth import HostRules as HostRules
+from operad_auth import IntrospectionAuthenticator as IntrospectionAuthenticator
+from operad_auth import IntrospectionOptions as IntrospectionOptions
 from operad_auth import JWTAuthenticator as JWTAuthenticator
 from operad_auth import JWTDelegation as JWTDelegation
 from operad_auth import JWTOptions as JWTOptions
@@ -37,6 +39,8 @@ __all__ = [
     "Fetch",
     "FetchResponse",
     "HostRules",
+    "IntrospectionAuthenticator",
+    "IntrospectionOptions",
     "JWTAuthenticator",
     "JWTDelegation",
     "JWTOptions",

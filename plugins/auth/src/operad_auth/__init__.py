@@ -15,6 +15,7 @@ _HOMES = {
     "operad_auth.fetching": "Fetch FetchResponse default_fetch",
     "operad_auth.grants": "LoginRequired OAuthError OAuthToken",
     "operad_auth.http.hosts": "HostRules is_loopback",
+    "operad_auth.introspection": "IntrospectionAuthenticator IntrospectionOptions",
     "operad_auth.jwts": "JWTAuthenticator JWTOptions",
     "operad_auth.login": "Login OpenURL Tell",
     "operad_auth.loopback": "LoopbackListener",

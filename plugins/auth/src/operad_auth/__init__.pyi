@@ -17,6 +17,8 @@ from operad_auth.grants import OAuthError as OAuthError
 from operad_auth.grants import OAuthToken as OAuthToken
 from operad_auth.http.hosts import HostRules as HostRules
 from operad_auth.http.hosts import is_loopback as is_loopback
+from operad_auth.introspection import IntrospectionAuthenticator as IntrospectionAuthenticator
+from operad_auth.introspection import IntrospectionOptions as IntrospectionOptions
 from operad_auth.jwts import JWTAuthenticator as JWTAuthenticator
 from operad_auth.jwts import JWTOptions as JWTOptions
 from operad_auth.login import Login as Login
@@ -39,6 +41,8 @@ __all__ = [
     "Fetch",
     "FetchResponse",
     "HostRules",
+    "IntrospectionAuthenticator",
+    "IntrospectionOptions",
     "JWTAuthenticator",
     "JWTDelegation",
     "JWTOptions",

@@ -8,6 +8,7 @@ from pathlib import Path
 from operad.sources import from_folder
 from operad_auth.credentials import Authenticator, any_of, authenticator
 from operad_auth.fetching import Fetch
+from operad_auth.introspection import IntrospectionOptions
 from operad_auth.jwts import JWTOptions
 from operad_auth.tokens import StaticTokens, TokenRecord
 
@@ -16,6 +17,7 @@ def authenticator_from(
     *,
     authenticate: str | None = None,
     jwt: JWTOptions | None = None,
+    introspection: IntrospectionOptions | None = None,
     tokens: Sequence[TokenRecord] = (),
     tokens_file: str | Path | None = None,
     base_dir: str | Path | None = None,
@@ -23,11 +25,12 @@ def authenticator_from(
 ) -> Authenticator | None:
     """Return the authenticator that ``[serve]`` or ``[hub]`` describes; ``None`` if it describes none.
 
-    Several are asked in this order: listed tokens, JSON Web Tokens, the callable.
+    Several are asked in this order: listed tokens, JSON Web Tokens, token introspection, the callable.
 
     Args:
         authenticate: ``module:name`` or ``file.py:name``.
         jwt: the table ``[serve.jwt]``.
+        introspection: the table ``[serve.introspection]``.
         tokens: the records ``[[serve.tokens]]``.
         tokens_file: a TOML or JSON file with more of them.
         base_dir: where relative paths start.
@@ -44,6 +47,8 @@ def authenticator_from(
         members.append(StaticTokens.from_file(from_folder(base, tokens_file)))
     if jwt is not None:
         members.append(jwt.authenticator(base, fetch))
+    if introspection is not None:
+        members.append(introspection.authenticator(fetch))
     if authenticate is not None:
         members.append(authenticator(authenticate, base))
     if not members:

@@ -35,10 +35,13 @@ def operad_credentials(registry: OperationRegistry) -> list[CredentialProvider]:
     kinds: dict[str, type[Any]] = {"table": Entries, "forward": Forward, "exchange": Exchange}
     found, users = [], user_tokens(registry)
     for options in registry.configuration.array("credentials", CallerCredentials):
-        if options.type == "forward" and registry.configuration.values("serve.jwt"):
+        issuing = [
+            each for each in ("jwt", "oauth", "introspection") if registry.configuration.values(f"serve.{each}")
+        ]
+        if options.type == "forward" and issuing:
             # MCP forbids it: who publishes RFC 9728 metadata gets tokens that are meant for this server alone.
-            message = 'credentials "{}": with [serve.jwt] tokens are for this server alone; use type = "exchange"'
-            raise ConfigError(message.format(options.name))
+            message = 'credentials "{}": with [serve.{}] tokens are for this server alone; use type = "exchange"'
+            raise ConfigError(message.format(options.name, issuing[0]))
         provider = users[options.name] if options.type == "oauth" else kinds[options.type](options)
         more = {"refused": provider.refused} if hasattr(provider, "refused") else {}
         found.append(CredentialProvider(options.name, provider.get, provider.check, **more))

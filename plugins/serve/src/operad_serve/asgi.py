@@ -63,6 +63,8 @@ class Admission:
     """Whether an authenticator looked at the request. If so, an anonymous request is refused by default."""
     credentials: Credentials | None = None
     """What the caller authenticated with; None without an authenticator."""
+    metadata_url: str | None = None
+    """The URL of the metadata that name the authorization server (RFC 9728), for responses with status 401."""
 
 
 ANONYMOUS = Admission()
@@ -240,6 +242,7 @@ class Gate:
         allowed_hosts: see `operad_auth.HostRules`; ``name:*`` means the same as ``name``.
         allowed_origins: see `operad_auth.HostRules`.
         anonymous: whether to accept requests without credentials although there is an authenticator.
+        metadata_url: see `Admission`.
     """
 
     def __init__(
@@ -249,12 +252,14 @@ class Gate:
         allowed_origins: Iterable[str] = (),
         *,
         anonymous: bool = False,
+        metadata_url: str | None = None,
     ) -> None:
         # `HostRules` takes a name without a port for the name with any port.
         hosts = [host.removesuffix(":*") for host in allowed_hosts]
         self._rules = HostRules(hosts, allowed_origins)
         self._authenticate = None if authenticate is None else as_authenticator(authenticate)
         self._anonymous = anonymous
+        self._metadata_url = metadata_url
 
     @property
     def authenticates(self) -> bool:
@@ -313,12 +318,12 @@ class Gate:
             identity = await self._authenticate(credentials)
         except CallError as error:
             if error.code != ErrorCode.UNAVAILABLE:
-                return Admission(None, is_refused=True, has_authenticator=True)
+                return Admission(None, is_refused=True, has_authenticator=True, metadata_url=self._metadata_url)
             logger.warning("a caller cannot be authenticated: %s", error)
             detail = "the caller cannot be authenticated now; try again"
             raise Problem(503, detail, code=error.code, headers=[(b"retry-after", b"5")]) from error
         is_refused = identity is None and credentials.token is not None
-        return Admission(identity, is_refused, has_authenticator=True, credentials=credentials)
+        return Admission(identity, is_refused, True, credentials, self._metadata_url)
 
     def requires_credentials(self, admission: Admission) -> bool:
         """Return True if a request without credentials must be refused."""
@@ -332,9 +337,10 @@ class Gate:
         """
         admission = await self.admission(exchange)
         if admission.is_refused:
-            raise denied("the credentials are not valid", invalid=True)
+            raise denied("the credentials are not valid", invalid=True, metadata_url=admission.metadata_url)
         if self.requires_credentials(admission):
-            raise denied("this server requires credentials; send Authorization: Bearer <token>")
+            detail = "this server requires credentials; send Authorization: Bearer <token>"
+            raise denied(detail, metadata_url=admission.metadata_url)
         exchange.identity, exchange.credentials = admission.identity, admission.credentials
 
 

@@ -70,9 +70,12 @@ class Problem(Exception):
             return to_json(json_safe(wire))
 
 
-def denied(detail: str, *, invalid: bool = False, details: Any = None) -> Problem:
+def denied(detail: str, *, invalid: bool = False, details: Any = None, metadata_url: str | None = None) -> Problem:
     """Return a 401 with a challenge (RFC 9110). With ``invalid``, the credentials are wrong (RFC 6750, 3.1)."""
-    challenge = b'Bearer error="invalid_token"' if invalid else b"Bearer"
+    parts = ['error="invalid_token"'] if invalid else []
+    if metadata_url is not None:
+        parts.append(f'resource_metadata="{metadata_url}"')
+    challenge = f"Bearer {', '.join(parts)}".rstrip().encode("latin-1")
     return Problem(
         401, detail, code=ErrorCode.ACCESS_DENIED, details=details, headers=((b"www-authenticate", challenge),)
     )

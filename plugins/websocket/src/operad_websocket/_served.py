@@ -32,6 +32,7 @@ class ServedHub(Hub):
         authenticate = authenticator_from(
             authenticate=config.authenticate,
             jwt=config.jwt,
+            introspection=config.introspection,
             tokens=config.tokens,
             tokens_file=config.tokens_file,
             base_dir=base_dir,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad.plugin import Capabilities, ConfigError, client_tls
-from operad_auth import JWTOptions, TokenRecord
+from operad_auth import IntrospectionOptions, JWTOptions, TokenRecord
 from operad_auth.http.urls import shown_url
 
 MAX_PAYLOAD = 4 * 2**20
@@ -67,6 +67,7 @@ class HubConfig:
         tokens: bearer tokens, each with ``token, id, scopes, resources``: ``[[hub.tokens]]``.
         tokens_file: a TOML or JSON file with more of them.
         jwt: which JSON Web Tokens are valid: ``[hub.jwt]``.
+        introspection: the authorization server that is asked whether a token is valid: ``[hub.introspection]``.
         authenticate: ``module:name`` or ``file.py:name`` of an authenticator.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
             call, and serve only what ``names`` allows every identity.
@@ -88,6 +89,7 @@ class HubConfig:
     tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
     tokens_file: str | None = None
     jwt: JWTOptions | None = None
+    introspection: IntrospectionOptions | None = None
     authenticate: str | None = None
     anonymous: bool = False
     allowed_origins: list[str] = attrs.field(factory=list)

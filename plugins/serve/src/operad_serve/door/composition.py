@@ -31,6 +31,9 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """The prefix of the metadata of a protected resource (RFC 9728, 3.1). The path of the resource follows."""
 CONNECT = ("/connect/", "/disconnect/")
 """The paths of the pages on which users connect their accounts."""
+_AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
+LOGIN = "/oauth"
+"""The path of the authorization server. All paths below it are its own."""
 _STARTUP = 30.0
 """Seconds that an application may take to start, or to end."""
 
@@ -42,6 +45,8 @@ class Mounted:
     name: str
     mount: str
     app: ASGIApplication
+    is_login: bool = False
+    """Whether it is the authorization server, whose requests are of clients that have no token yet."""
 
 
 class Composition:
@@ -76,9 +81,12 @@ class Composition:
         exchange = Exchange(scope, receive, send, scope["path"])
         try:
             self._gate.check(exchange)
-            mounted = self._apps.get(_route(scope)) or self._apps.get("/")
+            mounted = self._apps.get(self._route(scope)) or self._apps.get("/")
             if mounted is None:
                 raise Problem(404, f"no such path; served are {', '.join(sorted(self._apps))}")
+            if mounted.is_login:
+                await mounted.app(scope, receive, send)
+                return
             admission = await self._gate.admission(exchange)
             if isinstance(record := scope.get(RECORD), RequestRecord) and admission.identity is not None:
                 record.identity = admission.identity.id
@@ -95,25 +103,27 @@ class Composition:
                 await stack.enter_async_context(_lifespan(mounted))
             yield
 
+    def _route(self, scope: Scope) -> str:
+        """Return the path below the root of the composition, in the form of a mount."""
+        path, root = scope["path"], scope.get("root_path", "").rstrip("/")
+        if root and path.startswith(root + "/"):
+            path = path[len(root) :]
+        if path.startswith((LOGIN + "/", _AUTHORIZATION_SERVER)):
+            return LOGIN
+        if path.startswith(CONNECT):
+            return CONNECT[0].rstrip("/")
+        if path.startswith(WELL_KNOWN):  # the application of that resource responds
+            resource: str = path[len(WELL_KNOWN) :].removeprefix(root)
+            return resource or (LOGIN if LOGIN in self._apps else "/mcp")
+        found: str = path
+        return found
+
     async def drain(self, timeout: float) -> None:
         """Drain all applications at the same time."""
         drains = [each.app.drain for each in self._apps.values() if hasattr(each.app, "drain")]
         for outcome in await asyncio.gather(*(drain(timeout) for drain in drains), return_exceptions=True):
             if isinstance(outcome, Exception):
                 logger.error("a server could not drain: %s", outcome)
-
-
-def _route(scope: Scope) -> str:
-    """Return the path below the root of the composition, in the form of a mount."""
-    path, root = scope["path"], scope.get("root_path", "").rstrip("/")
-    if root and path.startswith(root + "/"):
-        path = path[len(root) :]
-    if path.startswith(CONNECT):
-        return CONNECT[0].rstrip("/")
-    if path.startswith(WELL_KNOWN):  # the application of that resource responds
-        path = path[len(WELL_KNOWN) :].removeprefix(root) or "/mcp"
-    found: str = path
-    return found
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from operad_auth.connecting import user_tokens
 from operad_auth.http import tell_manager, until_stopped
 from operad_auth.http.urls import shown_url
 from operad_serve.asgi import Exchange, Gate, Receive, Scope, Send
-from operad_serve.door.composition import Composition, Mounted
+from operad_serve.door.composition import LOGIN, Composition, Mounted
 from operad_serve.door.connect import ConnectPages
 from operad_serve.door.messages import report
 from operad_serve.door.options import (
@@ -115,12 +115,21 @@ class FrontDoor:
                 self.accepts_anonymous |= self._authenticate is None or getattr(config, "anonymous", False)
         if not mounted:
             raise ConfigError("no plugin serves over HTTP; see `operad plugins`")
+        oauth = options.oauth
         gate = Gate(
-            self._authenticate, options.allowed_hosts, options.allowed_origins, anonymous=options.anonymous
+            self._authenticate,
+            options.allowed_hosts,
+            options.allowed_origins,
+            anonymous=options.anonymous,
+            metadata_url=None if oauth is None else oauth.resource_metadata_url,
         )
         users = user_tokens(self._registry)
         if users:
             mounted.append(Mounted("connect", "/connect", ConnectPages(users, self._authenticate)))
+        if oauth is not None:
+            from operad_serve.oauth.application import OAuthApplication
+
+            mounted.append(Mounted("oauth", LOGIN, OAuthApplication(oauth, gate, plan.base_dir), is_login=True))
         metrics = Metrics(self._registry, gate)
         composition = Composition([*mounted, Mounted("metrics", "/metrics", metrics)], gate)
         requests = metrics.requests = Requests(composition, access_log() if options.access_log else None)
@@ -156,6 +165,12 @@ class FrontDoor:
             "mask_errors": plan.mask_errors,
             "anonymous": options.anonymous,
         }
+        if options.oauth is not None:
+            shared |= {
+                "resource_url": options.oauth.mcp_url,
+                "authorization_servers": [options.oauth.base],
+                "scopes_supported": options.oauth.all_scopes,
+            }
         if options.timeout is not None:
             shared["timeout"] = options.timeout
         values = {name: value for name, value in shared.items() if name in known}

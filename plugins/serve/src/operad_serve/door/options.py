@@ -11,8 +11,16 @@ import attrs
 
 from operad import ConfigError, OperadError, OperationRegistry, PluginError, Plugins, load_plugins
 from operad.plugin import Server, check_options
-from operad_auth import Authenticator, JWTOptions, TokenRecord, authenticator_from
+from operad_auth import (
+    Authenticator,
+    IntrospectionOptions,
+    JWTOptions,
+    TokenRecord,
+    any_of,
+    authenticator_from,
+)
 from operad_serve.listening import KEEP_ALIVE, Address, TLSFiles, check_loopback, parse_address
+from operad_serve.oauth.options import OAuthServerOptions
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +67,10 @@ class ServeOptions:
     """``module:name`` or ``file.py:name`` of an authenticator."""
     jwt: JWTOptions | None = None
     """Which JSON Web Tokens are valid."""
+    introspection: IntrospectionOptions | None = None
+    """The authorization server that is asked whether a token is valid (RFC 7662)."""
+    oauth: OAuthServerOptions | None = None
+    """Logins of MCP hosts and browsers at an OpenID provider; this server issues the tokens."""
     tokens: list[TokenRecord] = attrs.field(factory=list, repr=False)
     """Valid bearer tokens: ``[[serve.tokens]]``."""
     tokens_file: str | None = None
@@ -76,13 +88,20 @@ class ServeOptions:
 
     def authenticator(self, base_dir: Path) -> Authenticator | None:
         """Return the authenticator, if one is configured. Raises `ConfigError`."""
-        return authenticator_from(
+        others = authenticator_from(
             authenticate=self.authenticate,
             jwt=self.jwt,
+            introspection=self.introspection,
             tokens=self.tokens,
             tokens_file=self.tokens_file,
             base_dir=base_dir,
         )
+        if self.oauth is None:
+            return others
+        from operad_serve.oauth.tokens import OwnTokens
+
+        own = OwnTokens(self.oauth, base_dir)
+        return own if others is None else any_of(own, others)  # its tokens are not shown to the others
 
 
 def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:

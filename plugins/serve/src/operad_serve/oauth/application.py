@@ -1,0 +1,383 @@
+"""The routes of the authorization server: metadata, registration, login, tokens, revocation.
+
+A login takes three steps, bound to the browser by a cookie. The client sends the browser to ``authorize``, which
+shows what the client asks for. The user's answer goes to ``consent``, which sends the browser to the provider. The
+provider sends it to ``callback``, which sends it back to the client with a code.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from operad import CallError, ConfigError, ErrorCode
+from operad.wire import to_json
+from operad_auth import Credentials
+from operad_serve.asgi import (
+    ClientGoneError,
+    Exchange,
+    Gate,
+    Header,
+    Receive,
+    Scope,
+    Send,
+    is_preflight,
+    run_lifespan,
+)
+from operad_serve.oauth import pages
+from operad_serve.oauth.clients import Client, Clients, RefusedClient
+from operad_serve.oauth.options import OAuthServerOptions
+from operad_serve.oauth.store import Store
+from operad_serve.oauth.tokens import CHALLENGE, TokenEndpoint, TokenError, new_grant_id, new_token
+from operad_serve.oauth.upstream import FAILURES, Upstream, reason
+from operad_serve.problems import Problem
+
+logger = logging.getLogger("operad.serve")
+
+MAX_BODY = 16 * 1024
+"""Bytes of a form, and of the metadata of a client."""
+MAX_QUERY = 8 * 1024
+"""Bytes of a query string."""
+_BODY_SECONDS = 10.0
+_FIELDS = 40
+_COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
+_CORS = {
+    "methods": "GET, POST",
+    "headers": "Authorization, Content-Type, Mcp-Protocol-Version",
+    "expose": "WWW-Authenticate",
+}
+_ANY_PAGE: tuple[Header, ...] = ((b"access-control-allow-origin", b"*"),)
+
+
+class Refused(Exception):
+    """A request that gets a page with the reason."""
+
+
+class OAuthApplication:
+    """An ASGI 3 application: the authorization server of a front door.
+
+    Args:
+        options: the table ``[serve.oauth]``.
+        gate: checks ``Host`` and ``Origin``.
+        base_dir: where relative paths start.
+    """
+
+    def __init__(self, options: OAuthServerOptions, gate: Gate, base_dir: Path) -> None:
+        self._options, self._gate = options, gate
+        self._store = Store(options, base_dir)
+        self._clients = Clients(options, self._store)
+        self._tokens = TokenEndpoint(options, self._store, self._clients)
+        self._upstream = Upstream(options)
+        is_https = options.base.startswith("https:")
+        self._cookie = "__Host-operad-login" if is_https else "operad-login"
+        self._cookie_flags = "; Path=/; HttpOnly; SameSite=Lax; Max-Age=3600" + ("; Secure" if is_https else "")
+        self._pages = {"authorize": self._authorize, "callback": self._callback, "consent": self._consent}
+        self._endpoints = {"token": self._token, "revoke": self._revoke, "register": self._register}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await run_lifespan(receive, send, self._start, self._stop)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        exchange = Exchange(scope, receive, send, path)
+        try:
+            await self._route(exchange)
+        except Problem as problem:
+            await exchange.respond_problem(problem)
+        except ClientGoneError:
+            return
+
+    async def _start(self) -> None:
+        """Do nothing: the store is opened with the first request."""
+
+    async def _stop(self) -> None:
+        self._store.close()
+
+    async def _route(self, exchange: Exchange) -> None:
+        scope_path, name = exchange.scope["path"], exchange.path.removeprefix("/oauth/")
+        if scope_path.startswith("/.well-known/") or exchange.path.startswith("/.well-known/"):
+            await self._metadata(exchange)
+        elif name in self._pages:
+            expected = "POST" if name == "consent" else "GET"
+            if exchange.method != expected:
+                raise Problem(405, f"expected {expected}", headers=[(b"allow", expected.encode())])
+            try:
+                await self._pages[name](exchange)
+            except Refused as refused:
+                await self._show(exchange, 400, pages.failed(str(refused)))
+        elif name in self._endpoints and (name != "register" or self._options.registration):
+            await self._endpoint(exchange, name)
+        else:
+            raise Problem(404, "no such path")
+
+    # --- metadata --------------------------------------------------------------------------------
+
+    async def _metadata(self, exchange: Exchange) -> None:
+        """Send the metadata of this authorization server (RFC 8414), or of the HTTP API (RFC 9728)."""
+        if exchange.method not in ("GET", "HEAD"):
+            raise Problem(405, "expected GET", headers=[(b"allow", b"GET, HEAD")])
+        options, methods = self._options, ["none", "client_secret_post", "client_secret_basic"]
+        document: dict[str, Any]
+        if "oauth-protected-resource" in exchange.scope["path"]:
+            document = {
+                "resource": options.base,
+                "authorization_servers": [options.base],
+                "bearer_methods_supported": ["header"],
+            }
+        else:
+            document = {
+                "issuer": options.base,
+                "authorization_endpoint": options.endpoint("authorize"),
+                "token_endpoint": options.endpoint("token"),
+                "revocation_endpoint": options.endpoint("revoke"),
+                "response_types_supported": ["code"],
+                "response_modes_supported": ["query"],
+                "grant_types_supported": ["authorization_code", "refresh_token"],
+                "code_challenge_methods_supported": ["S256"],
+                "token_endpoint_auth_methods_supported": methods,
+                "revocation_endpoint_auth_methods_supported": methods,
+                "authorization_response_iss_parameter_supported": True,
+                "client_id_metadata_document_supported": bool(options.client_hosts),
+            }
+            if options.registration:
+                document["registration_endpoint"] = options.endpoint("register")
+        document["scopes_supported"] = options.all_scopes
+        await exchange.respond(200, to_json(document), "application/json", _ANY_PAGE)
+
+    # --- the login -------------------------------------------------------------------------------
+
+    async def _authorize(self, exchange: Exchange) -> None:
+        """Show what a client asks for. Nothing goes to the provider before the user agrees."""
+        query = self._query(exchange)
+        try:
+            client = await self._clients.for_login(_text(query, "client_id"))
+        except RefusedClient as refused:
+            raise Refused(f"The application is not accepted: {refused}.") from None
+        redirect_uri = _text(query, "redirect_uri")
+        if not client.allows(redirect_uri):
+            raise Refused("redirect_uri is not one of the application.")
+        record = {"redirect_uri": redirect_uri, "state": query.get("state"), **self._request(query)}
+        record |= {"client": client.id, "refreshes": client.refreshes}
+        browser = self._browser(exchange) or secrets.token_urlsafe(32)  # one for all tabs
+        exchange.add_header(b"set-cookie", f"{self._cookie}={browser}{self._cookie_flags}")
+        login = secrets.token_urlsafe(32)
+        await self._saved(self._store.add_login(login, browser, record, agreed=False))
+        page = pages.consent(
+            client,
+            redirect_uri,
+            record["scopes"],
+            action=self._options.endpoint("consent"),
+            login=login,
+            server=self._options.origin.partition("://")[2],
+        )
+        await self._show(exchange, 200, page)
+
+    def _request(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a client asks for. Raises `Refused`.
+
+        A mistake is shown and not sent to the client: any client can register itself, and a redirect without an
+        answer of the user would lead from this address to any other (RFC 9700, 4.11.2).
+        """
+        if query.get("response_type") != "code":
+            raise Refused("response_type: expected code.")
+        if query.get("response_mode", "query") != "query":
+            raise Refused("response_mode: expected query.")
+        challenge = query.get("code_challenge", "")
+        if query.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(challenge):
+            raise Refused("Expected code_challenge and code_challenge_method=S256 (PKCE).")
+        resource = query.get("resource", self._options.base)
+        if resource not in self._options.resources:
+            raise Refused(f"resource: expected {self._options.mcp_url}.")
+        known, wanted = self._options.all_scopes, query.get("scope", "").split()
+        scopes = [scope for scope in known if scope in wanted] if wanted else known
+        return {"challenge": challenge, "resource": resource, "scopes": scopes}
+
+    async def _consent(self, exchange: Exchange) -> None:
+        """Take the user's answer, and send the browser to the provider, or back to the client."""
+        origin = exchange.header("origin")
+        if origin is not None and origin.lower() != self._options.origin:
+            raise Refused("The answer did not come from the page of this server.")
+        form = await self._form(exchange)
+        record = await self._login_of(exchange, form.get("login", ""), agreed=False)
+        if form.get("answer") != "allow":
+            await self._return(exchange, record, {"error": "access_denied"})
+            return
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        try:
+            url = await self._upstream.login_url(state, nonce, verifier)
+        except (CallError, ConfigError) as error:
+            logger.error("the login page of the provider is not known: %s", error)
+            await self._return(exchange, record, {"error": "temporarily_unavailable"})
+            return
+        browser = self._browser(exchange) or ""
+        kept = {**record, "nonce": nonce, "verifier": verifier}
+        await self._saved(self._store.add_login(state, browser, kept, agreed=True))
+        await self._redirect(exchange, url)
+
+    async def _callback(self, exchange: Exchange) -> None:
+        """Learn from the provider who logged in, and send the browser back to the client with a code."""
+        query = self._query(exchange)
+        record = await self._login_of(exchange, _text(query, "state"), agreed=True)
+        if "error" in query:
+            logger.info("the provider refused a login: %r", query["error"][:100])
+            denied = query["error"] in ("access_denied", "login_required", "consent_required")
+            await self._return(exchange, record, {"error": "access_denied" if denied else "server_error"})
+            return
+        try:
+            user = await self._upstream.user(query, record["nonce"], record["verifier"])
+        except (*FAILURES, ConfigError) as error:
+            logger.warning("a login failed: %s", error)
+            raise Refused(f"You are not logged in: {reason(error)}.") from None
+        granted = self._options.scopes_of(user)
+        if granted is None:
+            logger.info("a user of the provider who is not in users wanted to log in: %r", user)
+            await self._return(exchange, record, {"error": "access_denied", "error_description": "unknown user"})
+            return
+        id = new_grant_id()
+        code = new_token("ac", id)
+        await self._saved(
+            self._store.add_grant(
+                id,
+                client=record["client"],
+                user=user,
+                scopes=[scope for scope in record["scopes"] if scope in granted],
+                resource=record["resource"],
+                expires=time.time() + self._options.refresh_lifetime,
+                code=code,
+                record={name: record[name] for name in ("challenge", "redirect_uri", "refreshes")},
+            )
+        )
+        await self._return(exchange, record, {"code": code})
+
+    async def _login_of(self, exchange: Exchange, key: str, *, agreed: bool) -> dict[str, Any]:
+        """Return a login that this browser has begun, which is used up with that. Raises `Refused`."""
+        browser = self._browser(exchange)
+        record: dict[str, Any] | None = None
+        if browser is not None and key:
+            record = await self._saved(self._store.take_login(key, browser, agreed=agreed))
+        if record is None:
+            raise Refused("This login was not started in this browser, was finished before, or took too long.")
+        return record
+
+    def _browser(self, exchange: Exchange) -> str | None:
+        """Return the secret in the cookie of the browser, or None."""
+        try:
+            morsel = SimpleCookie(exchange.header("cookie") or "").get(self._cookie)
+        except CookieError:
+            return None
+        return morsel.value if morsel is not None and _COOKIE.fullmatch(morsel.value) else None
+
+    async def _return(self, exchange: Exchange, record: Mapping[str, Any], fields: Mapping[str, str]) -> None:
+        """Send the browser back to the client, with the issuer (RFC 9207) and the client's own state."""
+        uri = record["redirect_uri"]
+        given = {**fields, "iss": self._options.base}
+        if record.get("state") is not None:
+            given["state"] = record["state"]
+        await self._redirect(exchange, f"{uri}{'&' if '?' in uri else '?'}{urlencode(given)}")
+
+    async def _redirect(self, exchange: Exchange, url: str) -> None:
+        await exchange.respond(
+            303, headers=[(b"location", url.encode("ascii")), (b"referrer-policy", b"no-referrer")]
+        )
+
+    async def _show(self, exchange: Exchange, status: int, page: bytes) -> None:
+        await exchange.start(status, [*pages.HEADERS, (b"content-length", str(len(page)).encode())])
+        await exchange.write(page, more=False)
+
+    @staticmethod
+    async def _saved(change: Any) -> Any:
+        """Await a change of the store. Raises `Problem` if it cannot be made now."""
+        try:
+            return await change
+        except (CallError, ConfigError) as error:
+            logger.error("a login cannot be kept: %s", error)
+            raise Problem(503, "logins cannot be kept now; try again", code=ErrorCode.UNAVAILABLE) from None
+
+    # --- endpoints of clients --------------------------------------------------------------------
+
+    async def _endpoint(self, exchange: Exchange, name: str) -> None:
+        self._gate.allow_origin(exchange, **_CORS)
+        if is_preflight(exchange):
+            raise Problem(204, "", headers=[(b"allow", b"POST")])
+        if exchange.method != "POST":
+            raise Problem(405, "expected POST", headers=[(b"allow", b"POST")])
+        try:
+            status, document = await self._saved(self._endpoints[name](exchange))
+        except (TokenError, RefusedClient) as refused:
+            is_client = refused.error == "invalid_client"
+            body = to_json({"error": refused.error, "error_description": str(refused)})
+            challenge: list[Header] = [(b"www-authenticate", b'Basic realm="operad"')] if is_client else []
+            await exchange.respond(401 if is_client else 400, body, "application/json", challenge)
+            return
+        await exchange.respond(status, to_json(document), "application/json")
+
+    async def _register(self, exchange: Exchange) -> tuple[int, Any]:
+        body = await exchange.body(MAX_BODY, _BODY_SECONDS)
+        try:
+            metadata = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise RefusedClient("expected a JSON object with redirect_uris") from None
+        return 201, await self._clients.register(metadata)
+
+    async def _token(self, exchange: Exchange) -> tuple[int, Any]:
+        form, client = await self._authenticated(exchange)
+        return 200, await self._tokens.respond(form, client)
+
+    async def _revoke(self, exchange: Exchange) -> tuple[int, Any]:
+        form, client = await self._authenticated(exchange)
+        await self._tokens.revoke(form, client)
+        return 200, {}
+
+    async def _authenticated(self, exchange: Exchange) -> tuple[dict[str, str], Client]:
+        try:
+            form = await self._form(exchange)
+        except Refused as refused:
+            raise TokenError("invalid_request", str(refused)) from None
+        header = exchange.header("authorization")
+        shown = Credentials.from_headers({} if header is None else {"authorization": header})
+        return form, self._tokens.client(form, shown)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def _form(self, exchange: Exchange) -> dict[str, str]:
+        kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise Refused("expected application/x-www-form-urlencoded")
+        return _fields(await exchange.body(MAX_BODY, _BODY_SECONDS))
+
+    @staticmethod
+    def _query(exchange: Exchange) -> dict[str, str]:
+        query: bytes = exchange.scope.get("query_string", b"")
+        if len(query) > MAX_QUERY:
+            raise Refused("The request is too long.")
+        return _fields(query)
+
+
+def _fields(encoded: bytes) -> dict[str, str]:
+    """Return the fields of a form or query. Raises `Refused` if one of them comes twice (RFC 6749, 3.1)."""
+    try:
+        text = encoded.decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
+    except ValueError:
+        raise Refused("expected parameters in UTF-8, and not too many") from None
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Refused("a parameter comes twice")
+    return found
+
+
+def _text(fields: Mapping[str, str], name: str) -> str:
+    value = fields.get(name)
+    if not value:
+        raise Refused(f"{name} is missing.")
+    return value

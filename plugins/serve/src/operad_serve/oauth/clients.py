@@ -1,0 +1,248 @@
+"""The clients of the authorization server: registered ones (RFC 7591), and those that a document describes.
+
+A client's own words are never trusted: a name is shown, a redirect URI is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+
+from operad import CallError
+from operad_auth.http.urls import is_loopback_host
+from operad_serve.oauth.documents import fetch_document
+from operad_serve.oauth.options import ANY, OAuthServerOptions
+from operad_serve.oauth.store import Store, digest
+
+MAX_REDIRECTS = 10
+"""Redirect URIs of a client."""
+MAX_URI = 2_000
+"""Characters of a redirect URI, and of a client id."""
+MAX_NAME = 80
+"""Characters of a client's name that are shown."""
+_DOCUMENTS = 1_000
+"""Documents that are kept."""
+_DOCUMENT_SECONDS = 300.0
+_FETCHES = 8
+"""Documents that are fetched at the same time."""
+_METHODS = ("none", "client_secret_post", "client_secret_basic")
+_GRANTS = ("authorization_code", "refresh_token")
+_URI = re.compile(r"[a-z][a-z0-9+.-]*:[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)  # no space, ", <, >, \, ^, `, {, |, }
+
+
+class RefusedClient(Exception):
+    """A client cannot be accepted; the message is for its author.
+
+    Args:
+        detail: expected, received, how to fix it.
+        error: the code (RFC 7591, 3.2.2).
+    """
+
+    def __init__(self, detail: str, error: str = "invalid_client_metadata") -> None:
+        super().__init__(detail)
+        self.error = error
+
+
+@attrs.frozen(kw_only=True)
+class Client:
+    """A client, whatever described it."""
+
+    id: str
+    name: str
+    redirect_uris: list[str]
+    secret: str | None = attrs.field(default=None, repr=False)
+    """The digest of its secret, in hexadecimal; None for a public client."""
+    refreshes: bool = True
+    """Whether it gets refresh tokens."""
+
+    @property
+    def is_document(self) -> bool:
+        """Whether its id is the URL of the document that describes it."""
+        return is_document_url(self.id)
+
+    def allows(self, redirect_uri: str) -> bool:
+        """Return True for a redirect URI of the client. On this machine its port may be any (RFC 8252, 7.3)."""
+        return redirect_uri in self.redirect_uris or any(
+            _is_same_but_port(known, redirect_uri) for known in self.redirect_uris
+        )
+
+    def proves(self, secret: str | None) -> bool:
+        """Return True if the client has no secret, or if this is it."""
+        if self.secret is None:
+            return secret is None
+        return secret is not None and hmac.compare_digest(digest(secret).hex(), self.secret)
+
+
+def is_document_url(client_id: str) -> bool:
+    """Return True if a client id is a URL, and not one that was given out here."""
+    return client_id.startswith("https://")
+
+
+class Clients:
+    """The known clients."""
+
+    def __init__(self, options: OAuthServerOptions, store: Store) -> None:
+        self._options = options
+        self._store = store
+        self._documents: OrderedDict[str, tuple[float, Client | RefusedClient]] = OrderedDict()
+        self._places = asyncio.Semaphore(_FETCHES)
+
+    def registered(self, id: str) -> Client | None:
+        """Return a registered client, or None."""
+        record = self._store.client(id)
+        return None if record is None else Client(**record)
+
+    def of_grant(self, id: str) -> Client | None:
+        """Return the client that redeems a grant. The document of a client was read when the user logged in."""
+        return Client(id=id, name="", redirect_uris=[]) if is_document_url(id) else self.registered(id)
+
+    async def for_login(self, id: str) -> Client:
+        """Return the client of a login. Raises `RefusedClient`."""
+        if not is_document_url(id):
+            found = self.registered(id)
+            if found is None:
+                raise RefusedClient(
+                    "this client is not registered here; remove its stored registration in the host"
+                )
+            return found
+        kept = self._documents.get(id)
+        if kept is None or kept[0] < time.monotonic():
+            self._documents.pop(id, None)
+            async with self._places:
+                outcome = await self._document(id)
+            self._documents[id] = kept = time.monotonic() + _DOCUMENT_SECONDS, outcome
+            while len(self._documents) > _DOCUMENTS:
+                self._documents.popitem(last=False)
+        if isinstance(kept[1], RefusedClient):
+            raise kept[1]
+        return kept[1]
+
+    async def _document(self, url: str) -> Client | RefusedClient:
+        try:
+            host = _host_of_document(url)
+            hosts = self._options.client_hosts
+            is_listed = host in hosts
+            if not is_listed and ANY not in hosts:
+                raise RefusedClient(f"clients of {host} are not accepted; add it to client_hosts in [serve.oauth]")
+            document = json.loads(await fetch_document(url, is_private=is_listed))
+            if not isinstance(document, Mapping) or document.get("client_id") != url:
+                raise RefusedClient("the document of the client does not have its own URL as client_id")
+            if document.get("token_endpoint_auth_method", "none") != "none" or "client_secret" in document:
+                raise RefusedClient('the document of a client must have token_endpoint_auth_method = "none"')
+            return self._client(url, document)
+        except RefusedClient as refused:
+            return refused
+        except (CallError, ValueError, RecursionError) as error:
+            return RefusedClient(f"the document of the client cannot be read: {error}")
+
+    async def register(self, metadata: Any) -> dict[str, Any]:
+        """Register a client. Return the response (RFC 7591, 3.2.1). Raises `RefusedClient`."""
+        if not isinstance(metadata, Mapping):
+            raise RefusedClient("expected a JSON object with redirect_uris")
+        client = self._client(secrets.token_hex(16), metadata)
+        method = metadata.get("token_endpoint_auth_method", "client_secret_basic")
+        if method not in _METHODS:
+            raise RefusedClient(f"token_endpoint_auth_method: expected one of {', '.join(_METHODS)}")
+        secret = None if method == "none" else secrets.token_urlsafe(32)
+        client = attrs.evolve(client, secret=None if secret is None else digest(secret).hex())
+        if not await self._store.add_client(client.id, attrs.asdict(client)):
+            raise RefusedClient("there are too many clients; try again later")
+        response = {
+            "client_id": client.id,
+            "client_id_issued_at": int(time.time()),
+            "client_name": client.name,
+            "redirect_uris": client.redirect_uris,
+            "token_endpoint_auth_method": method,
+            "grant_types": list(_GRANTS) if client.refreshes else [_GRANTS[0]],
+            "response_types": ["code"],
+        }
+        return response if secret is None else {**response, "client_secret": secret, "client_secret_expires_at": 0}
+
+    def _client(self, id: str, metadata: Mapping[str, Any]) -> Client:
+        """Return the client that its metadata describe. Everything else in them is ignored."""
+        uris = metadata.get("redirect_uris")
+        if not isinstance(uris, list) or not 1 <= len(uris) <= MAX_REDIRECTS:
+            raise RefusedClient(f"expected 1 to {MAX_REDIRECTS} redirect_uris", "invalid_redirect_uri")
+        for uri in uris:
+            self._check_redirect(uri)
+        grants = metadata.get("grant_types", list(_GRANTS))
+        responses = metadata.get("response_types", ["code"])
+        if not isinstance(grants, list) or _GRANTS[0] not in grants:
+            raise RefusedClient("grant_types: expected authorization_code")
+        if not isinstance(responses, list) or "code" not in responses:
+            raise RefusedClient("response_types: expected code")
+        name = metadata.get("client_name")
+        shown = "".join(c for c in name if c.isprintable()).strip()[:MAX_NAME] if isinstance(name, str) else ""
+        return Client(id=id, name=shown, redirect_uris=uris, refreshes=_GRANTS[1] in grants)
+
+    def _check_redirect(self, uri: Any) -> None:
+        """Check a redirect URI. Raises `RefusedClient`."""
+
+        def refused(why: str) -> RefusedClient:
+            return RefusedClient(f"redirect_uris: {why}", "invalid_redirect_uri")
+
+        if not isinstance(uri, str) or len(uri) > MAX_URI or not _URI.fullmatch(uri) or "#" in uri:
+            raise refused("expected an absolute URI without a fragment")
+        parts, host = _split(uri)
+        scheme = parts.scheme
+        if "@" in parts.netloc:
+            raise refused("expected a URI without a user")
+        if scheme == "https":
+            hosts = self._options.redirect_hosts
+            if not host or not (ANY in hosts or host in hosts or is_loopback_host(host)):
+                raise refused(f'host "{host}" is not allowed; add it to redirect_hosts in [serve.oauth]')
+        elif scheme == "http":
+            if not is_loopback_host(host):
+                raise refused("expected https; http is only for 127.0.0.1, [::1] and localhost")
+        elif "." not in scheme and scheme not in self._options.redirect_schemes:
+            raise refused(f'scheme "{scheme}" is not allowed; add it to redirect_schemes in [serve.oauth]')
+
+
+def _split(uri: str) -> tuple[Any, str]:
+    """Return the parts of a URI and its host. Raises `RefusedClient`."""
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018  # raises for one that is not a number
+        return parts, (parts.hostname or "").rstrip(".")
+    except ValueError:
+        raise RefusedClient("redirect_uris: expected an absolute URI", "invalid_redirect_uri") from None
+
+
+def _is_same_but_port(known: str, given: str) -> bool:
+    """Return True for two http URIs of this machine that differ in their ports only."""
+    if len(given) > MAX_URI or not _URI.fullmatch(given):
+        return False
+    try:
+        (one, host), (other, host_of_other) = _split(known), _split(given)
+    except RefusedClient:
+        return False
+    return (
+        one.scheme == other.scheme == "http"
+        and host == host_of_other
+        and is_loopback_host(host)
+        and "@" not in other.netloc
+        and (one.path, one.query, one.fragment) == (other.path, other.query, other.fragment)
+        and "#" not in given
+    )
+
+
+def _host_of_document(url: str) -> str:
+    """Return the host of the URL of a document, with its port if it has one. Raises `RefusedClient`."""
+    parts, host = _split(url)
+    is_plain = _URI.fullmatch(url) and len(url) <= MAX_URI and not parts.fragment and "#" not in url
+    segments = parts.path.split("/")
+    if not is_plain or not host or "@" in parts.netloc or parts.path in ("", "/") or {".", ".."} & {*segments}:
+        raise RefusedClient("a client id that is a URL needs a path, and no user, fragment and dots as segments")
+    if parts.port not in (None, 443):
+        return f"{host}:{parts.port}"
+    return host

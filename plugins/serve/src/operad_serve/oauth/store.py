@@ -1,0 +1,308 @@
+"""Clients, pending logins and grants in a SQLite file, which all processes of a server share.
+
+Secrets are kept as SHA-256 digests only: they are random texts of 256 bits, so a digest reveals nothing. Each
+change is one transaction. That is what makes a code, a refresh token and a login valid exactly once, whichever
+process gets the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from operad import CallError, ConfigError, ErrorCode
+from operad.sources import from_folder
+from operad_auth.store import default_folder
+from operad_serve.oauth.options import OAuthServerOptions
+
+logger = logging.getLogger("operad.serve")
+
+T = TypeVar("T")
+
+MAX_CLIENTS = 10_000
+"""Registered clients. For one more, the one without a login that was registered first is removed."""
+MAX_LOGINS = 10_000
+"""Pending logins. For one more, the oldest is removed, first those that no user has agreed to."""
+MAX_GRANTS = 100_000
+"""Grants. For one more, the one that ends first is removed."""
+MAX_GRANTS_OF_USER = 100
+"""Grants of one user. For one more, the user's oldest is removed."""
+LOGIN_SECONDS = 600.0
+"""Seconds that a user may take for each of the two steps of a login."""
+CODE_SECONDS = 60.0
+"""Seconds for which an authorization code is valid."""
+_BUSY = 5.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS clients (
+    id TEXT PRIMARY KEY, made REAL NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS logins (
+    key BLOB PRIMARY KEY, browser BLOB NOT NULL, agreed INTEGER NOT NULL, expires REAL NOT NULL,
+    record TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS logins_order ON logins (agreed, expires);
+CREATE TABLE IF NOT EXISTS grants (
+    id TEXT PRIMARY KEY, client TEXT NOT NULL, user TEXT NOT NULL, scopes TEXT NOT NULL, resource TEXT NOT NULL,
+    made REAL NOT NULL, expires REAL NOT NULL, code BLOB, record TEXT NOT NULL, refresh BLOB,
+    access BLOB, access_expires REAL, former BLOB, former_expires REAL);
+CREATE INDEX IF NOT EXISTS grants_client ON grants (client);
+CREATE INDEX IF NOT EXISTS grants_user ON grants (user, made);
+CREATE INDEX IF NOT EXISTS grants_expires ON grants (expires);
+"""
+
+
+def digest(text: str) -> bytes:
+    """Return the digest under which a secret is kept."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+@attrs.frozen(kw_only=True)
+class Grant:
+    """What a user has granted to a client, and the digests of its secrets."""
+
+    id: str
+    client: str
+    user: str
+    scopes: list[str]
+    resource: str
+    made: float
+    expires: float
+    code: bytes | None
+    record: dict[str, Any]
+    refresh: bytes | None
+    access: bytes | None
+    access_expires: float | None
+    former: bytes | None
+    former_expires: float | None
+
+    @classmethod
+    def of(cls, row: sqlite3.Row) -> Grant:
+        """Return the grant in a row."""
+        return cls(**{**dict(row), "scopes": row["scopes"].split(), "record": json.loads(row["record"])})
+
+
+class Store:
+    """The file. It is made, readable by this user only, when it is first used.
+
+    Methods without ``async`` read one row by its key; the others run in a thread.
+    """
+
+    def __init__(self, options: OAuthServerOptions, base_dir: Path) -> None:
+        name = f"serve-oauth-{hashlib.sha256(options.base.encode()).hexdigest()[:16]}.db"
+        self.path = default_folder() / name if options.store is None else from_folder(base_dir, options.store)
+        self._lock = threading.Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            for connection in (self._writer, self._reader):
+                if connection is not None:
+                    connection.close()
+            self._writer = self._reader = None
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            mode = self.path.stat().st_mode
+            if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+                logger.warning("%s could be used by others (mode %o); made it 0600", self.path, mode & 0o777)
+                self.path.chmod(0o600)
+            connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"{self.path}: expected a file that this process can write: {error}") from None
+        connection.row_factory = sqlite3.Row
+        return connection
+
+    async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a transaction in a thread. Raises `CallError` ``UNAVAILABLE`` if another process holds the file."""
+
+        def run() -> T:
+            with self._lock:
+                if self._writer is None:
+                    self._writer = self._open()
+                try:
+                    self._writer.execute("BEGIN IMMEDIATE")
+                    with self._writer:  # commits, or undoes the transaction
+                        return change(self._writer)
+                except sqlite3.Error as error:
+                    raise CallError(ErrorCode.UNAVAILABLE, f"{self.path}: {error}") from None
+
+        return await asyncio.to_thread(run)
+
+    def _row(self, query: str, *values: Any) -> Any:
+        if self._reader is None:
+            self._reader = self._open()
+        try:
+            return self._reader.execute(query, values).fetchone()
+        except sqlite3.Error as error:
+            raise CallError(ErrorCode.UNAVAILABLE, f"{self.path}: {error}") from None
+
+    # --- clients -----------------------------------------------------------------------------------
+
+    def client(self, id: str) -> dict[str, Any] | None:
+        """Return the record of a registered client, or None."""
+        row = self._row("SELECT record FROM clients WHERE id = ?", id)
+        return None if row is None else json.loads(row["record"])
+
+    async def add_client(self, id: str, record: Mapping[str, Any]) -> bool:
+        """Keep a client. Return False if there are too many, and all of them have logins."""
+
+        def change(connection: sqlite3.Connection) -> bool:
+            _make_room(
+                connection, "clients", MAX_CLIENTS, "WHERE id NOT IN (SELECT client FROM grants) ORDER BY made"
+            )
+            if _count(connection, "clients") >= MAX_CLIENTS:
+                return False
+            values = (id, time.time(), json.dumps(record))
+            connection.execute("INSERT INTO clients VALUES (?, ?, ?)", values)
+            return True
+
+        return await self._write(change)
+
+    # --- pending logins ----------------------------------------------------------------------------
+
+    async def add_login(self, key: str, browser: str, record: Mapping[str, Any], *, agreed: bool) -> None:
+        """Keep a login of a browser.
+
+        Args:
+            key: the secret that the browser will send for it.
+            browser: the secret in the cookie of the browser.
+            record: what the next step needs.
+            agreed: whether the user has agreed to it.
+        """
+
+        def change(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM logins WHERE expires < ?", (time.time(),))
+            _make_room(connection, "logins", MAX_LOGINS, "ORDER BY agreed, expires")
+            values = (digest(key), digest(browser), agreed, time.time() + LOGIN_SECONDS, json.dumps(record))
+            connection.execute("INSERT INTO logins VALUES (?, ?, ?, ?, ?)", values)
+
+        await self._write(change)
+
+    async def take_login(self, key: str, browser: str, *, agreed: bool) -> dict[str, Any] | None:
+        """Remove a login of this browser and return its record, or None. Another browser's stays as it is."""
+
+        def change(connection: sqlite3.Connection) -> dict[str, Any] | None:
+            query = (
+                "DELETE FROM logins WHERE key = ? AND browser = ? AND agreed = ? AND expires >= ? RETURNING record"
+            )
+            row = connection.execute(query, (digest(key), digest(browser), agreed, time.time())).fetchone()
+            return None if row is None else json.loads(row["record"])
+
+        return await self._write(change)
+
+    # --- grants ------------------------------------------------------------------------------------
+
+    def grant(self, id: str) -> Grant | None:
+        """Return a grant that has not expired, or None."""
+        row = self._row("SELECT * FROM grants WHERE id = ? AND expires >= ?", id, time.time())
+        return None if row is None else Grant.of(row)
+
+    async def add_grant(
+        self,
+        id: str,
+        *,
+        client: str,
+        user: str,
+        scopes: list[str],
+        resource: str,
+        expires: float,
+        code: str,
+        record: Mapping[str, Any],
+    ) -> None:
+        """Keep a grant whose code has not been redeemed. ``record`` is what its redemption must match."""
+
+        def change(connection: sqlite3.Connection) -> None:
+            now = time.time()
+            connection.execute("DELETE FROM grants WHERE expires < ?", (now,))
+            _make_room(connection, "grants", MAX_GRANTS, "ORDER BY expires")
+            own = "SELECT id FROM grants WHERE user = ? ORDER BY made DESC LIMIT -1 OFFSET ?"
+            connection.execute(f"DELETE FROM grants WHERE id IN ({own})", (user, MAX_GRANTS_OF_USER - 1))  # noqa: S608  # the line above
+            values = (id, client, user, " ".join(scopes), resource, now, expires, digest(code), json.dumps(record))
+            connection.execute(
+                "INSERT INTO grants (id, client, user, scopes, resource, made, expires, code, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+
+        await self._write(change)
+
+    async def redeem(self, id: str, client: str, code: str) -> Grant | None:
+        """Return the grant of a code, which is used up with that, or None.
+
+        A code that comes a second time was stolen by one of its two users: its grant ends, with all tokens.
+        """
+
+        def change(connection: sqlite3.Connection) -> Grant | None:
+            row = connection.execute("SELECT * FROM grants WHERE id = ? AND client = ?", (id, client)).fetchone()
+            if row is None:
+                return None
+            if row["code"] != digest(code) or row["made"] + CODE_SECONDS < time.time():
+                connection.execute("DELETE FROM grants WHERE id = ?", (id,))
+                return None
+            connection.execute("UPDATE grants SET code = NULL WHERE id = ?", (id,))
+            return Grant.of(row)
+
+        return await self._write(change)
+
+    async def issue(self, id: str, access: str, expires: float, refresh: str | None, before: str | None) -> bool:
+        """Make an access token and a refresh token of a grant valid. Return False if the grant has ended.
+
+        The access token before it stays valid until it expires, for the calls that are running.
+
+        Args:
+            id: the grant.
+            access: the access token.
+            expires: when it expires.
+            refresh: the refresh token, if there is one.
+            before: the refresh token that the new one replaces; None for the first. One that was replaced before
+                was stolen from the client, or by it: the grant ends, with all tokens.
+        """
+
+        def change(connection: sqlite3.Connection) -> bool:
+            query = (
+                "UPDATE grants SET former = access, former_expires = access_expires, "
+                "access = ?, access_expires = ?, refresh = ? "
+                "WHERE id = ? AND code IS NULL AND refresh IS ? AND expires >= ?"
+            )
+            new, old = (None if text is None else digest(text) for text in (refresh, before))
+            changed = connection.execute(query, (digest(access), expires, new, id, old, time.time()))
+            if changed.rowcount != 1:
+                connection.execute("DELETE FROM grants WHERE id = ?", (id,))
+            return changed.rowcount == 1
+
+        return await self._write(change)
+
+    async def end(self, id: str) -> None:
+        """End a grant, with all of its tokens."""
+        await self._write(lambda connection: connection.execute("DELETE FROM grants WHERE id = ?", (id,)))
+
+
+def _count(connection: sqlite3.Connection, table: str) -> int:
+    found: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608  # our own names
+    return found
+
+
+def _make_room(connection: sqlite3.Connection, table: str, most: int, order: str) -> None:
+    """Remove rows, the first ones in an order, until one more fits."""
+    excess = _count(connection, table) - most + 1
+    if excess > 0:
+        query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} {order} LIMIT ?)"  # noqa: S608  # as above
+        connection.execute(query, (excess,))

@@ -1,0 +1,192 @@
+"""The tokens of the authorization server: the token endpoint, revocation, and the authenticator of the front door.
+
+Tokens are opaque: a kind, the id of their grant, and a random text of 256 bits whose digest the store has. No key
+signs them, so there is none to protect or to share between processes, and a revoked token is invalid at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote_plus
+
+from operad import Identity
+from operad_auth import Credentials
+from operad_serve.oauth.clients import Client, Clients
+from operad_serve.oauth.options import OAuthServerOptions
+from operad_serve.oauth.store import Grant, Store, digest
+from operad_serve.oauth.upstream import challenge_of
+
+Kind = Literal["ac", "at", "rt"]
+"""Authorization code, access token, refresh token."""
+
+_TOKEN = re.compile(r"operad_(ac|at|rt)_([0-9a-f]{32})[\w-]{43}", re.ASCII)
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+"""A PKCE challenge of the method S256."""
+
+
+class TokenError(Exception):
+    """A refused request for a token (RFC 6749, 5.2).
+
+    Args:
+        error: the code.
+        detail: expected, received, how to fix it.
+    """
+
+    def __init__(self, error: str, detail: str) -> None:
+        super().__init__(detail)
+        self.error = error
+
+
+def new_grant_id() -> str:
+    """Return the id of a new grant."""
+    return secrets.token_hex(16)
+
+
+def new_token(kind: Kind, grant: str) -> str:
+    """Return a new token of a grant."""
+    return f"operad_{kind}_{grant}{secrets.token_urlsafe(32)}"
+
+
+def grant_of(token: Any, *kinds: Kind) -> str | None:
+    """Return the id of the grant of a token, or None if it is not a token of these kinds. Nothing is verified."""
+    found = _TOKEN.fullmatch(token) if isinstance(token, str) else None
+    return found[2] if found is not None and found[1] in kinds else None
+
+
+class OwnTokens:
+    """An authenticator of the access tokens of this server.
+
+    The user's scopes are those of the configuration at each request: a user who was removed from it has no access.
+    """
+
+    is_authenticator = True
+
+    def __init__(self, options: OAuthServerOptions, base_dir: Path) -> None:
+        self._options = options
+        self._store = Store(options, base_dir)
+
+    async def __call__(self, credentials: Credentials) -> Identity | None:
+        """Return the identity of an access token, or None. Raises `CallError` ``UNAVAILABLE``."""
+        token = credentials.bearer
+        id = grant_of(token, "at")
+        if token is None or id is None:
+            return None
+        grant = self._store.grant(id)
+        if grant is None or not _is_access(grant, digest(token)) or grant.resource not in self._options.resources:
+            return None
+        scopes = self._options.scopes_of(grant.user)
+        if scopes is None:
+            return None
+        return Identity(grant.user, [scope for scope in grant.scopes if scope in scopes])
+
+
+def _is_access(grant: Grant, key: bytes) -> bool:
+    now = time.time()
+    pairs = ((grant.access, grant.access_expires), (grant.former, grant.former_expires))
+    return any(
+        known is not None and expires is not None and now < expires and hmac.compare_digest(known, key)
+        for known, expires in pairs
+    )
+
+
+class TokenEndpoint:
+    """Gives tokens for codes and refresh tokens, and revokes them."""
+
+    def __init__(self, options: OAuthServerOptions, store: Store, clients: Clients) -> None:
+        self._options, self._store, self._clients = options, store, clients
+
+    def client(self, form: Mapping[str, str], credentials: Credentials) -> Client:
+        """Return the client that sends a request (RFC 6749, 2.3). Raises `TokenError` ``invalid_client``."""
+        id, secret = form.get("client_id"), form.get("client_secret")
+        if credentials.scheme:
+            pair = credentials.basic
+            if pair is None or secret is not None:
+                raise TokenError("invalid_client", "expected HTTP Basic, or client_id in the form, not both")
+            named, secret = (unquote_plus(part) for part in pair)
+            if id is not None and id != named:
+                raise TokenError("invalid_client", "the header and the form name two clients")
+            id = named
+        client = None if not id else self._clients.of_grant(id)
+        if client is None or not client.proves(secret or None):
+            raise TokenError("invalid_client", "the client is not registered here, or its secret is wrong")
+        return client
+
+    async def respond(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
+        """Return the response to a request for tokens. Raises `TokenError`."""
+        resource = form.get("resource")
+        if resource is not None and resource not in self._options.resources:
+            raise TokenError(
+                "invalid_target", f"resource: expected {self._options.mcp_url} or {self._options.base}"
+            )
+        kind = form.get("grant_type")
+        if kind == "authorization_code":
+            return await self._redeemed(form, client)
+        if kind == "refresh_token":
+            return await self._refreshed(form, client)
+        raise TokenError("unsupported_grant_type", "grant_type: expected authorization_code or refresh_token")
+
+    async def _redeemed(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
+        code = form.get("code", "")
+        id = grant_of(code, "ac")
+        grant = None if id is None else await self._store.redeem(id, client.id, code)
+        if grant is None:
+            raise TokenError("invalid_grant", "the code is not valid, has expired, or was used before")
+        verifier, expected = form.get("code_verifier", ""), grant.record
+        is_proven = _VERIFIER.fullmatch(verifier) and hmac.compare_digest(
+            challenge_of(verifier), expected["challenge"]
+        )
+        if not is_proven or form.get("redirect_uri") != expected["redirect_uri"]:
+            await self._store.end(grant.id)
+            raise TokenError("invalid_grant", "code_verifier or redirect_uri is not that of the login")
+        return await self._issued(grant, grant.scopes, None, refreshes=bool(expected["refreshes"]))
+
+    async def _refreshed(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
+        token = form.get("refresh_token", "")
+        id = grant_of(token, "rt")
+        grant = None if id is None else self._store.grant(id)
+        if grant is None or grant.client != client.id:
+            raise TokenError("invalid_grant", "the refresh token is not valid, or has ended; log in again")
+        if self._options.scopes_of(grant.user) is None:
+            await self._store.end(grant.id)
+            raise TokenError("invalid_grant", "the user may no longer log in")
+        if not {*form.get("scope", "").split()} <= {*grant.scopes}:
+            raise TokenError("invalid_scope", f"scope: expected no more than {' '.join(grant.scopes)!r}")
+        return await self._issued(grant, grant.scopes, token, refreshes=True)
+
+    async def _issued(
+        self, grant: Grant, scopes: list[str], before: str | None, *, refreshes: bool
+    ) -> dict[str, Any]:
+        now = time.time()
+        access = new_token("at", grant.id)
+        refresh = new_token("rt", grant.id) if refreshes else None
+        expires = min(now + self._options.access_lifetime, grant.expires)
+        if not await self._store.issue(grant.id, access, expires, refresh, before):
+            raise TokenError("invalid_grant", "the refresh token was used before; log in again")
+        response = {
+            "access_token": access,
+            "token_type": "Bearer",
+            "expires_in": max(1, int(expires - now)),
+            "scope": " ".join(scopes),
+        }
+        return response if refresh is None else {**response, "refresh_token": refresh}
+
+    async def revoke(self, form: Mapping[str, str], client: Client) -> None:
+        """End the grant of a token (RFC 7009). A token that is invalid, or not of this client, changes nothing."""
+        token = form.get("token", "")
+        id = grant_of(token, "at", "rt")
+        grant = None if id is None else self._store.grant(id)
+        if grant is None or grant.client != client.id:
+            return
+        key = digest(token)
+        if any(
+            known is not None and hmac.compare_digest(known, key)
+            for known in (grant.refresh, grant.access, grant.former)
+        ):
+            await self._store.end(grant.id)

@@ -1,0 +1,179 @@
+"""The provider at which users log in: OpenID Connect, or plain OAuth 2.0 with an address that describes the user.
+
+Its tokens are used once, to learn who logged in, and never kept or passed on.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from operad import CallError
+from operad_auth import Fetch, OAuthOptions, default_fetch
+from operad_auth.fetching import require_secure
+from operad_auth.jwts import ALGORITHMS, Checks, TokenRefused, verified_claims
+from operad_auth.keys import KeySet
+from operad_auth.server import AuthorizationServer
+from operad_serve.oauth.options import OAuthServerOptions
+
+_CHECKS = Checks(ALGORITHMS, (None, "jwt"), ("exp", "iat", "iss", "aud", "sub"), leeway=30.0)
+
+
+class LoginFailed(Exception):
+    """The provider did not prove who logged in; the message is for the user and quotes no secret."""
+
+
+def challenge_of(verifier: str) -> str:
+    """Return the S256 challenge of a PKCE verifier (RFC 7636, 4.2)."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+
+
+class Upstream:
+    """The provider of a table ``[serve.oauth]``.
+
+    Args:
+        options: the table.
+        fetch: sends requests; default: the standard library in a thread.
+
+    Raises:
+        ConfigError: PyJWT is not installed.
+    """
+
+    def __init__(self, options: OAuthServerOptions, fetch: Fetch = default_fetch) -> None:
+        self._options = options
+        self._fetch = fetch
+        self._callback = options.endpoint("callback")
+        self._server = AuthorizationServer(
+            OAuthOptions(
+                client_id=options.client_id,
+                client_secret=options.client_secret,
+                private_key=options.private_key,
+                client_auth=options.client_auth,
+                issuer=options.issuer,
+                token_url=options.token_url,
+                authorization_url=options.authorization_url,
+            ),
+            fetch,
+        )
+        self._keys = None if options.issuer is None else KeySet(None, issuer=options.issuer, fetch=fetch)
+
+    async def login_url(self, state: str, nonce: str, verifier: str) -> str:
+        """Return the URL at which the user logs in.
+
+        Raises:
+            ConfigError: the provider names no address.
+            CallError: ``UNAVAILABLE``, it gives no response.
+        """
+        url = await self._server.endpoint("authorization_endpoint", self._options.authorization_url)
+        fields = {
+            **self._options.extra,
+            "response_type": "code",
+            "client_id": self._options.client_id,
+            "redirect_uri": self._callback,
+            "scope": " ".join(self._options.scopes),
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": challenge_of(verifier),
+            "code_challenge_method": "S256",
+        }
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(fields)}"
+
+    async def user(self, query: Mapping[str, str], nonce: str, verifier: str) -> str:
+        """Return the id of the user who logged in, as the identity has it.
+
+        Args:
+            query: what the provider's redirect brought.
+            nonce: of the login.
+            verifier: of the login.
+
+        Raises:
+            LoginFailed: the response is not the provider's, or not of this login, or the user lacks a claim.
+            CallError: the provider refused the code, or gives no response.
+        """
+        await self._check_issuer(query.get("iss"))
+        if "code" not in query:
+            raise LoginFailed("the provider sent no code")
+        fields = {"grant_type": "authorization_code", "code": query["code"]}
+        answer = await self._server.token({**fields, "redirect_uri": self._callback, "code_verifier": verifier})
+        return self._id_of(await self._claims(answer, nonce))
+
+    async def _check_issuer(self, issuer: str | None) -> None:
+        """Refuse a response of another provider (RFC 9207). Raises `LoginFailed`."""
+        if self._options.issuer is None:
+            return
+        metadata = await self._server.metadata()
+        is_required = metadata.get("authorization_response_iss_parameter_supported") is True
+        if issuer != self._options.issuer and (issuer is not None or is_required):
+            raise LoginFailed("the response is of another provider")
+
+    async def _claims(self, answer: Mapping[str, Any], nonce: str) -> Mapping[str, Any]:
+        """Return the claims of the user: of the ID token, and of the provider's description if they miss one."""
+        claims: Mapping[str, Any] = {}
+        if self._keys is not None:
+            claims = await self._id_token(answer.get("id_token"), nonce)
+        needed = {self._options.id_claim, *self._options.claims}
+        if self._options.id_claim == "email":
+            needed.add("email_verified")
+        if needed <= claims.keys():
+            return claims
+        url = self._options.userinfo_url or (await self._server.metadata()).get("userinfo_endpoint")
+        if not isinstance(url, str):
+            return claims
+        require_secure(url, "userinfo_endpoint")
+        headers = {"Authorization": f"Bearer {answer['access_token']}", "Accept": "application/json"}
+        response = await self._fetch("GET", url, headers=headers)
+        described = response.json() if response.status == 200 else None
+        if not isinstance(described, Mapping):
+            raise LoginFailed(f"the provider does not describe the user (HTTP {response.status})")
+        if claims and described.get("sub") != claims["sub"]:  # OpenID Connect Core, 5.3.2
+            raise LoginFailed("the provider describes another user")
+        return {**described, **claims}
+
+    async def _id_token(self, token: Any, nonce: str) -> Mapping[str, Any]:
+        """Return the claims of a checked ID token (OpenID Connect Core, 3.1.3.7). Raises `LoginFailed`."""
+        options = self._options
+        if not isinstance(token, str) or options.issuer is None or self._keys is None:
+            raise LoginFailed("the provider sent no ID token; scopes must contain openid")
+        try:
+            claims = await verified_claims(token, self._keys, options.issuer, [options.client_id], _CHECKS)
+        except TokenRefused as refused:
+            raise LoginFailed(f"the ID token is refused: {refused}") from None
+        given = claims.get("nonce")
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
+            raise LoginFailed("the ID token is of another login")
+        if claims.get("azp", options.client_id) != options.client_id:
+            raise LoginFailed("the ID token is for another client")
+        return claims
+
+    def _id_of(self, claims: Mapping[str, Any]) -> str:
+        """Return the id in the claims of a user. Raises `LoginFailed`."""
+        name = self._options.id_claim
+        value = claims.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str) or not value or len(value) > 255:
+            raise LoginFailed(f'the provider sent no claim "{name}"')
+        if name == "email" and claims.get("email_verified") is not True:
+            raise LoginFailed("the provider has not verified the email address")
+        for key, expected in self._options.claims.items():
+            found = claims.get(key)
+            if not (expected in found if isinstance(found, list) else _is_equal(found, expected)):
+                raise LoginFailed(f'users need another value of the claim "{key}"')
+        return self._options.id_prefix + value
+
+
+def _is_equal(found: Any, expected: Any) -> bool:
+    return type(found) is type(expected) and bool(found == expected)
+
+
+def reason(error: Exception) -> str:
+    """Return what a user may see of a failure of the provider. The rest is in the log."""
+    return str(error) if isinstance(error, LoginFailed) else "the provider cannot be reached, or refused the login"
+
+
+FAILURES = (LoginFailed, CallError)
+"""What `Upstream.user` raises."""
