@@ -1,4 +1,5 @@
-// A certified authorization server on this machine: oidc-provider, with a login page that agrees by itself.
+// A certified authorization server on this machine: oidc-provider, with a login page that agrees by itself. The client
+// `gateway`, whose redirect URI is the third argument, gets a page with a form, on which a person enters a name.
 import { createServer } from 'node:http';
 import Provider from 'oidc-provider';
 
@@ -9,7 +10,8 @@ const accessTokens = {
     enabled: true,
     defaultResource: () => 'urn:pets',
     useGrantedResource: () => true,
-    getResourceServerInfo: () => ({ scope: 'pets:read pets:write', audience: 'urn:pets', accessTokenTTL: 3600, accessTokenFormat: 'jwt' }),
+    getResourceServerInfo: (ctx, urn) => ({ scope: 'pets:read pets:write', audience: urn, accessTokenTTL: 3600,
+      accessTokenFormat: urn === 'urn:opaque' ? 'opaque' : 'jwt' }),
   },
 };
 const provider = new Provider(issuer, {
@@ -19,10 +21,11 @@ const provider = new Provider(issuer, {
     { client_id: 'machine', client_secret: 's:e/c ret', redirect_uris: [], response_types: [], grant_types: ['client_credentials'] },
     { client_id: 'signer', token_endpoint_auth_method: 'private_key_jwt', token_endpoint_auth_signing_alg: 'ES256', redirect_uris: [],
       response_types: [], grant_types: ['client_credentials'], jwks: { keys: JSON.parse(process.argv[3] ?? '[]') } },
+    ...(process.argv[4] ? [{ client_id: 'gateway', client_secret: 'g:a/t eway', redirect_uris: [process.argv[4]] }] : []),
   ],
   features: {
     devInteractions: { enabled: false }, deviceFlow: { enabled: true }, revocation: { enabled: true }, clientCredentials: { enabled: true },
-    introspection: { enabled: false }, ...accessTokens,
+    introspection: { enabled: true, allowedPolicy: (ctx, client) => client.clientId === 'machine' }, ...accessTokens,
   },
   scopes: ['openid', 'offline_access'],
   pkce: { required: () => true },
@@ -34,8 +37,17 @@ const provider = new Provider(issuer, {
 const server = createServer(async (req, res) => {
   if (req.url.startsWith('/interaction/')) {
     const details = await provider.interactionDetails(req, res);
-    if (details.prompt.name === 'login') return provider.interactionFinished(req, res, { login: { accountId: 'ann' } });
-    const grant = new provider.Grant({ accountId: 'ann', clientId: details.params.client_id });
+    if (details.prompt.name === 'login') {
+      if (details.params.client_id !== 'gateway') return provider.interactionFinished(req, res, { login: { accountId: 'ann' } });
+      if (req.method !== 'POST') {
+        res.setHeader('content-type', 'text/html');
+        return res.end('<!doctype html><title>Provider</title><form method="post"><input name="user"><button>Log in</button></form>');
+      }
+      let body = '';
+      for await (const part of req) body += part;
+      return provider.interactionFinished(req, res, { login: { accountId: new URLSearchParams(body).get('user') } });
+    }
+    const grant = new provider.Grant({ accountId: details.session?.accountId ?? 'ann', clientId: details.params.client_id });
     grant.addOIDCScope('openid offline_access');
     grant.addResourceScope('urn:pets', 'pets:read pets:write');
     return provider.interactionFinished(req, res, { consent: { grantId: await grant.save() } }, { mergeWithLastSubmission: true });
