@@ -251,3 +251,20 @@ def test_an_input_whose_pattern_cannot_be_checked_is_a_failure_that_names_the_pa
     assert failure.path.name == "looks.py"
     assert "pattern '(?=a)' is not checked: look-around" in str(failure.error)
     assert len(manifest.specs) == 1
+
+
+async def test_a_program_in_the_scanned_folder_that_loads_the_folder_is_reported_and_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "."\n')
+    (tmp_path / "app.py").write_text(
+        "import asyncio\nfrom pathlib import Path\nfrom operad import OperationRegistry, load_plugins, operation\n\n"
+        "@operation(namespace='m')\nasync def one() -> int:\n    return 1\n\n"
+        "async def main():\n"
+        "    async with OperationRegistry.from_config(Path(__file__).parent, load_plugins()) as registry:\n"
+        "        print(len(registry.specs()))\n\n"
+        "asyncio.run(main())\n"
+    )
+    async with OperationRegistry.from_config(tmp_path, load_plugins()) as registry:
+        assert (await registry.execute("m.one", {})).data == 1
+    assert 'below if __name__ == "__main__"' in caplog.text

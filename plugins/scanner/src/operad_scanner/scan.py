@@ -7,6 +7,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,8 @@ from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA, record
 from operad_scanner.fs import LocalFS, ScannerFS
 
 _PACKAGE = "_operad_scanned_"
+_running: ContextVar[tuple[Path, ...]] = ContextVar("operad_scanner_running", default=())
+"""The files whose code runs now, each imported by the one before."""
 
 
 @record
@@ -137,17 +140,26 @@ def _import(file: Path, folder: Path, package: str, fs: ScannerFS) -> ModuleType
     name = ".".join([package, *parts])
     if name in sys.modules:  # another file has imported it already
         return sys.modules[name]
+    running = _running.get()
+    if file in running:
+        raise RegistrationError(
+            "its own code, run by a scan, scans it again; put what is to run as a program below "
+            'if __name__ == "__main__":'
+        )
     spec = importlib.util.spec_from_loader(name, _Loader(name, file, fs), origin=str(file))
     assert spec is not None
     assert spec.loader is not None
     spec.has_location = True
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    token = _running.set((*running, file))
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        sys.modules.pop(name, None)  # a scan by the file's own code may have removed it
         raise
+    finally:
+        _running.reset(token)
     return module
 
 
