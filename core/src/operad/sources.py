@@ -115,6 +115,11 @@ class SourceSession:
         """All current operations."""
         return self._operations
 
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Why operations of the source are not registered, by their ids; calls fail with that message."""
+        return {}
+
     def on_change(self, callback: OnChange) -> None:
         """Call ``callback`` with all operations whenever they change."""
         self._callbacks.append(callback)

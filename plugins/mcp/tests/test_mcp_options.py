@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +29,7 @@ from operad import (
     load_plugins,
 )  # fmt: skip
 from operad_mcp import MCPCall, MCPExtras
+from operad_mcp.pins import PinFile, Pins
 from plugins.mcp.tests import mcp_feature_server
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
@@ -105,17 +107,15 @@ async def test_overrides_that_fit_no_tool_or_argument_are_reported(caplog: pytes
     assert "hide the argument 'seconds', which is required; give it a value" in caplog.text
 
 
-async def test_a_pinned_tool_that_changes_is_reported_and_refuses_its_calls(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_pinned_tool_that_changes_is_reported_and_held(caplog: pytest.LogCaptureFixture) -> None:
     async with hostile("fickle", pin=True) as registry:
-        spec = registry.get_spec("h.echo")
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
         await registry.execute("h.count")
-        await until(lambda: "changed since it was pinned: description" in caplog.text)
+        await until(lambda: registry.get_spec("h.echo") is None)
+        assert "changed since it was approved (description)" in caplog.text
         error = await fails(registry.execute("h.echo", {"a": 1}))
+        assert error.code == "ACCESS_DENIED"
         assert "load the source again to accept it" in error.message
-        assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
         assert (await registry.execute("h.same", {"a": 1})).data == {"a": 1}
     async with hostile("fickle") as registry:
         await registry.execute("h.count")
@@ -123,30 +123,51 @@ async def test_a_pinned_tool_that_changes_is_reported_and_refuses_its_calls(
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
 
-async def test_pins_in_a_file_hold_in_later_processes_until_they_are_deleted(tmp_path: Path) -> None:
+async def test_pins_in_a_file_hold_in_later_processes_until_they_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "tools.lock.json"
     async with hostile(pin=str(path)) as registry:
         first = registry.get_spec("h.echo")
     assert first is not None
     kept = json.loads(path.read_text())
-    kept["h"]["echo"]["description"] = "what was there before"
+    kept["approved"]["h"]["echo"]["description"] = "what was there before"
     path.write_text(json.dumps(kept))
     async with hostile(pin=str(path)) as registry:
-        spec = registry.get_spec("h.echo")
-        assert spec is not None
-        assert spec.description == "what was there before"
+        assert registry.get_spec("h.echo") is None
         error = await fails(registry.execute("h.echo", {"a": 1}))
-        assert f"delete its entry in {path}" in error.message
+        assert "accept it with `operad pin --accept h.echo`" in error.message
         assert (await registry.execute("h.pid")).data
-    assert json.loads(path.read_text()) == kept
-    del kept["h"]["echo"]
-    path.write_text(json.dumps(kept))
+    file = PinFile.read(path)
+    assert (file.approved, list(file.waiting())) == (kept["approved"], [("h.echo", "h", "echo")])
+    assert file.accept("h.echo") == ["h.echo"]
+    file.write()
     async with hostile(pin=str(path)) as registry:
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
         assert registry.get_spec("h.echo").description == first.description  # type: ignore[union-attr]  # it is there
     path.write_text("no JSON")
     with pytest.raises(ConfigError, match="cannot be read"):
         async with hostile(pin=str(path)):
+            pass
+
+
+def test_a_running_process_does_not_undo_what_the_user_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    pins = Pins("h", str(path), logging.getLogger("test"))
+    for description in ("old", "new"):
+        pins.approved({"name": "echo", "description": description})
+        pins.keep()
+    file = PinFile.read(path)
+    assert file.accept("h") == ["h.echo"]
+    file.write()
+    pins.approved({"name": "later", "description": "x"})
+    pins.keep()
+    kept = PinFile.read(path)
+    assert kept.approved["h"] == {"echo": {"description": "new"}, "later": {"description": "x"}}
+    assert list(kept.waiting()) == []
+
+
+async def test_definitions_that_cannot_be_written_down_are_not_used(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be written: .*; name another file"):
+        async with hostile(pin=str(tmp_path / "no" / "pins.json")):
             pass
 
 

@@ -71,6 +71,8 @@ class Execution:
         self.interceptors = Interceptors(contributed, self._unprepare)
         self.why_missing: Callable[[str], str] = lambda operation_id: ""
         """Returns the end of a message about an unknown id: whether its source failed."""
+        self.why_held: Callable[[str], str | None] = lambda operation_id: None
+        """Returns why a source holds an operation back."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
@@ -323,7 +325,9 @@ class Execution:
         raise self._not_found(operation_id)
 
     def _not_found(self, operation_id: str) -> CallError:
-        """Return the error for an unknown id, with a similar id if there is one."""
+        """Return the error for an unknown id, with a similar id if there is one; or why the operation is held."""
+        if (reason := self.why_held(operation_id)) is not None:
+            return CallError(ErrorCode.ACCESS_DENIED, reason)
         near = [other for other in self._entries if abs(len(other) - len(operation_id)) <= _MEANT][:_MEANT_OF]
         meant = nearest(operation_id, near, cutoff=0.8)
         hint = f'; did you mean "{meant}"?' if meant else ""

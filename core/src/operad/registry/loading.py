@@ -275,6 +275,11 @@ class LoadedSources:
         names = ", ".join(sorted(failure.name for failure in failures))
         return f"; these sources are not loaded: {names}" if names else ""
 
+    def why_held(self, operation_id: str) -> str | None:
+        """Return why a source holds an operation back; ``None`` if none does."""
+        held = [getattr(loaded.session, "held", {}).get(operation_id) for loaded in self._loaded]
+        return next(filter(None, held), None)
+
     async def reload(self, name: str) -> None:
         """Load a source again. Its operations stay available until the new ones replace them.
 

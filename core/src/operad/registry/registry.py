@@ -183,6 +183,7 @@ class OperationRegistry(RegistryBase):
 
             self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline, self)
             self._execution.why_missing = self._sources.why_missing
+            self._execution.why_held = self._sources.why_held
         return self._sources
 
     def observe(

@@ -29,7 +29,10 @@ _COMMANDS = {
     "trace": "operad_cli.commands.calling:trace",
 }
 """``module:attribute`` of each built-in command."""
-_ELSEWHERE = {"hub": "operad-websocket", "run": "operad-code", "serve": "operad-serve"}
+_ELSEWHERE = {
+    "hub": "operad-websocket", "pin": "operad-mcp", "rules": "operad-rules", "run": "operad-code",
+    "serve": "operad-serve",
+}  # fmt: skip
 """The distribution that adds a command."""
 
 

@@ -279,9 +279,10 @@ class MCPClientConfig:
     overrides: dict[str, MCPTool] = attrs.field(factory=dict)
     """What to make of tools, by the names that the server gives them."""
     pin: bool | str = False
-    """Keep to the definitions of the first listing: a tool whose definition changes afterwards is reported, and
-    its calls fail, until the source is loaded again. The path of a file keeps them for later processes, too: its
-    entry of a tool has to be deleted to accept a change."""
+    """Approve the definition of each tool when it is seen for the first time. A tool whose definition changes
+    later is held: it is neither listed nor callable until ``operad pin --accept`` accepts the change. The
+    definitions are in the file ``operad.pins.json`` next to the configuration (in this process if there is none),
+    or in the file that is named here."""
     start: Literal["load", "first use"] = "load"
     """``first use``: offer what the server offered the last time, and connect with the first call. A server that
     was never seen is connected to at once."""

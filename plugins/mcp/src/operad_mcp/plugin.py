@@ -26,6 +26,14 @@ def operad_sources() -> list[Source]:
 
 
 @hookimpl
+def operad_commands(cli: Any) -> None:
+    """Add ``operad pin``."""
+    from operad_mcp.command import pin
+
+    cli.add_command(pin)
+
+
+@hookimpl
 def operad_servers() -> list[Server]:
     """The server ``mcp``."""
     return [Server("mcp", _serve, _server_config, _app, "/mcp")]

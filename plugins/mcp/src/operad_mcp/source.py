@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from operad import CallError, ConfigError, Operation, SourceError
 from operad.plugin import Login, SourceContext, SourceSession, record
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.hosts.files import load_mcp_servers
+from operad_mcp.pins import FILE
 
 if TYPE_CHECKING:
     from operad_mcp.client.servers import MCPClientWrapper
@@ -64,6 +65,8 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
 def _values(config: Any, context: SourceContext) -> dict[str, Any]:
     """The options of a client; paths from the configuration's folder."""
     values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
+    if values["pin"] is True and context.base_dir is not None:
+        values["pin"] = FILE
     for name in _LOCAL_PATHS:
         if isinstance(values[name], str):
             values[name] = str(context.path(values[name]))
@@ -180,6 +183,11 @@ class MCPSession(SourceSession):
 
     def _all(self) -> Sequence[Operation[..., Any]]:
         return [operation for wrapper in self._wrappers for operation in wrapper.operations]
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Why tools are held, by the ids of their operations."""
+        return {id: reason for wrapper in self._wrappers for id, reason in wrapper.held.items()}
 
     async def aclose(self) -> None:
         """Close all connections; one that fails keeps none of the others."""

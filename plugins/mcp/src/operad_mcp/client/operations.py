@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from operad import CallError, ConfigError, ErrorCode, Operation, OperationContext
+from operad import CallError, ErrorCode
 from operad_mcp.client.about import About
 from operad_mcp.client.items import AnyOperation, Json, Maker, all_pages, nested, safe
 from operad_mcp.client.prompts import Prompts
 from operad_mcp.client.resources import Resources
 from operad_mcp.client.sessions import CallerSessions
 from operad_mcp.client.tools import Tools, own_name
+from operad_mcp.pins import Pins
 from operad_mcp.wire.connection import Connection
 
 _METHOD_NOT_FOUND = -32601
@@ -39,12 +36,15 @@ class Offer:
         maker = Maker(connection, namespace, prefix, sessions)
         self._tools, self._prompts = Tools(maker), Prompts(maker)
         self._resources, self._about = Resources(maker), About(maker)
-        self._pins = Pins(connection, self._config.pin) if self._config.pin else None
+        server = f"{namespace}.{prefix}".rstrip(".")
+        self._pins = Pins(server, self._config.pin, self._logger) if self._config.pin else None
         # What was made of which item of the newest listing, by kind and name.
         self._made: dict[str, dict[str, tuple[Any, AnyOperation | None]]] = {}
         self._fixed: dict[str, AnyOperation] = {}
         self._capabilities: Json = {}
         self._listed: dict[str, list[Any]] = {}
+        self.held: dict[str, str] = {}
+        """Why tools are held, by the ids of their operations."""
         self.tools: Sequence[AnyOperation] = ()
         self.resources: Sequence[AnyOperation] = ()
         self.prompts: Sequence[AnyOperation] = ()
@@ -88,11 +88,11 @@ class Offer:
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """What `restore` takes. Of a pinned tool it is the first definition."""
+        """What `restore` takes. Of a pinned tool it is the approved definition."""
         tools = self._listed.get("tools")
         if self._pins is None or tools is None:
             return self._capabilities, self._listed
-        pinned = [self._pins.pinned(tool)[0] if is_named(tool) else tool for tool in tools]
+        pinned = [self._pins.approved(tool) if is_named(tool) else tool for tool in tools]
         return self._capabilities, {**self._listed, "tools": pinned}
 
     async def _take(self, listed: dict[str, list[Any]]) -> None:
@@ -134,9 +134,13 @@ class Offer:
     def _tool(self, tool: Json) -> AnyOperation | None:
         if self._pins is None:
             return self._tools.make(tool)
-        first, changed = self._pins.pinned(tool)
-        made = self._tools.make(first)
-        return made if made is None or not changed else self._pins.refused(made, changed)
+        made = self._tools.make(self._pins.approved(tool))
+        if made is not None and (reason := self._pins.why_held(tool, made.id)) is not None:
+            self.held[made.id] = reason
+            return None
+        if made is not None:
+            self.held.pop(made.id, None)
+        return made
 
     async def _each(
         self, kind: str, items: Iterable[Any], make: Callable[[Json], AnyOperation | None]
@@ -190,64 +194,3 @@ def _is_renamed(item: Any) -> bool:
 def is_named(item: Any) -> bool:
     """Whether an item of a listing has a name."""
     return isinstance(item, dict) and isinstance(item.get("name"), str) and bool(item["name"])
-
-
-_DEFINITION = ("title", "description", "inputSchema", "outputSchema", "annotations")
-
-
-class Pins:
-    """The first definitions of a server's tools.
-
-    Args:
-        connection: to the server.
-        place: the path of a file that keeps them by server and tool; True: they are kept in this process.
-    """
-
-    def __init__(self, connection: Connection, place: bool | str) -> None:
-        self._server = connection.name
-        self._logger = connection.logger
-        self._path = Path(place) if isinstance(place, str) else None
-        self._first: dict[str, Json] = {}
-        self._kept: dict[str, Json] = self._read().get(self._server, {})
-
-    def pinned(self, tool: Json) -> tuple[Json, list[str]]:
-        """Return a tool with its first definition, and the fields that are different now."""
-        definition = {key: tool[key] for key in _DEFINITION if key in tool}
-        first = self._first.setdefault(tool["name"], self._kept.get(tool["name"], definition))
-        changed = [key for key in _DEFINITION if _text(first.get(key)) != _text(definition.get(key))]
-        return {**{key: tool[key] for key in tool if key not in _DEFINITION}, **first}, changed
-
-    def refused(self, made: AnyOperation, changed: list[str]) -> AnyOperation:
-        """Return an operation that refuses its calls: the server's definition has changed."""
-        what = f"the definition of {made.id} changed since it was pinned: {', '.join(changed)}"
-        how = "load the source again" if self._path is None else f"delete its entry in {self._path}"
-        self._logger.warning("%s; its calls are refused; to accept it, %s", what, how)
-
-        async def refuse(input: Any, context: OperationContext) -> Any:
-            message = f"{what}; look at it, and {how} to accept it"
-            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "changed": changed})
-
-        return Operation(made.spec, refuse)
-
-    def keep(self) -> None:
-        """Write new definitions into the file."""
-        if self._path is not None and self._first.keys() - self._kept.keys():
-            self._kept = {**self._kept, **self._first}
-            text = json.dumps({**self._read(), self._server: self._kept}, indent=2, sort_keys=True)
-            written = self._path.with_name(f"{self._path.name}.new")
-            written.write_text(f"{text}\n", encoding="utf-8")
-            written.replace(self._path)
-
-    def _read(self) -> dict[str, dict[str, Json]]:
-        """Return what the file has. Raises `ConfigError` if it cannot be read: no definition is known then."""
-        if self._path is None or not self._path.exists():
-            return {}
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, dict[str, dict[str, Any]]])
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigError(f"pin: {self._path} cannot be read: {error}") from None
-
-
-def _text(value: Any) -> str:
-    """JSON for comparison: to Python ``1``, ``1.0`` and ``true`` are the same."""
-    return json.dumps(value, sort_keys=True, default=str)

@@ -65,6 +65,11 @@ class MCPClientWrapper:
         return self._offer.operations
 
     @property
+    def held(self) -> Mapping[str, str]:
+        """Why tools are held (``pin``), by the ids of their operations, which are not among `operations`."""
+        return self._offer.held
+
+    @property
     def instructions(self) -> str | None:
         """What the server says about its use."""
         return self.client.instructions

@@ -1,0 +1,84 @@
+"""The command ``operad pin``. operad-cli imports it when it collects the commands of plugins."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from operad import ConfigError
+from operad_cli.options import config_option, output_options
+from operad_mcp.pins import FILE, PinFile, changed
+
+_COMPARED, _LINES, _WIDTH = 2_000, 60, 200
+"""How much of a change is compared and shown; ``--json`` has all of it."""
+
+
+@click.command()
+@click.option("--accept", metavar="NAME", multiple=True, help="Accept what is held of this tool, or this server.")
+@config_option
+@output_options
+def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
+    """List tools that are held because their definition changed.
+
+    \b
+    operad pin
+    operad pin --accept crm.find_issues
+
+    A source that is loaded already uses an accepted definition when it is loaded again.
+    """
+    from operad.config import load_configuration
+    from operad_cli.options import chosen_profile, require_configuration
+    from operad_cli.output.text import print_json, print_text, printable
+
+    configuration = load_configuration(require_configuration(config), chosen_profile())
+    places = {
+        configuration.folder(name) / Path(FILE if table["pin"] is True else table["pin"]).expanduser()
+        for name, table in configuration.sources.items()
+        if table.get("type") == "mcp" and table.get("pin")
+    }
+    if not places:
+        raise ConfigError(f'{configuration.name}: expected `pin = true` in a source of type "mcp", found none')
+    files = [PinFile.read(place) for place in sorted(places)]
+    if accept:
+        accepted = {each for file in files for name in accept for each in file.accept(name)}
+        if unknown := [name for name in accept if not any(_is_of(each, name) for each in accepted)]:
+            raise ConfigError(f'nothing is held of "{printable(unknown[0])}"; `operad pin` lists what is held')
+        for file in files:
+            file.write()
+        if as_json:
+            print_json({"accepted": sorted(accepted)})
+        else:
+            print_text(printable(f"Accepted: {', '.join(sorted(accepted))}"))
+        return 0
+    held = [
+        {"name": name, "fields": changed(old := file.approved[server][tool], new := file.held[server][tool]),
+         "approved": old, "sent": new}
+        for file in files for name, server, tool in file.waiting()
+    ]  # fmt: skip
+    if as_json:
+        print_json(held)
+    elif not held:
+        print_text("No tool is held.")
+    else:
+        for each in held:
+            print_text(printable(f"{each['name']}: {', '.join(each['fields'])} changed"))
+            for line in _difference(each["approved"], each["sent"]):
+                print_text(printable(f"  {line}"))
+    return 0
+
+
+def _is_of(tool: str, name: str) -> bool:
+    return tool == name or tool.startswith(f"{name}.")
+
+
+def _difference(approved: Any, sent: Any) -> list[str]:
+    """Return the lines of two definitions that differ, marked with ``-`` and ``+``."""
+    before, after = (json.dumps(each, indent=2, sort_keys=True).splitlines() for each in (approved, sent))
+    changes = difflib.unified_diff(before[:_COMPARED], after[:_COMPARED], n=0, lineterm="")
+    lines = [line for line in changes if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    shown = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in lines[:_LINES]]
+    return shown if len(lines) <= _LINES else [*shown, f"… {len(lines) - _LINES} more lines, see --json"]
