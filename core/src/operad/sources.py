@@ -19,6 +19,7 @@ from operad.words import in_words
 if TYPE_CHECKING:
     from operad.context import OperationContext
     from operad.transports import Transport
+    from operad.usage import Usage
 
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
@@ -105,6 +106,10 @@ class SourceSession:
 
     Subclass it to close connections in `aclose`, and call `changed` when the operations have changed.
     """
+
+    usage: Usage | None = None
+    """A started `Lifespan`, whose state the handlers get. If `changed` comes with another one, the calls in
+    progress keep the former, which the source then closes."""
 
     def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
         self._operations = tuple(operations)

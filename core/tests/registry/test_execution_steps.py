@@ -29,9 +29,9 @@ from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
 from operad.registry.loaded import LoadedSource
 from operad.registry.pipeline import ResultPipeline
-from operad.registry.usage import Usage
 from operad.registry.views import Selection, combined_access
 from operad.sources import Source
+from operad.usage import Usage
 from operad_testing import make_plugin, plugins_of
 
 ANN = Identity(id="ann", scopes=frozenset({"s"}))

@@ -61,6 +61,18 @@ def test_an_input_is_read_from_files(run: Run) -> None:
     assert "cannot read gone.txt: No such file or directory" in err
 
 
+def test_a_call_runs_the_lifespan_of_a_scanned_folder(run: Run) -> None:
+    Path("ops", "shared.py").write_text(
+        "from contextlib import asynccontextmanager\nfrom pathlib import Path\n"
+        "from operad import OperationContext, operation\n"
+        "@asynccontextmanager\nasync def lifespan(registry):\n    yield 'open'\n    Path('ended').touch()\n"
+        "@operation(namespace='shared')\nasync def state(context: OperationContext) -> str:\n    return context.state\n"
+    )
+    code, out, _ = run("call", "shared.state", "--data")
+    assert (code, out.strip()) == (0, "open")
+    assert Path("ended").exists()
+
+
 @pytest.mark.parametrize("field", ["text", "=x", "@x"])
 def test_an_argument_of_no_known_form_is_refused(run: Run, field: str) -> None:
     code, _, err = run("call", "text.head", field)

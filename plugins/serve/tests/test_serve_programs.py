@@ -193,3 +193,31 @@ def test_workers_with_idempotency_keys_in_memory_are_refused(folder: Path) -> No
     runner = pytest.importorskip("click.testing").CliRunner()
     result = runner.invoke(app.application(), ["serve", "--workers", "2"])
     assert "set store in [idempotency]" in str(result.exception)
+
+
+async def test_a_program_without_a_registry_may_have_a_lifespan(folder: Path) -> None:
+    (number,) = (path.stem.removeprefix("none_") for path in folder.glob("none_*.py"))
+    (folder / f"lifespan_{number}.py").write_text(
+        "from contextlib import asynccontextmanager\nfrom operad import OperationContext, operation\n"
+        "@asynccontextmanager\nasync def lifespan(registry):\n    yield 'open'\n"
+        "@operation(namespace='n')\nasync def state(context: OperationContext) -> str:\n    return context.state\n"
+    )
+    async with registry_of(f"lifespan_{number}.py") as registry:
+        assert (await registry.execute("n.state")).data == "open"
+
+
+async def test_serving_a_scanned_folder_runs_its_lifespan_until_the_end(tmp_path: Path) -> None:
+    (tmp_path / "operad.toml").write_text('[sources.n]\ntype = "scanner"\npath = "functions"\n')
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "n.py").write_text(
+        "from contextlib import asynccontextmanager\nfrom pathlib import Path\n"
+        "from operad import OperationContext, operation\n"
+        "@asynccontextmanager\nasync def lifespan(registry):\n    yield 'open'\n    Path('ended').touch()\n"
+        "@operation(namespace='n', type='query')\n"
+        "async def state(context: OperationContext) -> str:\n    return context.state\n"
+    )
+    async with running(tmp_path, "--http", "127.0.0.1:0") as (_, url):
+        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/operations/n.state") as response:
+            assert json.load(response) == "open"
+        assert not (tmp_path / "ended").exists()
+    assert (tmp_path / "ended").exists()

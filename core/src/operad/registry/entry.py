@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from operad.envelopes import ResponseEnvelope
     from operad.registry.pipeline import ResultPipeline
     from operad.registry.workers import Workers
+    from operad.usage import Lifespan
 
 
 @attrs.define(eq=False, repr=False)
@@ -38,6 +39,7 @@ class Entry:
     original: Entry | None = attrs.field(default=None, init=False)
     """What was registered, if an interceptor changed it."""
     invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = attrs.field(default=None, init=False)
+    lifespan: Lifespan | None = attrs.field(init=False)
     adapt: Callable[[Any], Any] | None = attrs.field(init=False)
     stream: Handler | None = attrs.field(init=False)
     validator: Callable[[Any], bool] | None = attrs.field(init=False)
@@ -66,6 +68,7 @@ class Entry:
     def prepare(self, handler: Handler, workers: Workers) -> None:
         """Compile the schemas and choose how the handler runs."""
         spec, operation = self.spec, self.operation
+        self.lifespan = None if self.pipeline.usage is None else self.pipeline.usage.lifespan
         self.adapt = None if operation is None else operation.adapt
         self.stream = None if operation is None else operation.stream
         access = spec.access_control
@@ -78,7 +81,8 @@ class Entry:
         streams = self._is_streaming(handler)
         self.streams = self.stream is not None or streams
         self.call_chain = self.stream_chain = None
-        self.invoke = self._invoker(handler, streams, workers)  # last: it marks a prepared entry
+        invoke = self._invoker(handler, streams, workers)
+        self.invoke = invoke if self.lifespan is None else _with_state(invoke, self.lifespan)  # it marks the entry
 
     def admit(self, input: Any, call: OperationContext) -> Any:
         """Check access, then the input, and return it; needed if ``guarded``. Raises `CallError`.
@@ -109,6 +113,8 @@ class Entry:
         """Return the items of a streaming handler of any kind."""
         handler = self.stream or self.handler
         assert handler is not None
+        if self.lifespan is not None:
+            call.state = self.lifespan.state
         if is_kind(handler, inspect.isasyncgenfunction):
             items: AsyncIterator[Any] = handler(input, call)
             return items
@@ -174,6 +180,14 @@ class Entry:
                 yield item
         finally:
             await close(items)
+
+
+def _with_state(invoke: Callable[..., Awaitable[Any]], lifespan: Lifespan) -> Callable[..., Awaitable[Any]]:
+    async def with_state(input: Any, call: OperationContext) -> Any:
+        call.state = lifespan.state
+        return await invoke(input, call)
+
+    return with_state
 
 
 async def _in_loop(generator: Any) -> AsyncGenerator[Any, None]:

@@ -12,8 +12,8 @@ from operad.errors import SourceError
 from operad.operations import Operation, OperationSpec
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
-from operad.registry.usage import Usage
 from operad.sources import SourceSession
+from operad.usage import Usage
 
 if TYPE_CHECKING:
     from operad.config.access_rules import AccessRules
@@ -35,6 +35,8 @@ class LoadedSource:
     pipeline: ResultPipeline
     rules: AccessRules
     usage: Usage
+    outer: Usage | None = None
+    """That of the registry."""
     name: str = ""
     type: str = ""
     exclusive: bool = False
@@ -78,6 +80,9 @@ class LoadedSource:
         """Update the catalogue to the session's operations; an unusable one is logged and left out."""
         if self._is_closed:
             return
+        if (usage := getattr(self.session, "usage", None)) not in (None, self.usage):  # another lifespan
+            usage.within(self.outer)
+            self.usage, self.pipeline = usage, attrs.evolve(self.pipeline, usage=usage)
         fresh: dict[str, Entry] = {}
         for operation in operations:
             try:

@@ -19,8 +19,8 @@ from operad.records import record
 from operad.registry.catalogue import Catalogue
 from operad.registry.loaded import LoadedSource
 from operad.registry.pipeline import ResultPipeline
-from operad.registry.usage import Usage
 from operad.sources import SourceContext
+from operad.usage import Usage
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
@@ -131,20 +131,22 @@ class LoadedSources:
         config = structure(source.config_type, table, where)
         rules = AccessRules.of(options.access, where)
         context = attrs.evolve(self._context(name, options, base_dir, called), operation=operation)
+        closings = self._closings
+        session = await source.open(config, context)
+        usage = getattr(session, "usage", None) or Usage()
+        usage.within(self.pipeline.usage)
         pipeline = attrs.evolve(
             self.pipeline,
             normalize=options.normalize or self.pipeline.normalize,
             on_mismatch=options.on_mismatch or self.pipeline.on_mismatch,
-            usage=(usage := Usage()),
+            usage=usage,
         )
-        closings = self._closings
-        session = await source.open(config, context)
         if closings != self._closings:
             await session.aclose()
             raise SourceError(f"{where}: the registry was closed while it was being loaded")
         label = f'"{options.namespace or name}"' if called is None else where
         owner = f"source {label} ({name})"
-        loaded = LoadedSource(session, owner, self.catalogue, pipeline, rules, usage)
+        loaded = LoadedSource(session, owner, self.catalogue, pipeline, rules, usage, self.pipeline.usage)
         loaded.name, loaded.type, loaded.exclusive = called or options.namespace or name, name, options.exclusive
         loaded.again = again or partial(self.load, name, options, table, base_dir, where, called)
         try:

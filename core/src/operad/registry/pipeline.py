@@ -19,7 +19,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, LocalResponseMeta, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import Normalize, NormalizeRule, OnMismatch, OperationSpec
-from operad.registry.usage import Usage
+from operad.usage import Usage
 from operad_schema import Limits, SchemaError
 
 logger = logging.getLogger("operad")

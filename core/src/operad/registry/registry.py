@@ -34,6 +34,7 @@ from operad.registry.interceptors import (
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.search import index_maker
 from operad.registry.workers import Workers
+from operad.usage import LAST_CALLS, Lifespan, LifespanFunction
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
@@ -61,6 +62,8 @@ class OperationRegistry(RegistryBase):
         max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
         limits: the limits of all schemas; default: the limits of each schema.
         configuration: the configuration file that `from_config` read.
+        lifespan: ``lifespan(registry)`` returns an async context manager. Entering the registry enters it
+            first; handlers get what it yields as ``context.state``. It is left last, after the calls in progress.
     """
 
     def __init__(
@@ -72,11 +75,14 @@ class OperationRegistry(RegistryBase):
         max_threads: int = 32,
         limits: Limits | None = None,
         configuration: Configuration | None = None,
+        lifespan: LifespanFunction | None = None,
     ) -> None:
+        self.lifespan = None if lifespan is None else Lifespan(lifespan, "the registry")
+        """The lifespan; ``None`` without one."""
         self.configuration = configuration
         """The configuration file; ``None`` without one."""
         self.plugins = plugins = Plugins() if plugins is None else plugins
-        self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits)
+        self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits, self.lifespan)
         hooks = plugins.implementations
         added, removed = hooks("operad_operation_added"), hooks("operad_operation_removed")
         self._catalogue = Catalogue(added, removed, index_maker(hooks("operad_search")))
@@ -100,6 +106,7 @@ class OperationRegistry(RegistryBase):
         strict: bool = False,
         profile: str | None = None,
         sources: Collection[str] | None = None,
+        lifespan: LifespanFunction | None = None,
     ) -> Self:
         """Return the registry that a configuration file describes; entering it loads the sources concurrently.
 
@@ -111,6 +118,7 @@ class OperationRegistry(RegistryBase):
             strict: raise an `ExceptionGroup` instead of keeping failures.
             profile: one of ``[profiles]``; default: the profile in ``OPERAD_PROFILE``, else none.
             sources: the names of the sources to load on entering, others by `load_configured`; default: all.
+            lifespan: as of `OperationRegistry`.
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
@@ -121,18 +129,21 @@ class OperationRegistry(RegistryBase):
             plugins = chosen_plugins(configuration)
         options = configuration.table("registry", RegistryOptions)
         check_tables(configuration, plugins)
-        registry = cls(plugins, **attrs.asdict(options, recurse=False), configuration=configuration)
+        given = attrs.asdict(options, recurse=False)
+        registry = cls(plugins, **given, configuration=configuration, lifespan=lifespan)
         registry._to_load = (configuration.sources if sources is None else sources, strict)
         return registry
 
     async def __aenter__(self) -> Self:
-        if self._to_load is not None:
-            (names, strict), self._to_load = self._to_load, None
-            try:
+        try:
+            if self.lifespan is not None:
+                await self.lifespan.start(self)
+            if self._to_load is not None:
+                (names, strict), self._to_load = self._to_load, None
                 await self.load_configured(names, strict=strict)
-            except BaseException:
-                await self.aclose()
-                raise
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def load_configured(
@@ -152,13 +163,20 @@ class OperationRegistry(RegistryBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what the sources opened, in reverse order. Idempotent. Local operations stay callable."""
-        async with AsyncExitStack() as closing:  # each of them is closed, even if another one fails
+        """Close what the sources opened, in reverse order, and the lifespan. Idempotent.
+
+        Local operations stay callable if they need no lifespan. With one, calls in progress get 10 s to end first.
+        """
+        async with AsyncExitStack() as closing:  # the last one first, the others even if one fails
+            if self.lifespan is not None:
+                closing.push_async_callback(self.lifespan.aclose)
             closing.callback(self._workers.close)
             for close in self._closers:
                 closing.push_async_callback(close)
             if self._sources is not None:
-                await self._sources.aclose()
+                closing.push_async_callback(self._sources.aclose)
+            if self.lifespan is not None:
+                closing.push_async_callback(self.lifespan.end, LAST_CALLS)
 
     @property
     def transport_options(self) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
 
     Args:
         plugins: as for the asynchronous registry.
-        options: ``normalize``, ``on_mismatch``, ``max_threads``.
+        options: ``normalize``, ``on_mismatch``, ``max_threads``, ``lifespan``.
     """
 
     asynchronous: AsynchronousRegistry
@@ -57,7 +57,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         """
         here = self._portal()
         here.run(self.asynchronous.__aenter__())
-        if self.asynchronous.sources.states():
+        if self.asynchronous.sources.states() or self.asynchronous.lifespan:
             self._opened_by = os.getpid()
         here.keep(self)
         return self

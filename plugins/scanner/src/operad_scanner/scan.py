@@ -11,13 +11,16 @@ from contextvars import ContextVar
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from operad import Operation, OperationSpec, RegistrationError
 from operad.plugin import DEFAULT_NAMESPACE, OPERATION_SPEC_SCHEMA, record
 from operad_scanner.fs import LocalFS, ScannerFS
+
+if TYPE_CHECKING:
+    from operad.usage import LifespanFunction
 
 _PACKAGE = "_operad_scanned_"
 _running: ContextVar[tuple[Path, ...]] = ContextVar("operad_scanner_running", default=())
@@ -43,6 +46,8 @@ class OperationManifest:
     specs: tuple[OperationSpec, ...] = ()
     """Specs without a handler: what another process serves, or a handler registered apart."""
     failures: tuple[ScanFailure, ...] = ()
+    lifespan: LifespanFunction | None = None
+    """The folder's function ``lifespan``."""
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON form: ``{operations: [spec, …], failures: [{path, error}, …]}``."""
@@ -59,7 +64,8 @@ def scan_operations(
     """Import the Python files at ``path`` and collect the operations that they define.
 
     Collected are functions made operations by ``@operation``, `Operation` objects, and `OperationSpec` objects
-    or spec mappings called ``spec`` or ``operation``, whose handler is the module's ``handler`` function.
+    or spec mappings called ``spec`` or ``operation``, whose handler is the module's ``handler`` function. One file
+    may define ``lifespan``, an async context manager function.
 
     Each file is imported under a private name, as part of a private package, so that files may import one
     another (``from .helpers import x``) and ``sys.path`` stays as it is. Importing runs the file's code.
@@ -81,9 +87,11 @@ def scan_operations(
     specs: list[OperationSpec] = []
     failures: list[ScanFailure] = []
     seen: set[int] = set()
+    lifespans: dict[Path, LifespanFunction] = {}
     for file in files:
         try:
             module = _import(file, folder, package, fs)
+            _add_lifespan(lifespans, file, vars(module).get("lifespan"))
             for found in _collect(module, namespace):
                 if id(found) not in seen:
                     seen.add(id(found))
@@ -93,7 +101,8 @@ def scan_operations(
             raise
         except BaseException as error:  # noqa: BLE001  # a module can raise anything, SystemExit included
             failures.append(ScanFailure(file, error))
-    return OperationManifest(tuple(operations), tuple(specs), tuple(failures))
+    lifespan = next(iter(lifespans.values()), None)
+    return OperationManifest(tuple(operations), tuple(specs), tuple(failures), lifespan)
 
 
 def _private_package(folder: Path) -> str:
@@ -161,6 +170,14 @@ def _import(file: Path, folder: Path, package: str, fs: ScannerFS) -> ModuleType
     finally:
         _running.reset(token)
     return module
+
+
+def _add_lifespan(lifespans: dict[Path, LifespanFunction], file: Path, found: Any) -> None:
+    if not callable(found) or isinstance(found, Operation) or found in lifespans.values():
+        return
+    if lifespans:
+        raise RegistrationError(f"a folder has one lifespan, and {next(iter(lifespans))} defines it already")
+    lifespans[file] = found
 
 
 def _collect(module: ModuleType, namespace: str | None) -> Iterator[Operation[..., Any] | OperationSpec]:

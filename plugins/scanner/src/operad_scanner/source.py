@@ -15,6 +15,8 @@ from operad_scanner.scan import OperationManifest, scan_operations
 if TYPE_CHECKING:
     import asyncio
 
+    from operad.usage import Usage
+
 
 @record(kw_only=True)
 class ScannerConfig:
@@ -40,9 +42,23 @@ async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
     # In a thread: a file's import may be slow, and other sources load at the same time.
     manifest = await asyncio.to_thread(_scan, path, config, context)
     session = ScannerSession(_operations(manifest, config, context.logger))
+    session.usage = await _lifespan(manifest, path, context, None)
     if config.watch:
         session.watch(path, config, context)
     return session
+
+
+async def _lifespan(
+    manifest: OperationManifest, path: Path, context: SourceContext, old: Usage | None
+) -> Usage | None:
+    """Start the lifespan of a folder, if it has one. Raises `SourceError`."""
+    from operad.usage import Lifespan, Usage
+
+    if manifest.lifespan is None:
+        return Usage() if isinstance(old, Lifespan) else old
+    lifespan = Lifespan(manifest.lifespan, f"the folder {path}")
+    await lifespan.start(context.registry)
+    return lifespan
 
 
 def _scan(path: Path, config: ScannerConfig, context: SourceContext) -> OperationManifest:
@@ -67,6 +83,20 @@ class ScannerSession(SourceSession):
     """The operations of a folder; with `watch` they follow its files."""
 
     _watcher: asyncio.Task[None] | None = None
+    _ending: frozenset[asyncio.Task[None]] = frozenset()
+    """The tasks that end replaced lifespans."""
+
+    def _end(self, replaced: Usage | None, logger: logging.Logger) -> None:
+        import asyncio
+
+        async def end() -> None:
+            try:
+                await _close(replaced)
+            except SourceError as error:
+                logger.error("%s", error, exc_info=error)
+
+        running = {task for task in self._ending if not task.done()}
+        self._ending = frozenset({*running, asyncio.get_running_loop().create_task(end())})
 
     def watch(self, path: Path, config: ScannerConfig, context: SourceContext) -> None:
         """Scan again whenever a file below ``path`` changes. Raises `SourceError` without watchfiles."""
@@ -83,7 +113,11 @@ class ScannerSession(SourceSession):
             async for _ in watchfiles.awatch(path, watch_filter=watchfiles.PythonFilter()):
                 try:
                     manifest = await asyncio.to_thread(_scan, path, config, context)
-                    self.changed(_operations(manifest, config, context.logger))
+                    operations = _operations(manifest, config, context.logger)
+                    old, self.usage = self.usage, await _lifespan(manifest, path, context, self.usage)
+                    self.changed(operations)
+                    if old is not self.usage:
+                        self._end(old, context.logger)
                 except SourceError as error:  # the folder is as it was, for as long as it is broken
                     context.logger.warning("%s", error)
                 except Exception:  # nobody waits for this task, which has to be there for the next change
@@ -98,10 +132,20 @@ class ScannerSession(SourceSession):
         self._watcher = asyncio.get_running_loop().create_task(watch())
 
     async def aclose(self) -> None:
-        """Stop watching."""
+        """Stop watching, and end the lifespan after the calls in progress."""
         if self._watcher is not None:
             import asyncio
 
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
+            await asyncio.gather(*self._ending)
             self._watcher = None
+        await _close(self.usage)
+
+
+async def _close(usage: Usage | None) -> None:
+    """End a lifespan after the calls that use it. Raises `SourceError`."""
+    from operad.usage import Lifespan
+
+    if isinstance(usage, Lifespan):
+        await usage.aclose()

@@ -18,7 +18,8 @@ def registry_of(target: str) -> OperationRegistry:
     Importing runs the program's code. As with ``python app.py``, it can import the modules beside it.
 
     Args:
-        target: ``app.py`` or ``module``: its only `OperationRegistry`, else its functions with ``@operation``.
+        target: ``app.py`` or ``module``: its only `OperationRegistry`, else its functions with ``@operation`` and
+            its function ``lifespan``.
             With ``:name``, the registry of that name, or what the function of that name returns.
 
     Raises:
@@ -83,7 +84,7 @@ def _of_operations(module: ModuleType, where: str) -> OperationRegistry:
     operations = {id(value): value for value in vars(module).values() if isinstance(value, Operation)}
     if not operations:
         raise ConfigError(f"{where} has no OperationRegistry and no function with @operation; add one")
-    registry = OperationRegistry(load_plugins())
+    registry = OperationRegistry(load_plugins(), lifespan=getattr(module, "lifespan", None))
     for each in operations.values():
         registry.register(each)
     return registry
