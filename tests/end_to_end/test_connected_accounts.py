@@ -7,7 +7,7 @@ import json
 import re
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +24,11 @@ from operad import CallError, Identity, OperationContext, OperationRegistry, loa
 from operad_auth import TokenRecord
 from operad_auth.connecting import user_tokens
 from operad_serve import FrontDoor, Plan, ServeOptions
+from operad_serve.oauth.options import OAuthServerOptions
 from plugins.auth.tests.conftest import AuthorizationServer
+from plugins.serve.tests import oidc_server
+from plugins.serve.tests.oidc_server import Provider
+from plugins.serve.tests.test_serving_oauth import CLIENT
 
 DOCUMENT = {
     "openapi": "3.1.0",
@@ -86,10 +90,10 @@ class Browser(AsyncExitStack):
             self.headers = response.headers
         return self.page
 
-    async def send(self, token: str | None, **headers: str) -> Any:
+    async def send(self, token: str | None, login: str = "", **headers: str) -> Any:
         """Send the form of the page."""
-        found = re.search(r'name="ticket" value="([^"]*)"', self.page)
-        form = {} if found is None else {"ticket": unescape(found[1])}
+        fields = re.findall(r'name="(ticket|proof)" value="([^"]*)"', self.page)
+        form = {name: unescape(value) for name, value in fields} | ({"login": login} if login else {})
         parts = urlsplit(self.at)
         sent = {"origin": f"{parts.scheme}://{parts.netloc}", **headers}
         async with self.session.post(
@@ -110,6 +114,14 @@ class Browser(AsyncExitStack):
 
 @pytest.fixture
 async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    async with placed(tmp_path, monkeypatch) as made:
+        yield made
+
+
+@asynccontextmanager
+async def placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: Provider | None = None
+) -> AsyncIterator[Place]:
     monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     accounts, refused, shown = AuthorizationServer(), set[str](), list[str]()
@@ -145,9 +157,12 @@ async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         registry = OperationRegistry.from_config(tmp_path, load_plugins(), strict=True)
         await stack.enter_async_context(registry)
         records = [TokenRecord(token=token, id=name) for name, token in TOKENS.items()]
-        front = FrontDoor(
-            registry, Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", port)), asyncio.Event()
-        )
+        oauth = None
+        if login is not None:
+            given = {"users": {"ann": [], "bob": []}, "store": str(tmp_path / "oauth.db"), **CLIENT}
+            oauth = OAuthServerOptions(url=url, issuer=login.issuer, **given)
+        options = ServeOptions(tokens=records, oauth=oauth)
+        front = FrontDoor(registry, Plan(options=options, http=("127.0.0.1", port)), asyncio.Event())
         await stack.enter_async_context(front.open())
         yield Place(accounts, registry, url, refused, shown, tmp_path)
 
@@ -423,3 +438,68 @@ async def test_a_host_of_the_stateless_protocol_is_asked_once(place: Place) -> N
     await place.connect("ann")
     late, _ = await _rpc(place, call(**agreed), **headers)
     assert "isError" not in late["result"] or late["result"]["isError"] is False
+
+
+# --- logins of this server ------------------------------------------------------------------------------
+
+
+async def _logged_in(browser: Browser, login: Provider, name: str) -> str:
+    """Send the form with the button that logs in; return the page to which the browser comes back."""
+    login.user = {"sub": name}
+    url, text = await browser.send(None, login="1")
+    assert url is not None, text
+    return await browser.open(url)
+
+
+async def test_a_user_without_a_token_at_hand_logs_in_for_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
+        async with Browser() as browser:
+            await browser.open(await place.link("ann"))
+            await _logged_in(browser, login, "ann")
+            proven = browser.page, browser.at
+            url, text = await browser.send(None)
+            assert url is not None, text
+            assert "is connected" in await browser.open(url)
+            browser.page, browser.at = proven  # a proof works once
+            url, _ = await browser.send(None)
+            assert (browser.status, url) == (401, None)
+            await browser.open(f"{place.url}/disconnect/users")
+            await _logged_in(browser, login, "ann")
+            _, text = await browser.send(None)
+            assert "is disconnected" in text
+        assert (await place.call("ann"))[0] == 403
+
+
+async def test_who_logged_in_as_another_user_cannot_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
+        link = await place.link("ann")
+        async with Browser() as victim:
+            await victim.open(link)
+            await _logged_in(victim, login, "bob")
+            url, text = await victim.send(None)
+            assert (victim.status, url) == (400, None)
+            assert "made for another user" in text
+            await victim.open(link)
+            login.user = {"sub": "eve"}  # not in users
+            url, _ = await victim.send(None, login="1")
+            await victim.open(url)
+            assert victim.status == 400
+
+
+async def test_the_proof_of_one_browser_is_none_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
+        link = await place.link("ann")
+        async with Browser() as ann, Browser() as attacker:
+            await ann.open(link)
+            await _logged_in(ann, login, "ann")
+            await attacker.open(link)
+            await _logged_in(attacker, login, "bob")
+            attacker.page, attacker.at = ann.page, ann.at
+            url, _ = await attacker.send(None)
+            assert (attacker.status, url) == (401, None)
+            url, text = await ann.send(None)
+            assert url is not None, text

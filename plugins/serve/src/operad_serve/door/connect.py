@@ -1,8 +1,9 @@
 """The pages ``/connect/NAME`` and ``/disconnect/NAME``: users let this server act for them, or end that.
 
 A link is for one identity. The browser that opens it must be authenticated as this identity: by the request itself
-(a proxy, or an authenticator that reads cookies), or by the user's token for this server in the form. What is
-needed between the two redirects is in a sealed cookie, so that no other browser can finish what this one began.
+(a proxy, or an authenticator that reads cookies), by a login of ``[serve.oauth]``, or by the user's token for this
+server in the form. What is needed between the two redirects is in a sealed cookie, so that no other browser can
+finish what this one began.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from html import escape
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from operad import CallError, OperadError
 from operad_auth import Authenticator, Credentials
 from operad_auth.connecting import FOREIGN, LIFETIME, ConnectRefused, UserTokens
 from operad_serve.asgi import ADMISSION, Admission, ClientGoneError, Exchange, Header, Receive, Scope, Send
 from operad_serve.problems import Problem
+
+if TYPE_CHECKING:
+    from operad_serve.oauth.application import OAuthApplication
 
 logger = logging.getLogger("operad.serve")
 
@@ -43,7 +48,7 @@ _HEADERS: tuple[Header, ...] = (
     # With no-referrer, browsers would send "Origin: null" with the form.
     (b"referrer-policy", b"same-origin"),
 )
-_PROOF = (
+_BY_HAND = (
     '<p><label>Your token for this server<input type="password" name="token" autocomplete="off" required>'
     "</label></p>"
 )
@@ -63,11 +68,18 @@ class ConnectPages:
     Args:
         users: the tokens of users, by the name of the provider.
         authenticate: returns the identity of a token that a user enters.
+        login: logs browsers in, if ``[serve.oauth]`` is configured.
     """
 
-    def __init__(self, users: Mapping[str, UserTokens], authenticate: Authenticator | None) -> None:
+    def __init__(
+        self,
+        users: Mapping[str, UserTokens],
+        authenticate: Authenticator | None,
+        login: OAuthApplication | None = None,
+    ) -> None:
         self._users = users
         self._authenticate = authenticate
+        self._login = login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Respond to one request."""
@@ -125,12 +137,37 @@ class ConnectPages:
             f"Connect {escape(users.name)}",
             f"An operation that you called needs your account at <b>{escape(users.authorization_host)}</b>.{known}"
             " Go on only if you have just called it yourself."
-            f'<form method="post"><input type="hidden" name="ticket" value="{escape(ticket)}">'
-            f"{_PROOF if opener is None else ''}<button>Go on</button></form>",
+            f"{self._forms(exchange, 'Go on', ticket)}",
         )
+
+    def _forms(self, exchange: Exchange, what: str, ticket: str = "") -> str:
+        """Return the form of a page; before it a login, if the browser has not proven who it is."""
+        hidden = f'<input type="hidden" name="ticket" value="{escape(ticket)}">'
+        proof = _query(exchange).get("proof", "")
+
+        def made(proven: str) -> str:
+            return f'<form method="post">{hidden}{proven}<button>{what}</button></form>'
+
+        if _opener(exchange) is not None:
+            return made("")
+        if proof:
+            return made(f'<input type="hidden" name="proof" value="{escape(proof)}">')
+        login = f'<form method="post">{hidden}<button name="login" value="1">Log in</button></form><p>Or:</p>'
+        return (login if self._login is not None else "") + made(_BY_HAND)
+
+    async def _log_in(self, exchange: Exchange, form: Mapping[str, str]) -> bool:
+        """Send the browser to the login of this server, if the user wants that."""
+        if self._login is None or not form.get("login"):
+            return False
+        ticket = form.get("ticket")
+        page = exchange.path + (f"?ticket={quote(ticket)}" if ticket else "")
+        await _redirect(exchange, await self._login.begin(exchange, page))
+        return True
 
     async def _begin(self, exchange: Exchange, users: UserTokens) -> None:
         form = await _form(exchange, users)
+        if await self._log_in(exchange, form):
+            return
         identity = await self._proven(exchange, form)
         url, kept = await users.begin(form.get("ticket", ""), identity)
         await _redirect(exchange, url, _cookie(users, kept, LIFETIME))
@@ -149,13 +186,13 @@ class ConnectPages:
 
     async def _disconnect(self, exchange: Exchange, users: UserTokens) -> None:
         if exchange.method == "GET":
-            proof = _PROOF if _opener(exchange) is None else ""
-            form = f'<form method="post">{proof}<button>Disconnect</button></form>'
-            await _page(
-                exchange, 200, f"Disconnect {escape(users.name)}", f"This server forgets your account.{form}"
-            )
+            text = f"This server forgets your account.{self._forms(exchange, 'Disconnect')}"
+            await _page(exchange, 200, f"Disconnect {escape(users.name)}", text)
             return
-        identity = await self._proven(exchange, await _form(exchange, users))
+        form = await _form(exchange, users)
+        if await self._log_in(exchange, form):
+            return
+        identity = await self._proven(exchange, form)
         done = await users.disconnect(identity)
         await _page(exchange, 200, f"{escape(users.name)} is disconnected", escape(done))
 
@@ -164,6 +201,8 @@ class ConnectPages:
     async def _proven(self, exchange: Exchange, form: Mapping[str, str]) -> str:
         """Return the identity of the browser. Raises `_Shown` if there is none."""
         opener = _opener(exchange)
+        if opener is None and self._login is not None and form.get("proof"):
+            opener = await self._login.proven(exchange, form["proof"])
         if opener is None and self._authenticate is not None and form.get("token"):
             client = exchange.scope.get("client")
             shown = Credentials("bearer", form["token"].strip(), peer=client[0] if client else None)

@@ -123,13 +123,15 @@ class FrontDoor:
             anonymous=options.anonymous,
             metadata_url=None if oauth is None else oauth.resource_metadata_url,
         )
-        users = user_tokens(self._registry)
-        if users:
-            mounted.append(Mounted("connect", "/connect", ConnectPages(users, self._authenticate)))
+        login = None
         if oauth is not None:
             from operad_serve.oauth.application import OAuthApplication
 
-            mounted.append(Mounted("oauth", LOGIN, OAuthApplication(oauth, gate, plan.base_dir), is_login=True))
+            login = OAuthApplication(oauth, gate, plan.base_dir)
+            mounted.append(Mounted("oauth", LOGIN, login, is_login=True))
+        users = user_tokens(self._registry)
+        if users:
+            mounted.append(Mounted("connect", "/connect", ConnectPages(users, self._authenticate, login)))
         metrics = Metrics(self._registry, gate)
         composition = Composition([*mounted, Mounted("metrics", "/metrics", metrics)], gate)
         requests = metrics.requests = Requests(composition, access_log() if options.access_log else None)

@@ -48,6 +48,8 @@ MAX_BODY = 16 * 1024
 MAX_QUERY = 8 * 1024
 """Bytes of a query string."""
 _BODY_SECONDS = 10.0
+_OF_PAGE = "page-"
+"""The beginning of ``state`` of a login for a page of this server."""
 _FIELDS = 40
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 _CORS = {
@@ -168,8 +170,7 @@ class OAuthApplication:
             raise Refused("redirect_uri is not one of the application.")
         record = {"redirect_uri": redirect_uri, "state": query.get("state"), **self._request(query)}
         record |= {"client": client.id, "refreshes": client.refreshes}
-        browser = self._browser(exchange) or secrets.token_urlsafe(32)  # one for all tabs
-        exchange.add_header(b"set-cookie", f"{self._cookie}={browser}{self._cookie_flags}")
+        browser = self._known_browser(exchange)
         login = secrets.token_urlsafe(32)
         await self._saved(self._store.add_login(login, browser, record, agreed=False))
         page = pages.consent(
@@ -209,6 +210,8 @@ class OAuthApplication:
             raise Refused("The answer did not come from the page of this server.")
         form = await self._form(exchange)
         record = await self._login_of(exchange, form.get("login", ""), agreed=False)
+        if "client" not in record:
+            raise Refused("This login was not started by an application.")
         if form.get("answer") != "allow":
             await self._return(exchange, record, {"error": "access_denied"})
             return
@@ -227,17 +230,17 @@ class OAuthApplication:
     async def _callback(self, exchange: Exchange) -> None:
         """Learn from the provider who logged in, and send the browser back to the client with a code."""
         query = self._query(exchange)
-        record = await self._login_of(exchange, _text(query, "state"), agreed=True)
+        state = _text(query, "state")
+        if state.startswith(_OF_PAGE):
+            await self._return_to_page(exchange, query, state)
+            return
+        record = await self._login_of(exchange, state, agreed=True)
         if "error" in query:
             logger.info("the provider refused a login: %r", query["error"][:100])
             denied = query["error"] in ("access_denied", "login_required", "consent_required")
             await self._return(exchange, record, {"error": "access_denied" if denied else "server_error"})
             return
-        try:
-            user = await self._upstream.user(query, record["nonce"], record["verifier"])
-        except (*FAILURES, ConfigError) as error:
-            logger.warning("a login failed: %s", error)
-            raise Refused(f"You are not logged in: {reason(error)}.") from None
+        user = await self._user(query, record)
         granted = self._options.scopes_of(user)
         if granted is None:
             logger.info("a user of the provider who is not in users wanted to log in: %r", user)
@@ -259,6 +262,53 @@ class OAuthApplication:
         )
         await self._return(exchange, record, {"code": code})
 
+    async def _user(self, query: Mapping[str, str], record: Mapping[str, Any]) -> str:
+        try:
+            return await self._upstream.user(query, record["nonce"], record["verifier"])
+        except (*FAILURES, ConfigError) as error:
+            logger.warning("a login failed: %s", error)
+            raise Refused(f"You are not logged in: {reason(error)}.") from None
+
+    # --- logins for pages of this server ---------------------------------------------------------
+
+    async def begin(self, exchange: Exchange, page: str) -> str:
+        """Return where to send a browser that must log in for a page of this server.
+
+        Args:
+            exchange: the request; its response sets the cookie of the browser.
+            page: the path and query to which the browser returns, with a `proof` for `proven`.
+
+        Raises:
+            CallError: ``UNAVAILABLE``, the provider gives no response.
+            ConfigError: the provider names no login page.
+        """
+        nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        state, browser = _OF_PAGE + secrets.token_urlsafe(32), self._known_browser(exchange)
+        url = await self._upstream.login_url(state, nonce, verifier)
+        record = {"page": page, "nonce": nonce, "verifier": verifier}
+        await self._saved(self._store.add_login(state, browser, record, agreed=False))
+        return url
+
+    async def _return_to_page(self, exchange: Exchange, query: Mapping[str, str], state: str) -> None:
+        record = await self._login_of(exchange, state, agreed=False)
+        user = await self._user(query, record)
+        if self._options.scopes_of(user) is None:
+            raise Refused("You may not log in here.")
+        proof = secrets.token_urlsafe(32)
+        browser = self._browser(exchange) or ""
+        await self._saved(self._store.add_login(proof, browser, {"user": user}, agreed=False))
+        page = record["page"]
+        await self._redirect(exchange, f"{self._options.base}{page}{'&' if '?' in page else '?'}proof={proof}")
+
+    async def proven(self, exchange: Exchange, proof: str) -> str | None:
+        """Return the identity of a browser that has just logged in, once; ``None`` if it has not."""
+        browser = self._browser(exchange)
+        if browser is None:
+            return None
+        record = await self._saved(self._store.take_login(proof, browser, agreed=False))
+        user: str | None = None if record is None else record.get("user")
+        return user
+
     async def _login_of(self, exchange: Exchange, key: str, *, agreed: bool) -> dict[str, Any]:
         """Return a login that this browser has begun, which is used up with that. Raises `Refused`."""
         browser = self._browser(exchange)
@@ -276,6 +326,12 @@ class OAuthApplication:
         except CookieError:
             return None
         return morsel.value if morsel is not None and _COOKIE.fullmatch(morsel.value) else None
+
+    def _known_browser(self, exchange: Exchange) -> str:
+        """Return the secret of the browser, one for all tabs, and set its cookie."""
+        browser = self._browser(exchange) or secrets.token_urlsafe(32)
+        exchange.add_header(b"set-cookie", f"{self._cookie}={browser}{self._cookie_flags}")
+        return browser
 
     async def _return(self, exchange: Exchange, record: Mapping[str, Any], fields: Mapping[str, str]) -> None:
         """Send the browser back to the client, with the issuer (RFC 9207) and the client's own state."""
