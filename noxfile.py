@@ -141,3 +141,9 @@ def uvloop(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site strictly, into ``site/``: links, anchors and the API reference must be right."""
     session.run("mkdocs", "build", "--strict", "--quiet", env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build and check what a release publishes, with its bill of materials. Needs the network."""
+    session.run("python", "tools/release.py")

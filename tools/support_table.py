@@ -48,6 +48,8 @@ VERSIONS = """\
 Every change is tested with CPython 3.11 and the pinned versions of `pyproject.toml`. The other runs are made
 before a release, and write their rows: `nox -s floors newest pythons`. Other versions are not tested.
 
+Linux is tested. The workflows have rows for macOS and Windows, but these systems are not verified yet.
+
 MCP and serving are tested under uvloop, too: `nox -s uvloop`.
 
 CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 have a defect in asyncio (CVE-2024-12254): `StreamWriter.drain` does

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import json
+import os
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
 from operad_cli.app import application
+from operad_cli.demo.bookshop import serve_bookshop
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -118,9 +122,14 @@ def run(*texts: str, **names: Any) -> dict[str, Any]:
     return scope
 
 
-def test_the_first_program_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    run(python("README.md")[0])
-    assert capsys.readouterr().out.startswith("3 LocalResponseMeta(")
+async def test_the_program_of_the_readme_calls_an_api_an_mcp_tool_and_a_function(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    async with serve_bookshop() as url:
+        text = python("README.md")[0].replace("http://127.0.0.1:33889", url)
+        await asyncio.to_thread(run, text)
+    assert capsys.readouterr().out == "SOLARIS! Asia/Tokyo\n"
 
 
 async def test_the_functions_of_the_page_of_functions_are_operations(tmp_path: Path) -> None:
