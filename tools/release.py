@@ -27,9 +27,9 @@ def main() -> None:
     run("uv", "build", "--all-packages", "--quiet", "-o", str(DIST))
     with tempfile.TemporaryDirectory() as folder:
         pins = Path(folder) / "requirements.txt"
-        # What users install with the extra `all`, at the versions that the tests ran with.
-        run("uv", "export", "--quiet", "--package", "operad", "--extra", "all", "--no-default-groups", "--no-hashes",
-            "--no-emit-workspace", "--no-annotate", "--no-header", "-o", str(pins))  # fmt: skip
+        # What users install with the extra `all`, at the pinned versions.
+        run("uv", "export", "--quiet", "--package", "operad", "--extra", "all", "--no-default-groups",
+            "--no-hashes", "--no-emit-workspace", "--no-annotate", "--no-header", "-o", str(pins))  # fmt: skip
         run("cyclonedx_py", "requirements", str(pins), "--output-reproducible", "-o", str(DIST / "sbom.cdx.json"))
         run("pip_audit", "--strict", "--no-deps", "--disable-pip", "-r", str(pins))
 
