@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import random
 import signal
 import unittest
 from collections.abc import Generator
@@ -28,6 +29,9 @@ settings.load_profile("operad")
 
 LOOP = os.environ.get("OPERAD_LOOP", "asyncio")
 """The event loop that the tests run in: ``asyncio``, or ``uvloop`` if it is installed."""
+
+ORDER = os.environ.get("OPERAD_ORDER", "")
+"""A seed: the tests run in the order that it makes."""
 
 
 def pytest_configure() -> None:
@@ -56,6 +60,11 @@ def is_quick(config: pytest.Config) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests marked ``long`` unless OPERAD_LONG is set, and tests with peers from a plain `pytest`."""
+    if ORDER:
+        # Files in another order, and the tests of each: a file stays together, for the sake of its fixtures.
+        order = random.Random(ORDER)  # noqa: S311  # no secret
+        files = {path: order.random() for path in dict.fromkeys(item.path for item in items)}
+        items.sort(key=lambda item: (files[item.path], order.random()))
     left_out: list[pytest.Item] = []
     for item in items:
         if item.path.is_relative_to(FOLDER_OF_PEERS):
@@ -91,3 +100,12 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
         report.outcome = "failed"
         report.longrepr = f"skipped as a whole, but OPERAD_REQUIRE is set: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the tests that were skipped because documents of other projects are missing."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    if missing := sum("OPERAD_DOCUMENTS" in reason for reason in skipped):
+        terminalreporter.write_line(f"{missing} tests need the folder OPERAD_DOCUMENTS; see CONTRIBUTING.md")
+    if ORDER:
+        terminalreporter.write_line(f"The order was made by OPERAD_ORDER={ORDER}")

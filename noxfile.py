@@ -7,7 +7,10 @@ in place of ``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` 
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -105,6 +108,43 @@ def packaging(session: nox.Session) -> None:
 def long(session: nox.Session) -> None:
     """Run the tests that take minutes."""
     pytest(session, "-m", "long", OPERAD_LONG="1")
+
+
+@nox.session
+def order(session: nox.Session) -> None:
+    """Run the quick tests three times, each time in another order; print the seeds."""
+    for _ in range(3):
+        pytest(session, require=BROKERS, OPERAD_ORDER=str(random.getrandbits(32)))
+
+
+@nox.session
+def busy(session: nox.Session) -> None:
+    """Run the quick tests while two other processes keep two cores busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        pytest(session, require=BROKERS)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Measure the lines and branches that the tests of each distribution reach; fail below its floor."""
+    below = []
+    for folder, floor in COVERAGE.items():
+        environment = {"COVERAGE_FILE": str(ROOT / ".coverage" / Path(folder).name)}
+        session.run("coverage", "erase", env=environment)
+        session.run("coverage", "run", "-m", "pytest", "-q", "-n", "2", f"{folder}/tests", env=environment)
+        session.run("coverage", "combine", "-q", env=environment)
+        options = ["--skip-covered", "--include", f"*/{folder}/src/*", "--fail-under", str(floor)]
+        try:
+            session.run("coverage", "report", *options, env=environment)
+        except nox.command.CommandFailed:
+            below.append(folder)
+    if below:
+        session.error(f"below the floor: {', '.join(below)}")
 
 
 @nox.session

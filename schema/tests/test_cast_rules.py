@@ -209,7 +209,7 @@ def worked() -> list[Any]:
     return [json.loads(line) for line in WORKED.read_text("utf-8").splitlines()] if WORKED.exists() else []
 
 
-@pytest.mark.skipif(not WORKED.exists(), reason="the project's worked cases are not beside this repository")
+@pytest.mark.skipif(not WORKED.exists(), reason="OPERAD_DOCUMENTS names no folder of worked cases")
 def test_the_worked_cases_hold() -> None:
     failed = []
     for case in worked():

@@ -36,7 +36,7 @@ async def operad(folder: Path, *arguments: str, code: int = 0) -> str:
 @pytest.fixture
 async def petstore(tmp_path: Path) -> AsyncIterator[Path]:
     if not PETSTORE.is_file():
-        pytest.skip("the petstore document is not here")
+        pytest.skip("OPERAD_DOCUMENTS names no folder with petstore3.json")
     async with serve_petstore() as url:
         (tmp_path / "operad.toml").write_text(
             f'[sources.petstore]\ntype = "openapi"\nspec = "{PETSTORE}"\nbase_url = "{url}"\n'

@@ -32,7 +32,7 @@ Serve = Callable[[Callable[[web.Request], Awaitable[web.StreamResponse]]], Await
 def document(name: str) -> Path:
     path = GITHUB if name == "github" else SPECS / f"{name}.json"
     if not path.exists():
-        pytest.skip(f"{path.name} is not here")
+        pytest.skip(f"OPERAD_DOCUMENTS names no folder with {path.name}, or npm did not install it")
     return path
 
 

@@ -300,7 +300,7 @@ async def judged(name: str, normalize: Any, sample: int | None) -> tuple[int, li
     """How many examples of a document there are, and what is wrong with what became of them."""
     path = DOCUMENTS[name]
     if not path.exists():
-        pytest.skip(f"{path.name} is not here")
+        pytest.skip(f"OPERAD_DOCUMENTS names no folder with {path.name}")
     document = json.loads(path.read_bytes())
     judge = Judge(document)
     examples = list(examples_of(document, judge))

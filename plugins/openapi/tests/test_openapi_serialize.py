@@ -51,7 +51,7 @@ def _request(case):
     }
 
 
-@pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not here")
+@pytest.mark.skipif(not CASES.exists(), reason="OPERAD_DOCUMENTS names no folder of worked cases")
 @pytest.mark.parametrize("case", _shared_cases(), ids=lambda case: case["id"])
 def test_shared_case(case):
     if case["expect"].get("error"):

@@ -546,7 +546,7 @@ SAMPLE = None if os.environ.get("OPERAD_PRISM") == "full" else 40
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_prism_accepts_our_requests_and_refuses_wrong_ones(name, tmp_path):
     if not DOCUMENTS[name].exists():
-        pytest.skip(f"{DOCUMENTS[name].name} is not here")
+        pytest.skip(f"OPERAD_DOCUMENTS names no folder with {DOCUMENTS[name].name}")
     report = await examine(name, tmp_path, SAMPLE)
     known = LISTED.get(name, {})
     assert report["operations"] == min(OPERATIONS[name], SAMPLE or OPERATIONS[name])
