@@ -1,7 +1,6 @@
 """The way of a call piece by piece: its context, interceptors, views, sources, handles, and who is told what."""
 
 import asyncio
-import math
 from types import SimpleNamespace
 
 import attrs
@@ -19,22 +18,19 @@ from operad import (
     local_envelope,
     operation,
 )
-from operad.config.sources import SourceOptions
 from operad.envelopes import EnvelopeKinds
-from operad.errors import ConfigError, PluginError, RegistrationError, SourceError
-from operad.functions.typed_calls import with_key
+from operad.errors import ConfigError, PluginError, RegistrationError
 from operad.plugins import discovery
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
 from operad.registry.loaded import LoadedSource
 from operad.registry.pipeline import ResultPipeline
-from operad.registry.views import Selection, combined_access
+from operad.registry.views import combined_access
 from operad.sources import Source
 from operad.usage import Usage
 from operad_testing import make_plugin, plugins_of
 
-ANN = Identity(id="ann", scopes=frozenset({"s"}))
 PIPELINE = ResultPipeline(EnvelopeKinds())
 
 
@@ -68,32 +64,6 @@ def seen_by(registry, name="see"):
 # --- the context of a call ------------------------------------------------------------------------
 
 
-async def test_each_call_has_an_id_of_its_own_or_the_one_that_it_was_given():
-    registry = OperationRegistry()
-    found = seen_by(registry)
-    for context in (None, None, OperationContext(), OperationContext(request_id="mine", identity=ANN)):
-        await registry.execute("t.see", 1, context)
-    first, second = found[0].request_id, found[1].request_id
-    prefix, _, number = first.rpartition("-")
-    assert (len(prefix), second) == (16, f"{prefix}-{int(number) + 1}")
-    assert found[2].request_id not in (None, first, second)
-    assert (found[3].request_id, found[3].identity) == ("mine", ANN)
-    assert found[0].trusted is False
-
-
-async def test_a_context_that_a_handler_got_makes_a_nested_call():
-    registry = OperationRegistry()
-    found = seen_by(registry)
-
-    async def outer(input, context):
-        await registry.execute("t.see", 1, context)
-
-    registry.register(spec("outer"), outer)
-    await registry.execute("t.outer", 1, OperationContext(request_id="a", identity=ANN, trusted=True))
-    assert (found[0].parent_request_id, found[0].identity, found[0].trusted) == ("a", ANN, True)
-    assert found[0].request_id != "a"
-
-
 @pytest.mark.parametrize("trusted", [1, "yes", object()])
 async def test_only_true_is_trusted(trusted):
     registry = OperationRegistry()
@@ -124,12 +94,6 @@ async def test_what_is_no_context_is_refused(context):
     with pytest.raises(CallError, match=message) as caught:
         await registry_of("op").execute("t.op", 1, context)
     assert (caught.value.code, caught.value.details) == (ErrorCode.VALIDATION_ERROR, {"message": message})
-
-
-@pytest.mark.parametrize("deadline", ["soon", math.nan, True])
-async def test_a_deadline_that_is_none_is_refused(deadline):
-    with pytest.raises(CallError, match="deadline: expected epoch ms as a number, got"):
-        await registry_of("op").execute("t.op", 1, OperationContext(deadline=deadline))
 
 
 @pytest.mark.parametrize(
@@ -180,39 +144,6 @@ async def test_an_input_that_is_left_out_is_empty_unless_null_is_what_is_taken(s
 
 
 @pytest.mark.parametrize(
-    ("asked", "hint"),
-    [
-        ("t.lisst", '; did you mean "t.list"?'),
-        ("t.zzzz", ""),
-        ("t.list" + "x" * 9, ""),
-        ("t.lis", '; did you mean "t.list"?'),
-    ],
-)
-async def test_an_id_that_is_not_here_is_told_with_the_one_that_was_meant(asked, hint):
-    with pytest.raises(CallError) as caught:
-        await registry_of("list", "other").execute(asked)
-    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
-    assert caught.value.message == f'operation "{asked}" not found{hint}'
-
-
-async def test_an_operation_without_a_handler_says_so():
-    registry = OperationRegistry()
-    registry.register_spec(spec())
-    with pytest.raises(CallError, match=r'no handler registered for operation "t\.op"'):
-        await registry.execute("t.op")
-
-
-def test_a_registry_belongs_to_one_loop_at_a_time():
-    registry = registry_of("op")
-    first = asyncio.new_event_loop()
-    first.run_until_complete(registry.execute("t.op", 1))
-    with pytest.raises(RuntimeError, match="this registry is used in another event loop already"):
-        asyncio.run(registry.execute("t.op", 1))
-    first.close()
-    assert asyncio.run(registry.execute("t.op", 1)).data == 1
-
-
-@pytest.mark.parametrize(
     ("error", "code", "logged"),
     [
         (ValueError("odd"), "UNKNOWN_ERROR", True),
@@ -244,48 +175,6 @@ async def test_what_a_handler_raises_is_a_call_error_and_logged_when_nobody_expe
     with pytest.raises(CallError) as caught:
         await anext(stream)
     assert caught.value.code == found.code
-
-
-async def test_a_stream_has_its_timeout_for_each_item(standing_clock):
-    registry = OperationRegistry()
-
-    async def slow(input, context):
-        yield 1
-        await asyncio.sleep(60)
-
-    registry.register(spec("slow", type="subscription"), slow)
-    stream = registry.subscribe("t.slow", timeout=0.02)
-    assert (await anext(stream)).data == 1
-    with pytest.raises(CallError, match=r'"t\.slow" did not finish in time') as caught:
-        await anext(stream)
-    assert caught.value.code == ErrorCode.TIMEOUT
-    assert caught.value.details["deadline"] > 0
-
-
-# --- observers ------------------------------------------------------------------------------------
-
-
-async def test_an_observer_learns_of_a_call_and_its_end_until_it_is_taken_away():
-    registry = registry_of("op")
-    rows = []
-    stop = registry.observe(
-        started=lambda call: rows.append((0, call)), finished=lambda call, outcome: rows.append((1, outcome))
-    )
-    await registry.execute("t.op", 1, OperationContext(identity=ANN, parent_request_id="p", request_id="r"))
-    (_, record), (_, outcome) = rows
-    assert (record.request_id, record.parent_request_id, record.operation_id) == ("r", "p", "t.op")
-    assert (record.type.value, record.identity_id, record.is_stream) == ("query", "ann", False)
-    assert outcome.items == 1
-    async for _ in registry.subscribe("t.op", 1):
-        pass
-    assert (rows[2][1].is_stream, rows[3][1].items) == (True, 1)
-    with pytest.raises(CallError):
-        await registry.execute("t.none")
-    assert (rows[4][1].type, rows[5][1].items) == (None, 0)
-    stop()
-    stop()
-    await registry.execute("t.op", 1)
-    assert len(rows) == 6
 
 
 # --- interceptors ---------------------------------------------------------------------------------
@@ -327,35 +216,6 @@ async def test_interceptors_stand_by_order_then_plugins_then_as_they_came():
     assert (bool(none), none.around_call(entry, handle)) == (False, None)
 
 
-@pytest.mark.parametrize(
-    ("match", "matches"), [("*", True), ("t.*", True), ("x.*", False), (("x.*", "t.op"), True), ([], False)]
-)
-def test_which_operations_an_interceptor_stands_around(match, matches):
-    assert Interceptor(match=match).matches("t.op") is matches
-
-
-def test_an_interceptor_is_itself_alone():
-    assert Interceptor(echo) != Interceptor(echo)
-    assert repr(Interceptor(echo)).startswith("Interceptor(")
-
-
-def test_an_interceptor_is_a_function_of_its_kind():
-    async def items(call, proceed):
-        yield 1
-
-    with pytest.raises(TypeError, match="an interceptor of calls is an async def, got"):
-        Interceptor(lambda call, proceed: None)
-    with pytest.raises(TypeError, match="an interceptor of streams is an async def with yield, got"):
-        Interceptor(subscribe=echo)
-    Interceptor(echo, items)
-
-    class Object:
-        async def __call__(self, call, proceed):
-            return await proceed(call)
-
-    Interceptor(Object())
-
-
 def test_what_a_plugin_contributes_is_checked():
     one, asked_with = Interceptor(), []
 
@@ -371,46 +231,6 @@ def test_what_a_plugin_contributes_is_checked():
         contributed([lambda registry: (_ for _ in ()).throw(ValueError("no"))], None)
     with pytest.raises(ConfigError, match="no such key"):
         contributed([lambda registry: (_ for _ in ()).throw(ConfigError("no such key"))], None)
-
-
-def test_a_call_is_replaced_and_not_changed():
-    context = OperationContext(deadline=5.0)
-    call = InterceptedCall(spec(), 1, context)
-    assert (call.limit, call.input, call.context) == (None, 1, context)
-    other = call.evolve(input=2, metadata={"a": 1})
-    assert (other.input, dict(other.context.metadata), call.input, other.limit) == (2, {"a": 1}, 1, None)
-    sooner = call.evolve(deadline=3.0)
-    assert (sooner.limit, sooner.evolve(input=3).limit, call.limit) == (3.0, 3.0, None)
-    assert call.evolve(context=OperationContext(deadline=9.0)).limit == 9.0
-    with pytest.raises(ValueError, match="an interceptor must not make a call trusted"):
-        call.evolve(trusted=True)
-    assert repr(call).startswith("InterceptedCall(spec=")
-
-
-async def test_what_an_interceptor_changes_is_checked_again():
-    registry = OperationRegistry()
-    registry.register(
-        spec(input_schema={"type": "integer"}, access_control=AccessControl(required_scopes=("s",))), echo
-    )
-    change = {}
-
-    async def tap(call, proceed):
-        return await proceed(call.evolve(**change))
-
-    registry.use(tap)
-    context = OperationContext(identity=ANN)
-    assert (await registry.execute("t.op", 1, context)).data == 1
-    change["input"] = 7
-    assert (await registry.execute("t.op", 1, context)).data == 7
-    change["input"] = "x"
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.op", 1, context)
-    assert caught.value.code == ErrorCode.VALIDATION_ERROR
-    change.clear()
-    change["identity"] = Identity(id="bob", scopes=frozenset())
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.op", 1, context)
-    assert caught.value.code == ErrorCode.ACCESS_DENIED
 
 
 @pytest.mark.parametrize(
@@ -436,99 +256,7 @@ async def test_what_an_interceptor_may_not_pass_on(wrong, message, caplog):
     assert message in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("more", "runs"),
-    [({}, 2), ({"type": "mutation"}, 1), ({"type": "mutation", "idempotent": True}, 2)],
-)
-async def test_only_what_may_run_again_runs_twice(more, runs, caplog):
-    registry = OperationRegistry()
-    ran = []
-
-    async def work(input, context):
-        ran.append(1)
-
-    async def tap(call, proceed):
-        await proceed(call)
-        return await proceed(call)
-
-    registry.register(spec(**more), work)
-    registry.use(tap)
-    try:
-        await registry.execute("t.op")
-    except CallError:
-        assert 'an interceptor called proceed for "t.op" twice: only queries' in caplog.text
-    assert len(ran) == runs
-
-
-async def test_an_interceptor_answers_an_envelope():
-    registry = registry_of("op")
-
-    async def tap(call, proceed):
-        return 5
-
-    async def items(call, proceed):
-        yield 5
-
-    remove = registry.use(tap, subscribe=items)
-    message = 'an interceptor of "t.op" returned int, not a ResponseEnvelope'
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.op", 1)
-    assert (caught.value.code, caught.value.message) == (ErrorCode.EXECUTION_ERROR, message)
-    assert caught.value.details == {"message": message}
-    remove()
-    assert (await registry.execute("t.op", 1)).data == 1
-
-
-async def test_an_interceptor_of_streams_closes_what_it_leaves():
-    registry = OperationRegistry()
-    closed = []
-
-    async def numbers(input, context):
-        try:
-            for number in range(9):
-                yield number
-        finally:
-            closed.append("handler")
-
-    async def first(call, proceed):
-        async for envelope in proceed(call):
-            yield envelope
-            break
-
-    registry.register(spec("n", type="subscription"), numbers)
-    registry.use(subscribe=first)
-    assert [one.data async for one in registry.subscribe("t.n")] == [0]
-    assert closed == ["handler"]
-
-
 # --- views ----------------------------------------------------------------------------------------
-
-
-def view_spec(**more):
-    return Selection(**more).shown(spec("op", access_control=AccessControl(required_scopes=("a",))))
-
-
-def test_what_a_view_shows_of_an_operation():
-    assert view_spec().id == "t.op"
-    assert view_spec(prefix="x").id == "x.t.op"
-    assert view_spec(rename={"t.op": "u.other"}).id == "u.other"
-    assert view_spec(rename={"t.none": "u.other"}).id == "t.op"
-    assert view_spec(rename=str.upper, prefix="x").id == "x.T.OP"
-    guarded = view_spec(access=AccessControl(required_scopes=("b",)), prefix="x")
-    assert (guarded.id, guarded.access_control.required_scopes) == ("x.t.op", ("a", "b"))
-    with pytest.raises(RegistrationError, match=r'rename: expected "namespace\.name" for "t\.op", got "nodot"'):
-        view_spec(rename={"t.op": "nodot"})
-
-
-@pytest.mark.parametrize(
-    ("include", "exclude", "chosen"),
-    [("*", (), True), ("t.*", (), True), (("x.*", "t.op"), (), True), ("x.*", (), False), ("*", "t.*", False),
-     ("t.*", ("x.*",), True)],
-)  # fmt: skip
-def test_which_operations_a_view_shows(include, exclude, chosen):
-    selection = Selection(include=include, exclude=exclude)
-    assert isinstance(selection, Selection)
-    assert selection.chooses("t.op") is chosen
 
 
 def test_two_requirements_are_one_where_that_can_be_said():
@@ -580,123 +308,10 @@ async def test_a_view_follows_its_registry_and_keeps_names(caplog):
         registry_of("a", "b").view(rename=lambda one: "t.x")
 
 
-async def test_a_view_calls_by_its_names_and_what_it_requires():
-    registry = registry_of("a")
-    plain, guarded = registry.view(prefix="x"), registry.view(access=AccessControl(required_scopes=("s",)))
-    assert (await plain.execute("x.t.a", 1)).data == 1
-    with pytest.raises(CallError) as caught:
-        await plain.execute("t.a", 1)
-    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
-    with pytest.raises(CallError) as caught:
-        await guarded.execute("t.a", 1)
-    assert caught.value.code == ErrorCode.ACCESS_DENIED
-    assert (await guarded.execute("t.a", 1, OperationContext(identity=ANN))).data == 1
-    assert (await guarded.execute("t.a", 1, OperationContext(trusted=True))).data == 1
-    nested = guarded.view(prefix="y", include="t.*")
-    with pytest.raises(CallError):
-        await nested.execute("y.t.a", 1)
-    assert [one.data async for one in nested.subscribe("y.t.a", 1, OperationContext(identity=ANN))] == [1]
-    assert plain.search("a", 5)[0].id == "x.t.a"
-    with pytest.raises(RegistrationError, match="a view is read-only; change the registry that it shows"):
-        plain.register(spec("z"), echo)
-    async with plain:
-        pass
-    assert (await plain.execute("x.t.a", 1)).data == 1
-
-
-async def test_observers_of_a_view_learn_both_names():
-    registry = registry_of("a")
-    rows = []
-    registry.observe(started=lambda call: rows.append(call), finished=lambda call, outcome: rows.append(outcome))
-    view = registry.view(prefix="x")
-    await view.execute("x.t.a", 1)
-    assert (rows[0].operation_id, rows[0].called_as, rows[1].items) == ("t.a", "x.t.a", 1)
-    async for _ in view.subscribe("x.t.a", 1):
-        pass
-    assert (rows[2].operation_id, rows[2].called_as, rows[2].is_stream) == ("t.a", "x.t.a", True)
-    with pytest.raises(CallError):
-        await view.execute("x.none")
-    assert rows[4].operation_id == "x.none"
-
-
 @operation(namespace="shop")
 async def price(thing: str, count: int = 1) -> int:
     """The price of a thing."""
     return len(thing) * count
-
-
-async def test_an_operation_is_called_by_itself_wherever_it_is_shown():
-    registry = OperationRegistry()
-    registry.register(price)
-    view = registry.view(rename={"shop.price": "s.p"})
-    for where in (registry, view):
-        assert await where.call(price, "abc", count=2) == 6
-        assert (await where.execute(price, {"thing": "ab"})).data == 2
-        assert [item async for item in where.stream(price, "abc")] == [3]
-    with pytest.raises(TypeError, match="call takes an operation made from a function, got str"):
-        await registry.call("shop.price", "abc")
-
-
-async def test_bound_calls_carry_their_context_and_timeout():
-    registry = OperationRegistry()
-    found = seen_by(registry)
-    bound = registry.bound(context=OperationContext(identity=ANN), timeout=50.0)
-    await bound.execute("t.see", 1)
-    await bound.execute("t.see", 1, OperationContext(), timeout=5.0)
-    async for _ in bound.subscribe("t.see", 1):
-        pass
-    assert [None if one.identity is None else one.identity.id for one in found] == ["ann", None, "ann"]
-    far, near = found[0].deadline, found[1].deadline
-    assert 40_000 < far - near < 50_000
-    assert (bound.get_spec("t.see").id, [one.id for one in bound.specs()]) == ("t.see", ["t.see"])
-
-
-def test_a_key_goes_into_the_context():
-    context = OperationContext(request_id="r")
-    assert with_key(None, None) is None
-    assert with_key(context, None) is context
-    assert with_key(None, "k").idempotency_key == "k"
-    made = with_key(context, "k")
-    assert (made.idempotency_key, made.request_id, context.idempotency_key) == ("k", "r", None)
-
-
-# --- handles --------------------------------------------------------------------------------------
-
-
-async def test_an_operation_of_a_registry_explains_and_calls_itself():
-    registry = OperationRegistry()
-    registry.register(price)
-    handle = registry["shop.price"]
-    assert (handle.id, handle.__name__, repr(handle)) == (
-        "shop.price",
-        "shop.price",
-        "<operation shop.price (mutation)>",
-    )
-    assert (await handle(thing="abc")).data == 3
-    assert (await handle({"thing": "ab", "count": 2})).data == 4
-    assert [one.data async for one in handle.subscribe(thing="a")] == [1]
-    with pytest.raises(CallError, match=r'"shop\.price" got both an input and keywords; give one of them'):
-        await handle({"thing": "a"}, count=2)
-    assert list(handle.__signature__.parameters) == ["input", "thing", "count"]
-    assert handle.__signature__.parameters["count"].default is None
-    assert "Args:\n    thing: " in handle.__doc__
-    assert "count: integer, optional" in handle.__doc__
-    with pytest.raises(KeyError, match=r"unknown operation .*shop\.prise.*did you mean"):
-        registry["shop.prise"]
-    assert repr(registry).endswith("(1 operation in 1 namespace)")
-    registry.register(spec("a"), echo)
-    assert repr(registry).endswith("(2 operations in 2 namespaces)")
-    assert (list(registry), registry._ipython_key_completions_()) == (["shop.price", "t.a"], ["shop.price", "t.a"])
-    page = registry._repr_html_()
-    assert "2 operations: shop (1), t (1)" in page
-    assert "more; try search" not in page
-
-
-@pytest.mark.parametrize(("count", "more"), [(100, False), (101, True), (102, True)])
-def test_a_page_shows_a_hundred_operations(count, more):
-    page = registry_of(*(f"n{number}" for number in range(count)))._repr_html_()
-    assert (f"<p>… and {count - 100} more; try search(…)</p>" in page) is more
-    assert page.count("t.n") == 100
 
 
 # --- sources --------------------------------------------------------------------------------------
@@ -726,20 +341,6 @@ def loaded_of(catalogue, *names, owner='source "s"'):
     return LoadedSource(Session(*names), owner, catalogue, PIPELINE, rules, Usage())
 
 
-async def test_a_source_offers_all_of_its_operations_or_none():
-    catalogue = Catalogue()
-    loaded = loaded_of(catalogue, "a", "b")
-    assert [one.id for one in loaded.start(None)] == ["t.a", "t.b"]
-    assert loaded.ids == {"t.a", "t.b"}
-    with pytest.raises(RegistrationError, match="give the source another namespace"):
-        loaded_of(catalogue, "c", "a", owner='source "o"').start(None)
-    assert sorted(catalogue.entries) == ["t.a", "t.b"]
-    with pytest.raises(SourceError, match=r'source "s" offers operation "t\.d" twice'):
-        loaded_of(catalogue, "d", "d").start(None)
-    await loaded.aclose()
-    assert (catalogue.entries, loaded.session.closed) == ({}, 1)
-
-
 async def test_a_source_is_followed_until_it_is_closed(caplog):
     catalogue = Catalogue()
     loaded = loaded_of(catalogue, "a", "b")
@@ -762,22 +363,6 @@ async def test_a_source_is_followed_until_it_is_closed(caplog):
     await loaded.aclose()
     loaded.session.changed([operation_of("z")])
     assert sorted(catalogue.entries) == ["t.mine"]
-
-
-@pytest.mark.parametrize("namespace", ["a.b", "a b", "ü"])
-def test_a_namespace_is_of_few_characters(namespace):
-    with pytest.raises(ValueError, match="namespace: expected one or more of A-Z a-z 0-9 _ -, got"):
-        SourceOptions(namespace=namespace)
-    assert SourceOptions(namespace="").namespace == ""
-    assert (SourceOptions(namespace="a-B_9").trusted, SourceOptions().normalize) == (False, None)
-    with pytest.raises(TypeError):
-        SourceOptions("a")
-
-
-async def test_a_source_that_is_not_there_is_named():
-    async with OperationRegistry() as registry:
-        with pytest.raises(ConfigError, match='unknown source "nothing"'):
-            await registry.sources.reload("nothing")
 
 
 # --- what a registry has and passes on --------------------------------------------------------------------
@@ -843,11 +428,6 @@ async def test_bound_calls_and_clients_are_the_registrys():
     assert repr(registry.client("t")) == "<client of t>"
 
 
-def test_without_bounds_of_its_own_a_registry_takes_schemas_as_they_are():
-    given = spec()
-    assert PIPELINE.within(given) is given
-
-
 async def test_a_source_without_descriptions_needs_none():
     told = []
 
@@ -906,18 +486,6 @@ async def test_all_that_an_operation_requires_is_looked_at(access, scopes, allow
         assert caught.value.code == ErrorCode.ACCESS_DENIED
 
 
-async def test_a_subscription_of_one_value_has_its_timeout():
-    registry = OperationRegistry()
-
-    async def slow(input, context):
-        await asyncio.sleep(60)
-
-    registry.register(spec(), slow)
-    with pytest.raises(CallError) as caught:
-        await anext(registry.subscribe("t.op", timeout=0.02))
-    assert caught.value.code == ErrorCode.TIMEOUT
-
-
 @pytest.mark.parametrize(
     ("table", "where"),
     [('only = ["opnapi"]', " @ operad.toml:1: plugins"), ('disable = ["opnapi"]', " @ operad.toml:1: plugins"),
@@ -934,10 +502,3 @@ def test_a_misspelt_plugin_is_blamed_on_the_table_if_that_names_it(table, where,
     with pytest.raises(PluginError) as caught:
         OperationRegistry.from_config(tmp_path / "operad.toml")
     assert str(caught.value) == f'there is no plugin "opnapi" here{where}'
-
-
-def test_a_registry_knows_its_configuration(tmp_path):
-    (tmp_path / "operad.toml").write_text("")
-    configuration = OperationRegistry.from_config(tmp_path / "operad.toml", plugins_of()).configuration
-    assert configuration is not None
-    assert configuration.name == "operad.toml"
