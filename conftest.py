@@ -9,7 +9,6 @@ import random
 import signal
 import unittest
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,10 @@ REQUIRED = frozenset(part for part in os.environ.get("OPERAD_REQUIRE", "").split
 
 PEERS = frozenset({"peer", "browser", "node", "bash", "zsh", "fish", "tmux"})
 """Markers of tests that need what uv does not install here; `nox -s peers browser` runs them."""
-FOLDER_OF_PEERS = Path(__file__).parent / "tests" / "peers"
+APART = PEERS | {"slow"}
+"""Markers of tests that a plain `pytest` leaves out; `nox -s slow` runs those marked `slow`."""
+FOLDERS = {"peers": "peer", "brokers": "slow", "chaos": "slow", "packaging": "slow"}
+"""Folders of tests/ in which each test has a marker."""
 
 # How long an example takes says nothing on a machine that does other things, too.
 settings.register_profile("operad", deadline=None)
@@ -54,12 +56,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def is_quick(config: pytest.Config) -> bool:
-    """Return True for a plain `pytest`: no files, no expression, and no peer that has to be there."""
+    """Return True for a plain `pytest`: without files, without an expression, without peers that are required."""
     return config.args == config.getini("testpaths") and not config.option.markexpr and not REQUIRED & PEERS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked ``long`` unless OPERAD_LONG is set, and tests with peers from a plain `pytest`."""
+    """Leave out tests marked ``long`` unless OPERAD_LONG is set, and slow ones and peers from a plain `pytest`."""
     if ORDER:
         # Files in another order, and the tests of each: a file stays together, for the sake of its fixtures.
         order = random.Random(ORDER)  # noqa: S311  # no secret
@@ -67,10 +69,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: (files[item.path], order.random()))
     left_out: list[pytest.Item] = []
     for item in items:
-        if item.path.is_relative_to(FOLDER_OF_PEERS):
-            item.add_marker("peer")
+        top, folder = [*item.nodeid.split("/"), ""][:2]
+        if top == "tests" and (marker := FOLDERS.get(folder)):
+            item.add_marker(marker)
         markers = {marker.name for marker in item.iter_markers()}
-        if ("long" in markers and not os.environ.get("OPERAD_LONG")) or (is_quick(config) and markers & PEERS):
+        if ("long" in markers and not os.environ.get("OPERAD_LONG")) or (is_quick(config) and markers & APART):
             left_out.append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

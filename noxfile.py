@@ -1,7 +1,8 @@
 """What runs before a change lands, in parts: ``python3 -m uv run --group nox nox -s lint unit``.
 
 The sessions run in the environment of uv. `.ci/run` runs ``lint``, ``docs``, ``setup``, the command of the README
-in place of ``unit``, then ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and ``coverage``.
+in place of ``unit``, then ``slow``, ``peers``, ``browser`` and ``packaging``. `.ci/long` runs ``long`` and
+``coverage``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nox
 
@@ -37,6 +39,8 @@ COLLECTED += [f"plugins/{name}" for name in ("auth", "calls", "cli", "openteleme
 """What the collector of traces observes: the command as it is installed, with OpenTelemetry's agent."""
 COVERAGE = {"plugins/search": 98, "schema": 90, "core": 90, "plugins/calls": 90}
 """The share of lines and branches that the tests of a distribution reach at least, in percent."""
+SECONDS = 30
+"""How long the quick tests of one file may take."""
 SUITE = "jsonschema==4.26.0"
 """Its source distribution has the official tests of JSON Schema."""
 
@@ -63,6 +67,28 @@ def lint(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Run the tests that need nothing but Python packages."""
     pytest(session, require=BROKERS)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """Run the tests that take many seconds: of brokers, packages and fresh environments."""
+    others = " and ".join(f"not {marker}" for marker in ("peer", "browser", *PEERS.split()))
+    pytest(session, "-m", f"slow and {others}", "-n", "2", require=BROKERS)
+
+
+@nox.session
+def budget(session: nox.Session) -> None:
+    """Run the quick tests; fail if those of one file take longer than a file may take on a quiet machine."""
+    report = Path(session.create_tmp(), "times.xml")
+    pytest(session, f"--junitxml={report}", "-o", "junit_family=xunit1", require=BROKERS)
+    seconds: dict[str, float] = {}
+    for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314  # pytest wrote it
+        file = case.get("file", "")
+        seconds[file] = seconds.get(file, 0) + float(case.get("time", "0"))
+    for file in sorted(seconds, key=lambda file: -seconds[file])[:20]:
+        session.log(f"{seconds[file]:6.1f} s {file}")
+    if above := [file for file, taken in seconds.items() if taken > SECONDS]:
+        session.error(f"more than {SECONDS} s: {', '.join(above)}")
 
 
 @nox.session

@@ -47,6 +47,7 @@ def test_the_page_shows_every_file_and_command() -> None:
     assert COMMANDS == ['pip install -e ".[test]"', "python -m pytest", "operad plugins"]
 
 
+@pytest.mark.slow
 def test_the_commands_run_in_a_fresh_environment(
     project: Path, make_environment: Callable[[list[Any]], Any], wheels: dict[str, Path]
 ) -> None:

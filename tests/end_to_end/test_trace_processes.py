@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
+
 TRACED = """
 import json, os, sys
 from opentelemetry import trace
@@ -137,6 +139,7 @@ def answers(url: str, wanted: bytes = b"") -> None:
 LOCAL = '[sources.local]\ntype = "scanner"\npath = "ops"\n'
 
 
+@pytest.mark.slow
 def test_one_trace_spans_six_processes_and_each_call_has_the_one_before_it_as_its_parent(tmp_path: Path) -> None:
     hub, api, gateway = free_port(), free_port(), free_port()
     with ExitStack() as stack:
