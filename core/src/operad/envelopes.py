@@ -251,10 +251,12 @@ class EnvelopeKinds:
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
         """Return True if the data must stay unchanged: the call failed, or the kind is not known."""
-        if envelope.meta.source not in self._kinds:
-            self.warn_unknown(envelope.meta.source)
+        meta = envelope.meta
+        kind = self._kinds.get(meta.source)
+        if kind is None:
+            self.warn_unknown(meta.source)
             return True
-        return self.is_error(envelope)
+        return kind.is_error is not None and kind.is_error(meta)
 
     def warn_unknown(self, source: str) -> None:
         """Log a warning, once for each source that no plugin declares, with what to install."""
