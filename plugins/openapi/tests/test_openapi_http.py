@@ -204,6 +204,29 @@ async def test_accept_names_the_declared_types_json_first(serve, operations, api
 # --- what a bad one answers --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("schema", "sent"),
+    [
+        ({"type": "string", "enum": ["identity", "gzip"]}, "gzip"),
+        ({"$ref": "#/components/schemas/Coding"}, "identity"),
+        ({"type": "string", "enum": ["snappy"]}, "gzip, deflate"),
+        ({"type": "string"}, "gzip, deflate"),
+    ],
+    ids=["of two", "by reference", "unknown", "any"],
+)
+async def test_a_document_that_declares_accept_encoding_gets_one_of_its_values(
+    serve, operations, api, schema, sent
+):
+    async def handle(request):
+        return web.json_response(request.headers["Accept-Encoding"])
+
+    node = {"operationId": "a", "parameters": [{"name": "Accept-Encoding", "in": "header", "schema": schema}]}
+    components = {"schemas": {"Coding": {"enum": ["identity"]}}}
+    a = operations(api({"get /a": node}, components=components), await serve(handle))["a"]
+    assert (await a.handler({}, None)).data.startswith(sent)
+    assert (await a.handler({"Accept-Encoding": "br"}, None)).data == "br"
+
+
 async def test_a_problem_is_an_execution_error_with_all_that_is_known(serve, operations, api):
     async def handler(request):
         problem = {"type": "about:blank", "title": "No", "detail": "not this one"}

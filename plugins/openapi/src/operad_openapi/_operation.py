@@ -20,7 +20,7 @@ from operad_openapi._http.records import all_records
 from operad_openapi._http.responses import decode_body, failure_of, said_by
 from operad_openapi._planned import PlannedOperation, maybe_await
 from operad_openapi._request.request import Request
-from operad_openapi.envelopes import HTTPResponseMeta, join_pairs
+from operad_openapi.envelopes import http_envelope, join_pairs
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -110,17 +110,16 @@ class DocumentOperation(PlannedOperation):
                 data = all_records(body, kind, str(request))
                 if self.twin:
                     logger.warning("%s sent %s: its records are a list; subscribe to %s", request, kind, self.twin)
-        meta = HTTPResponseMeta(
-            status,
-            headers.joined,
-            content_type,
-            without_user(request.redirected_to or request.url),
-            request.method,
+        return http_envelope(
+            data,
+            status_code=status,
+            headers=headers,
+            content_type=content_type,
+            url=without_user(request.redirected_to or request.url),
+            method=request.method,
             elapsed_ms=(time.perf_counter_ns() - started) // 1000 / 1000,
-            set_cookie=headers.cookies,
             attempts=request.attempts if request.attempts > 1 else None,
         )
-        return ResponseEnvelope(data, meta)
 
     async def _first(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
         """Return the first item of an answer that is a stream, which may have no end. Raises `CallError`."""

@@ -66,7 +66,7 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
     if isinstance(error, aiohttp.ClientResponseError):
         if _is_caused_by(error, aiohttp.http_exceptions.LineTooLong):
             return ErrorCode.PAYLOAD_TOO_LARGE, ": a header of the response is too large (limit header_bytes)"
-        return ErrorCode.EXECUTION_ERROR, f": the response is not HTTP: {error.message}"
+        return ErrorCode.EXECUTION_ERROR, f": the response is not HTTP: {' '.join(error.message.split())}"
     if isinstance(error, UnicodeError):
         return ErrorCode.EXECUTION_ERROR, ": the name of the host is not valid"
     if isinstance(error, OSError):

@@ -28,6 +28,9 @@ from operad_openapi.config import HTTPServiceConfig
 if TYPE_CHECKING:
     from multidict import CIMultiDict
 
+_ENCODINGS = ("gzip", "deflate", "identity")
+"""What every client here can read, the best first."""
+
 
 @attrs.frozen(eq=False, repr=False)
 class Plan:
@@ -189,7 +192,7 @@ def build_plan(
     body_plan = None if body is None else plan_body(body, view, _media_types(config, raw), config.upload_root)
     configured = _configured(config) if is_home else Configured({}, config.extras)
     inputs = plan_inputs(parameters, body_plan, view, configured)
-    headers = CIMultiDict({"Accept": _accept(document, raw)})
+    headers = CIMultiDict({"Accept": _accept(document, raw), **_encoding(parameters, view)})
     query = ""
     if is_home:
         assert isinstance(server, Server)
@@ -281,6 +284,20 @@ def _stream_field(body: BodyPlan | None, inputs: Inputs, view: SchemaView) -> st
         return None
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return "stream" if isinstance(properties, dict) and "stream" in properties else None
+
+
+def _encoding(parameters: list[Parameter], view: SchemaView) -> dict[str, str]:
+    """Return the header ``Accept-Encoding`` if the document declares its values: aiohttp sends a list."""
+    for parameter in parameters:
+        if key_of(parameter.location, parameter.name) == ("header", "accept-encoding"):
+            try:
+                schema = view.resolve(parameter.schema)
+            except PointerError:
+                return {}
+            values = schema.get("enum") if isinstance(schema, dict) else None
+            if isinstance(values, list):
+                return next(({parameter.name: value} for value in _ENCODINGS if value in values), {})
+    return {}
 
 
 def _accept(document: Document, raw: RawOperation) -> str:
