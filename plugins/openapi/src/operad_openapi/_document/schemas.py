@@ -3,9 +3,10 @@
 A request must not hold what is ``readOnly``, a response will not hold what is ``writeOnly`` (OpenAPI 3.0.4,
 "Schema Object"): neither the property nor the ``required`` that names it.
 
-A server takes more inputs than the letter of its document allows. In a request, a ``oneOf`` without a
-discriminator is an ``anyOf``: documents write it for alternatives that overlap, such as integer and number.
-Members of the ``enum`` of a string are text: YAML makes ``true`` of a word without quotes.
+A server takes more inputs than the letter of its document allows. In a request, a ``oneOf`` is an ``anyOf``:
+documents write it for alternatives that overlap, such as integer and number. The tag of a discriminator still
+decides, but an input may lack it. Members of the ``enum`` of a string are text: YAML makes ``true`` of a word
+without quotes.
 
 A `SchemaView` keeps a skeleton of the document into which changed schemas are put as references reach them. What
 does not change is the document's own object, not a copy; a document that cannot change is used as it is.
@@ -224,7 +225,7 @@ class SchemaView:
 
 def _loosen(node: Json, changed: Json) -> None:
     """Put into ``changed`` what an input may be beyond the letter of a schema."""
-    if "oneOf" in node and not node.keys() & {"discriminator", "anyOf"}:
+    if "oneOf" in node and "anyOf" not in node:
         changed["anyOf"] = changed.get("oneOf", node["oneOf"])
     members = node.get("enum")
     if isinstance(members, list) and _is_text(node.get("type")):
