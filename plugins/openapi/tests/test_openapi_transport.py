@@ -351,3 +351,17 @@ async def test_a_connection_that_its_server_may_be_closing_is_not_used_again(
     await found["x"].handler({}, None)
     assert len(peers) == connections
     assert session_module.IDLE < 5  # what Node, uvicorn and Apache wait
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 204 No Content", b"HTTP/1.1 200 OK"])
+async def test_a_body_where_http_has_none_is_refused_in_one_line(serve_raw, operations, api, head):
+    async def talk(reader, writer):
+        writer.write(head + b'\r\nContent-Length: 7\r\n\r\n{"a":1}')
+        await writer.drain()
+
+    method = "get" if b"204" in head else "head"
+    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve_raw(talk), retries=0)
+    error = await failure(found["x"].handler({}, None))
+    assert error.code == ErrorCode.EXECUTION_ERROR
+    assert "is not HTTP: Bad status line" in error.message
+    assert "\n" not in error.message
