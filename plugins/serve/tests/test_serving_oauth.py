@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 import sqlite3
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import aiohttp
 import attrs
 import pytest
+from aiohttp import web
 
 from operad import AccessControl, ConfigError, Identity, OperationContext, OperationRegistry, operation
 from operad_auth import TokenRecord
@@ -732,6 +734,125 @@ async def test_grants_of_a_user_are_bounded(gate: Gateway, monkeypatch: pytest.M
     monkeypatch.setattr(limits, "MAX_GRANTS_OF_USER", 2)
     tokens = [await gate.tokens(client) for _ in range(3)]
     assert [(await gate.call(each["access_token"]))[0] for each in tokens] == [401, 200, 200]
+
+
+# --- clients that a document describes -----------------------------------------------------------------
+
+
+@pytest.fixture
+async def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """An HTTPS server on this machine, and the documents that it serves by their paths."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(key), "-out", str(cert)]
+    process = await asyncio.create_subprocess_exec(*command, *names, *files, stderr=asyncio.subprocess.DEVNULL)
+    assert await process.wait() == 0
+    monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+    served: dict[str, Any] = {}
+
+    async def handle(request: web.Request) -> web.Response:
+        found = served.get(request.path)
+        if found is None:
+            raise web.HTTPFound("/client")
+        return web.json_response(found) if isinstance(found, dict) else web.Response(body=found)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield f"https://localhost:{runner.addresses[0][1]}", served
+    await runner.cleanup()
+
+
+def document(url: str, **changed: Any) -> dict[str, Any]:
+    return {"client_id": url, "client_name": "Host", "redirect_uris": [HOST], **changed}
+
+
+async def test_a_client_that_a_document_describes_logs_in_without_registration(
+    tmp_path: Path, provider: Provider, documents: tuple[str, dict[str, Any]]
+) -> None:
+    base, served = documents
+    url = f"{base}/client"
+    served["/client"] = document(url, token_endpoint_auth_method="none")
+    async with gateway(tmp_path, provider, client_hosts=[urlsplit(base).netloc]) as gate:
+        async with gate.browser() as browser:
+            _, page, _ = await browser.get(gate.authorize_url(url))
+        assert url in page
+        tokens = await gate.tokens(url)
+        assert await gate.call(tokens["access_token"]) == (200, ["ann", "read", "write"])
+        assert (await gate.refresh(url, tokens["refresh_token"]))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"client_id": "https://localhost/other"},
+        {"redirect_uris": ["https://evil.example/cb"]},
+        {"redirect_uris": []},
+        {"token_endpoint_auth_method": "client_secret_post"},
+        {"client_secret": "x"},
+        {"client_name": "x" * 20_000},
+        b"no JSON",
+        b"[1]",
+        None,
+    ],
+)
+async def test_a_document_that_does_not_fit_is_refused(
+    tmp_path: Path, provider: Provider, documents: tuple[str, dict[str, Any]], found: Any
+) -> None:
+    base, served = documents
+    url = f"{base}/client"
+    if found is not None:  # else the server redirects
+        served["/client"] = document(url, **found) if isinstance(found, dict) else found
+    async with (
+        gateway(tmp_path, provider, client_hosts=[urlsplit(base).netloc]) as gate,
+        gate.browser() as browser,
+    ):
+        status, page, headers = await browser.get(gate.authorize_url(url))
+    assert status == 400, page
+    assert "Location" not in headers
+
+
+@pytest.mark.parametrize("hosts", [["*"], [], ["other.example"], ["localhost"]])
+async def test_a_document_in_a_private_network_is_fetched_only_from_a_listed_host(
+    tmp_path: Path, provider: Provider, documents: tuple[str, dict[str, Any]], hosts: list[str]
+) -> None:
+    base, served = documents
+    served["/client"] = document(f"{base}/client")
+    async with gateway(tmp_path, provider, client_hosts=hosts) as gate, gate.browser() as browser:
+        status, page, _ = await browser.get(gate.authorize_url(f"{base}/client"))
+    assert status == 400
+    assert "client_hosts" in page
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://localhost",
+        "https://localhost/",
+        "https://a@localhost/client",
+        "https://localhost/client#x",
+        "https://localhost/a/../client",
+        "https://localhost:port/client",
+        "https://[::1/client",
+        "https://127.0.0.1/client",
+        "https://[::ffff:127.0.0.1]/client",
+        "https://[64:ff9b::7f00:1]/client",
+        "https://169.254.169.254/latest/meta-data",
+        "https://10.0.0.1/client",
+        "https://0x7f000001/client",
+        "https://localhost/" + "x" * 2000,
+    ],
+)
+async def test_a_client_id_that_leads_to_a_private_network_is_refused(gate: Gateway, url: str) -> None:
+    async with gate.browser() as browser:
+        assert (await browser.get(gate.authorize_url(url)))[0] == 400
+    status, answer = await gate.redeem(url, "operad_ac_" + "0" * 32 + "x" * 43)
+    assert (status, answer["error"]) == (400, "invalid_grant")
 
 
 # --- secrets and configuration -------------------------------------------------------------------------

@@ -78,10 +78,10 @@ async def fetch_document(url: str, *, is_private: bool) -> bytes:
 def _read(connection: _Connection, target: str, url: str) -> bytes:
     try:
         connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
-        response = connection.getresponse()
-        if response.status != 200:
-            raise unavailable(url, f"HTTP {response.status}; redirects are not followed")
-        content = response.read(MAX_DOCUMENT + 1)
+        with connection.getresponse() as response:
+            if response.status != 200:
+                raise unavailable(url, f"HTTP {response.status}; redirects are not followed")
+            content = response.read(MAX_DOCUMENT + 1)
         if len(content) > MAX_DOCUMENT:
             raise unavailable(url, f"it has more than {MAX_DOCUMENT} bytes")
         return content
