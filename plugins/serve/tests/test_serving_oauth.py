@@ -283,6 +283,21 @@ async def test_logins_and_clients_outlive_the_process_and_serve_several_processe
         assert (await gate.refresh(client, tokens["refresh_token"]))[0] == 200
 
 
+async def test_a_token_of_another_server_with_the_same_store_is_refused(
+    tmp_path: Path, provider: Provider
+) -> None:
+    async with gateway(tmp_path, provider) as one, gateway(tmp_path, provider) as two:
+        tokens = await one.tokens(await one.client_id())
+        assert (await one.call(tokens["access_token"]))[0] == 200
+        assert (await two.call(tokens["access_token"]))[0] == 401
+
+
+async def test_metadata_are_at_the_path_of_the_issuer_alone(gate: Gateway) -> None:
+    for path, status in (("", 200), ("/mcp", 404), ("/other", 404)):
+        async with gate.session.get(f"{gate.url}/.well-known/oauth-authorization-server{path}") as response:
+            assert response.status == status
+
+
 async def test_a_user_who_is_removed_from_the_table_has_no_access(tmp_path: Path, provider: Provider) -> None:
     port = free_port()
     async with gateway(tmp_path, provider, port, users={"ann": ["read"]}) as gate:

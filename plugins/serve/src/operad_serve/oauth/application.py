@@ -51,6 +51,7 @@ _BODY_SECONDS = 10.0
 _OF_PAGE = "page-"
 """The beginning of ``state`` of a login for a page of this server."""
 _FIELDS = 40
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
 _CORS = {
     "methods": "GET, POST",
@@ -106,8 +107,8 @@ class OAuthApplication:
         self._store.close()
 
     async def _route(self, exchange: Exchange) -> None:
-        scope_path, name = exchange.scope["path"], exchange.path.removeprefix("/oauth/")
-        if scope_path.startswith("/.well-known/") or exchange.path.startswith("/.well-known/"):
+        name = exchange.path.removeprefix("/oauth/")
+        if exchange.path.startswith("/.well-known/"):
             await self._metadata(exchange)
         elif name in self._pages:
             expected = "POST" if name == "consent" else "GET"
@@ -126,11 +127,14 @@ class OAuthApplication:
 
     async def _metadata(self, exchange: Exchange) -> None:
         """Send the metadata of this authorization server (RFC 8414), or of the HTTP API (RFC 9728)."""
+        is_resource = exchange.path.startswith(WELL_KNOWN)
+        if not is_resource and exchange.path != self._options.metadata_path:
+            raise Problem(404, f"no such path; the metadata are at {self._options.metadata_path}")
         if exchange.method not in ("GET", "HEAD"):
             raise Problem(405, "expected GET", headers=[(b"allow", b"GET, HEAD")])
         options, methods = self._options, ["none", "client_secret_post", "client_secret_basic"]
         document: dict[str, Any]
-        if "oauth-protected-resource" in exchange.scope["path"]:
+        if is_resource:
             document = {
                 "resource": options.base,
                 "authorization_servers": [options.base],

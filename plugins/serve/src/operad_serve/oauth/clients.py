@@ -33,8 +33,10 @@ MAX_NAME = 80
 _DOCUMENTS = 1_000
 """Documents that are kept."""
 _DOCUMENT_SECONDS = 300.0
-_FETCHES = 8
-"""Documents that are fetched at the same time."""
+_FETCHES = 4
+"""Documents that are fetched at the same time. The hosts of some of them may be slow on purpose."""
+_WAIT = 5.0
+"""Seconds that a login may wait for that."""
 _METHODS = ("none", "client_secret_post", "client_secret_basic")
 _GRANTS = ("authorization_code", "refresh_token")
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)  # no space, ", <, >, \, ^, `, {, |, }
@@ -118,8 +120,15 @@ class Clients:
         kept = self._documents.get(id)
         if kept is None or kept[0] < time.monotonic():
             self._documents.pop(id, None)
-            async with self._places:
+            try:
+                async with asyncio.timeout(_WAIT):
+                    await self._places.acquire()
+            except TimeoutError:
+                raise RefusedClient("too many documents of clients are being read; try again") from None
+            try:
                 outcome = await self._document(id)
+            finally:
+                self._places.release()
             self._documents[id] = kept = time.monotonic() + _DOCUMENT_SECONDS, outcome
             while len(self._documents) > _DOCUMENTS:
                 self._documents.popitem(last=False)

@@ -113,6 +113,9 @@ class Store:
                     connection.close()
             self._writer = self._reader = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def _open(self) -> sqlite3.Connection:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
