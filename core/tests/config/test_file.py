@@ -119,9 +119,9 @@ def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:
         ("[sources.a]\nkind = 'folder'\n", "[sources.a] needs a type"),
         ("[registry]\nnormalise = 'off'\n", 'unknown key "normalise"; did you mean "normalize"?'),
         ("[registry]\nnormalize = 'of'\n", "expected one of 'cast', 'complete', 'keep', 'off'"),
-        ("[registry]\nmax_threads = true\n", "expected int, got bool"),
+        ("[registry]\nmax_threads = true\n", "expected an integer, got a boolean"),
         ("[registry]\nmax_threads = 0\n", "'max_threads' must be >= 1"),
-        ("[plugins]\nonly = 'a'\n", "expected list, got str"),
+        ("[plugins]\nonly = 'a'\n", "expected a list, got a string"),
         ("a = \n", "cannot be read as TOML"),
     ],
 )
@@ -141,10 +141,10 @@ class Tables:
 
 @pytest.mark.parametrize("key", ["plain", "bare", "perhaps"])
 def test_what_has_to_be_a_table_says_so(key: str) -> None:
-    with pytest.raises(ConfigError, match=rf"expected a table, got str @ x\.{key}$"):
+    with pytest.raises(ConfigError, match=rf"expected a table, got a string @ x\.{key}$"):
         structure(Tables, {key: "secret"}, "x")
     assert getattr(structure(Tables, {key: {}}, "x"), key) == {}
-    with pytest.raises(ConfigError, match="expected str, got int @ "):
+    with pytest.raises(ConfigError, match="expected a string, got an integer @ "):
         structure(Tables, {"plain": {"a": 1}}, "x")
 
 
@@ -310,7 +310,7 @@ def test_values_of_the_right_type_are_taken() -> None:
 
 def test_a_true_is_no_number() -> None:
     for table in ({"number": True}, {"either": True}, {"ratio": False}):
-        with pytest.raises(ConfigError, match="got bool"):
+        with pytest.raises(ConfigError, match="got a boolean"):
             structure(Checked, table, "here")
 
 

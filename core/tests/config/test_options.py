@@ -31,9 +31,9 @@ def test_options_of_the_right_types_are_taken() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("durable", "false", "expected bool, got str"),
-        ("seconds", "2", "expected float, got str"),
-        ("token", 7, "expected str, got int"),
+        ("durable", "false", "expected a boolean, got a string"),
+        ("seconds", "2", "expected a number, got a string"),
+        ("token", 7, "expected a string, got an integer"),
     ],
 )
 def test_an_option_of_another_type_is_an_error_that_says_so_and_quotes_nothing(

@@ -247,7 +247,7 @@ async def test_options_are_checked(shop: Shop) -> None:
             await registry.load("shop", nmes=[])
         with pytest.raises(ConfigError, match="missing key 'names'"):
             await registry.load("shop")
-        with pytest.raises(ConfigError, match="expected list, got str"):
+        with pytest.raises(ConfigError, match="expected a list, got a string"):
             await registry.load("shop", names="buy")
         with pytest.raises(PluginError, match="openapi"):
             await registry.load("openapi", spec={})
@@ -320,8 +320,8 @@ async def test_a_pattern_that_fits_nothing_is_reported(shop: Shop, caplog: pytes
     ("access", "complaint"),
     [
         ({"requiredscopes": ["s"]}, 'did you mean "required_scopes"'),
-        ({"required_scopes": "s"}, "expected list, got str"),
-        ({"buy": {"required_scopes": ["s"]}, "required_scopes": ["t"]}, "expected a table, got list"),
+        ({"required_scopes": "s"}, "expected a list, got a string"),
+        ({"buy": {"required_scopes": ["s"]}, "required_scopes": ["t"]}, "expected a table, got a list"),
         ({"resource_type": "doc"}, "go together"),
         ({"resource_id_from": "id"}, "needs resource_type"),
         (["s"], "expected a table, got list"),

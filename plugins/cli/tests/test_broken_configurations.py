@@ -46,12 +46,15 @@ def test_a_broken_configuration_is_named_by_doctor_and_never_a_traceback(run: Ru
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[calls]\ntimeout = 'soon'", "expected float, got str @ operad.toml:2: calls.timeout"),
+        (
+            "[calls]\ntimeout = 'soon'",
+            "expected a number, got a string; write a number such as 30, without quotes or a unit @ operad.toml:2: calls.timeout",
+        ),
         (
             "[calls]\nmax_pendin = 3",
             'unknown key "max_pendin"; did you mean "max_pending"? @ operad.toml:2: calls',
         ),
-        ("\n[serve]\nhttp = 8000", "expected str, got int @ operad.toml:3: serve.http"),
+        ("\n[serve]\nhttp = 8000", "expected a string, got an integer @ operad.toml:3: serve.http"),
         ("[serve]\nmcp = 'http'", "@ operad.toml:2: serve.mcp"),
     ],
 )
@@ -254,3 +257,24 @@ def test_what_a_source_passes_over_is_shown_by_doctor_as_a_warning(around: Run) 
     assert says["ok", "source local"].startswith("loaded")
     assert "broken.py: SyntaxError" in says["warning", "source local"]
     assert "broken.py" not in err
+
+
+def test_all_mistakes_in_the_table_of_a_source_are_named_at_once(run: Run) -> None:
+    Path("operad.toml").write_text('[sources.a]\ntype = "scanner"\npath = "ops"\nwacth = true\nstrict = "yes"\n')
+    code, out, _ = run("doctor", "--json")
+    (error,) = [check["message"] for check in json.loads(out) if check["status"] == "error"]
+    assert code == 1
+    assert 'unknown key "wacth"; did you mean "watch"? @ operad.toml:4: sources.a' in error
+    assert "expected a boolean, got a string; write true or false, without quotes @ operad.toml:5" in error
+
+
+def test_a_path_that_is_an_address_without_its_scheme_is_recognised(run: Run) -> None:
+    Path("operad.toml").write_text('[sources.a]\ntype = "openapi"\nspec = "www.example.com/x.json"\n')
+    code, _, err = run("list")
+    assert code == 1
+    assert 'did you mean "https://www.example.com/x.json"?' in err
+
+
+def test_an_empty_list_names_what_the_kind_of_its_sources_needs(run: Run) -> None:
+    Path("ops", "served.py").write_text("")
+    assert "A scanned folder needs functions with @operation." in run("list")[1]

@@ -130,9 +130,12 @@ async def test_a_server_that_offers_tls_no_longer_gets_nothing_when_a_link_conne
 
 def test_an_option_of_another_type_is_a_configuration_error() -> None:
     for option, words in (
-        ({"durable": "false"}, "durable.*expected bool, got str|expected bool, got str.*durable"),
-        ({"max_payload": "1"}, "expected int, got str"),
-        ({"ping_interval": "1s"}, "expected float, got str"),
+        (
+            {"durable": "false"},
+            "durable.*expected a boolean, got a string|expected a boolean, got a string.*durable",
+        ),
+        ({"max_payload": "1"}, "expected an integer, got a string"),
+        ({"ping_interval": "1s"}, "expected a number, got a string"),
     ):
         with pytest.raises(ConfigError, match=words):
             create("nats://h", **option)

@@ -71,9 +71,9 @@ async def test_certificates_may_be_named_as_files_that_trust_and_that_are_shown(
     ("url", "options", "words"),
     [
         ("redis://h", {"tls_ca": "ca.pem"}, "expected a URL rediss://"),
-        ("rediss://h", {"tls_ca": 7}, "expected str, got int"),
-        ("redis://h", {"lease": "10"}, "expected float, got str"),
-        ("redis://h", {"options": []}, "expected a table, got list"),
+        ("rediss://h", {"tls_ca": 7}, "expected a string, got an integer"),
+        ("redis://h", {"lease": "10"}, "expected a number, got a string"),
+        ("redis://h", {"options": []}, "expected a table, got a list"),
     ],
 )
 def test_an_option_of_another_type_is_a_configuration_error(url: str, options: dict[str, Any], words: str) -> None:

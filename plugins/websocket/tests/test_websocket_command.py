@@ -173,7 +173,7 @@ def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
         ('tokens_file = "none.toml"', "none.toml cannot be read"),
         ("listne = 1", 'unknown key "listne"; did you mean "listen"'),
         ("limits = { links = 0 }", "expected more than 0"),
-        ("drain = true", "expected float, got bool"),
+        ("drain = true", "expected a number, got a boolean"),
         ('authenticate = "nowhere:x"', "nowhere"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -74,9 +74,28 @@ def config_converter() -> Converter:
     return converter
 
 
+_WORDS = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+}
+_UNQUOTED = {
+    bool: "; write true or false, without quotes",
+    **dict.fromkeys((int, float), "; write a number such as 30, without quotes or a unit"),
+}
+
+
+def _got(value: Any) -> str:
+    return _WORDS.get(type(value), type(value).__name__)
+
+
 def _checked(value: Any, *types: type[Any]) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise Unusable(f"expected {types[0].__name__}, got {type(value).__name__}")
+        hint = _UNQUOTED.get(types[0], "") if isinstance(value, str) else ""
+        raise Unusable(f"expected {_WORDS[types[0]]}, got {_got(value)}{hint}")
     return value
 
 
@@ -125,7 +144,7 @@ def _is_list(hint: Any) -> bool:
 def _list(converter: Converter, value: Any, hint: Any) -> Any:
     """Convert a list. A string is rejected, because Python would take it as a list of its letters."""
     if not isinstance(value, (*_LISTS, Mapping)) or isinstance(value, Mapping):
-        raise Unusable(f"expected list, got {type(value).__name__}")
+        raise Unusable(f"expected a list, got {_got(value)}")
     member = get_args(hint)[0]
     made: type[Any] = get_origin(hint)
     return made(converter.structure(item, member) for item in value)
@@ -143,7 +162,7 @@ def _mapping(converter: Converter, hint: Any) -> Structure:
 
     def take(value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
-            raise Unusable(f"expected a table, got {type(value).__name__}")
+            raise Unusable(f"expected a table, got {_got(value)}")
         return make(value, hint)
 
     return take
@@ -164,7 +183,7 @@ def _object(converter: Converter, cls: type[Any]) -> Structure:
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            raise Unusable(f"expected a table, got {type(value).__name__}")
+            raise Unusable(f"expected a table, got {_got(value)}")
         if unknown := [unknown_key(cls, str(key), known) for key in value if key not in known]:
             raise Unusable("; ".join(unknown))
         return make(value, cls)
@@ -178,7 +197,9 @@ def _is_union(hint: Any) -> bool:
 
 def _union(converter: Converter, hint: Any) -> Structure:
     members = get_args(hint)
-    names = ", ".join("nothing" if m is type(None) else getattr(m, "__name__", str(m)) for m in members)
+    names = ", ".join(
+        "nothing" if m is type(None) else _WORDS.get(m, getattr(m, "__name__", str(m))) for m in members
+    )
 
     def take(value: Any, _: Any) -> Any:
         if any(member is Any or (_is_class(member) and _is_one(value, member)) for member in members):
@@ -199,7 +220,7 @@ def _union(converter: Converter, hint: Any) -> Structure:
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
             # Only one member can be meant: its error says more than "no member fits".
             raise errors[0]
-        raise Unusable(f"expected one of {names}, got {type(value).__name__}")
+        raise Unusable(f"expected one of {names}, got {_got(value)}")
 
     return take
 

@@ -49,15 +49,20 @@ class SourceTable(NamedTuple):
 
 
 def check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` for a key that neither the source nor every source has."""
+    """Raise `ConfigError` for an unknown key; the message has all other mistakes of the table, too."""
     own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
     if table.keys() <= own:
         return
     from operad.config.keys import unknown_key
     from operad.config.places import exactly
+    from operad.config.structuring import structure
 
     known = own | {str(field.alias) for field in attrs.fields(SourceOptions)}
     told = [f"{unknown_key(config_type, key, known)} @ {where}" for key in table if key not in own]
+    try:
+        structure(config_type, {key: value for key, value in table.items() if key in own}, where)
+    except ConfigError as error:
+        told.append(str(error))
     raise ConfigError(exactly(where, "; ".join(told)))
 
 

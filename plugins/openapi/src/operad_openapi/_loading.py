@@ -6,6 +6,7 @@ import asyncio
 import copy
 import os
 import posixpath
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -224,8 +225,13 @@ def _read(path: str, limit: int) -> bytes:
         raise _unreadable(path, error) from error
 
 
+_ADDRESS = re.compile(r"/((?:www\.[\w.-]+|(?:[\w-]+\.)+(?:com|org|net|io|dev))/.+)")
+
+
 def _unreadable(path: str, error: OSError | ValueError) -> SourceError:
-    return SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+    address = _ADDRESS.search(path) if isinstance(error, FileNotFoundError) else None
+    meant = f'; did you mean "https://{address[1]}"?' if address else ""
+    return SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}{meant}")
 
 
 def _is_within(path: str, root: str) -> bool:

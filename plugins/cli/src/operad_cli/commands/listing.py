@@ -174,5 +174,13 @@ def _why_empty(registry: OperationRegistry, pattern: str) -> str:
     if registry.failures:
         return "No operations: no source could be loaded."
     if registry.configuration is not None and registry.configuration.sources:
-        return "No operations: the sources are empty. A scanned folder needs functions with @operation."
+        kinds = {state.type for state in registry.sources.states()}
+        told = ["No operations: the sources are empty."]
+        if "scanner" in kinds:
+            told.append("A scanned folder needs functions with @operation.")
+        if "remote" in kinds:
+            told.append(
+                "A remote source needs a process that serves its operations there, such as `operad serve`."
+            )
+        return " ".join(told)
     return "No operations: the configuration has no [sources]; see `operad init`."
