@@ -1,10 +1,11 @@
 // Uses the explorer as a person does, and prints one JSON line for each thing seen. Arguments: the page's URL, a
-// folder for screenshots, the path of Chromium, a token to sign in with (or nothing), and looks such as "light:1280".
+// folder for screenshots, the path of Chromium, a token to sign in with (or nothing), looks such as "light:1280", and
+// "large" if GitHub's API is served.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const [base, folder, executablePath, token, looks] = process.argv.slice(2);
+const [base, folder, executablePath, token, looks, large] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf-8");
 const tell = (step, value) => console.log(JSON.stringify({ step, value }));
 
@@ -93,7 +94,9 @@ async function features() {
   await page.click("summary:has-text('Call it from elsewhere')");
   await page.waitForSelector(".elsewhere pre");
   tell("snippets", await page.locator(".elsewhere pre").allTextContents());
+  await violations(page, "snippets");
   await page.click("#tab-json");
+  await violations(page, "input as JSON");
   tell("nested as json", await page.inputValue("#whole"));
   await page.click("#tab-form");
   tell("nested again", [await page.inputValue("[name='book.authors[0].name']"), await page.inputValue("[name=where]")]);
@@ -120,6 +123,7 @@ async function features() {
   await page.click("button:has-text('Call')");
   await result(page).locator("[aria-label=Problem]").waitFor();
   tell("problem", await result(page).locator(".status b").textContent());
+  await violations(page, "problem");
 
   await page.goto(base + "#/operation/shop.ticks");
   await page.fill("[name=every]", "0.02");
@@ -145,6 +149,24 @@ async function features() {
   await page.context().close();
 }
 
+async function tabTo(page, test, argument) {
+  for (let n = 0; n < 60; n++) {
+    await page.keyboard.press("Tab");
+    if (await page.evaluate(test, argument)) return;
+  }
+  throw new Error(`not reached: ${test} ${argument}`);
+}
+
+async function chooseByKeyboard(page, words, id) {
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("/");
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type(words);
+  await page.waitForFunction((name) => document.querySelector("#list a")?.textContent.includes(name), id.slice(id.indexOf(".") + 1));
+  await page.keyboard.press("Enter");
+  await page.waitForSelector(`h1:has-text('${id}')`);
+}
+
 async function keyboard() {
   const page = await open();
   await page.waitForSelector("#list a");
@@ -155,7 +177,7 @@ async function keyboard() {
   await page.keyboard.press("Enter");
   await page.waitForSelector("h1:has-text('shop.add')");
   tell("focus on heading", await page.evaluate(() => document.activeElement.tagName));
-  const reach = async (test) => { for (let n = 0; n < 40; n++) { await page.keyboard.press("Tab"); if (await page.evaluate(test)) return; } throw new Error(`not reached: ${test}`); };
+  const reach = (test) => tabTo(page, test);
   await reach(() => document.activeElement.id === "tab-form");
   await page.keyboard.press("ArrowRight");
   tell("arrow", await page.evaluate(() => document.activeElement.id));
@@ -168,14 +190,7 @@ async function keyboard() {
   await reach(() => document.activeElement.textContent === "Envelope");
   await page.keyboard.press("Enter");
   tell("pressed", await page.evaluate(() => document.activeElement.getAttribute("aria-pressed")));
-  const choose = async (words, id) => {
-    await page.evaluate(() => document.activeElement.blur());
-    await page.keyboard.press("/");
-    await page.keyboard.press("Control+A");
-    await page.keyboard.type(words);
-    await page.keyboard.press("Enter");
-    await page.waitForSelector(`h1:has-text('${id}')`);
-  };
+  const choose = (words, id) => chooseByKeyboard(page, words, id);
   await choose("put a book", "shop.put");
   await reach(() => document.activeElement.name === "book.title");
   await page.keyboard.type("Emma");
@@ -198,6 +213,52 @@ async function keyboard() {
   await page.keyboard.press("Enter");
   await result(page).locator("[aria-label=Problem]").waitFor();
   tell("error by keyboard", await result(page).locator(".status b").textContent());
+  await choose("again and again", "shop.ticks");
+  await reach(() => document.activeElement.name === "every");
+  await page.keyboard.type("0.02");
+  await page.keyboard.press("Control+Enter");
+  await page.waitForFunction(() => document.querySelectorAll(".items li").length >= 3);
+  await reach(() => document.activeElement.textContent === "Stop");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("text=Stopped");
+  tell("stream by keyboard", (await page.locator(".items li").count()) >= 3);
+  await choose("return a picture", "shop.cover");
+  await reach(() => document.activeElement.type === "file");
+  const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("Space")]);
+  await chooser.setFiles(picture);
+  await page.waitForSelector("text=68 bytes");
+  await page.keyboard.press("Control+Enter");
+  await page.waitForSelector("img.picture");
+  tell("file by keyboard", await page.evaluate(() => document.querySelector("img.picture").naturalWidth));
+  await page.context().close();
+}
+
+async function github() {
+  const page = await open();
+  await page.waitForSelector("#list a", { state: "attached" });
+  tell("count", await page.locator("#list a").count());
+  await violations(page, "a large list");
+  await page.screenshot({ path: `${folder}/large-list.png` });
+  await chooseByKeyboard(page, "issues/list-for-repo", "github.issues/list-for-repo");
+  for (const [name, value] of [["owner", "octocat"], ["repo", "hello"]]) {
+    await tabTo(page, (wanted) => document.activeElement.name === wanted, name);
+    await page.keyboard.type(value);
+  }
+  await page.keyboard.press("Control+Enter");
+  await result(page).locator("[aria-label=Data]").waitFor();
+  tell("listed by keyboard", JSON.parse(await result(page).locator("[aria-label=Data]").textContent()).map((each) => each.title));
+  await violations(page, "a large operation");
+  await page.screenshot({ path: `${folder}/large-call.png` });
+  await chooseByKeyboard(page, "pulls/create", "github.pulls/create");
+  for (const [name, value] of [["owner", "octocat"], ["repo", "hello"], ["title", "A change"], ["head", "a"], ["base", "b"]]) {
+    await tabTo(page, (wanted) => document.activeElement.name === wanted, name);
+    await page.keyboard.type(value);
+  }
+  await page.keyboard.press("Control+Enter");
+  await result(page).locator("[aria-label=Problem]").waitFor();
+  tell("refused by keyboard", await result(page).locator(".status b").textContent());
+  await violations(page, "an error of a large API");
+  await page.screenshot({ path: `${folder}/large-error.png` });
   await page.context().close();
 }
 
@@ -264,7 +325,8 @@ async function signedIn() {
 }
 
 try {
-  if (token) await signedIn();
+  if (large) await github();
+  else if (token) await signedIn();
   else { await features(); await keyboard(); await pictures(); }
   for (const each of outside) tell("outside", each);
   for (const each of errors) tell("error", each);

@@ -33,6 +33,7 @@ CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 NODE = shutil.which("node")
+GITHUB = HERE.parent / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 
 
 @operation(namespace="shop", type="query")
@@ -149,13 +150,16 @@ async def served(app: Any) -> AsyncIterator[str]:
 LOOKS = "light:1280,dark:390"
 
 
-async def watched(url: str, folder: Path, token: str = "", looks: str = LOOKS) -> dict[str, list[Any]]:
+async def watched(
+    url: str, folder: Path, token: str = "", looks: str = LOOKS, *arguments: str
+) -> dict[str, list[Any]]:
     """What the browser saw, by step."""
     if CHROMIUM is None or NODE is None or not (HERE / "node_modules" / "playwright-core").is_dir():
         pytest.skip("needs Chromium, Node and `npm install` in tests/browser")
     process = await asyncio.create_subprocess_exec(
-        NODE, str(HERE / "explorer.mjs"), url, str(folder), CHROMIUM, token, looks, stdout=asyncio.subprocess.PIPE
-    )
+        NODE, str(HERE / "explorer.mjs"), url, str(folder), CHROMIUM, token, looks, *arguments,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     try:
         async with asyncio.timeout(120):
             out, _ = await process.communicate()
@@ -223,6 +227,8 @@ async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_pa
     assert (one["picture"], one["saved"]) == (1, "cover")
     assert (one["focus in the item"], one["nested by keyboard"]) == ("book.authors[0].name", "Jane")
     assert one["error by keyboard"] == "409 SOLD_OUT"
+    assert one["stream by keyboard"] is True
+    assert one["file by keyboard"] == 1
     assert one["problem"] == "409 SOLD_OUT"
     assert one["stopped"] is True
     assert one["broken stream"] == "Ended by EXECUTION_ERROR"
@@ -234,6 +240,35 @@ async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_pa
     assert (one["focus on heading"], one["arrow"]) == ("H1", "tab-json")
     assert (one["by keyboard"], one["pressed"]) == ("3", "true")
     assert len(list(pictures.glob("*-*-*.png"))) >= 8
+
+
+async def github(scope: Any, receive: Any, send: Any) -> None:
+    """A small part of GitHub's API: a list of issues, and a refusal of everything else."""
+    if scope["path"].endswith("/issues"):
+        status, body = 200, [{"id": 2**53 + 1, "number": 1, "title": "Found a bug"}]
+    else:
+        status, body = 422, {"message": "Validation Failed"}
+    await send(
+        {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
+    )
+    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+
+@pytest.mark.skipif(not GITHUB.exists(), reason="needs `npm install` in tests/peers/prism")
+async def test_an_api_of_the_size_of_github_is_used_with_the_keyboard_alone(tmp_path: Path) -> None:
+    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+    async with (
+        served(github) as upstream,
+        OperationRegistry(load_plugins(only=["openapi"])) as registry,
+    ):
+        await registry.load("openapi", namespace="github", spec=str(GITHUB), base_url=upstream)
+        async with served(to_openapi(registry, title="GitHub")) as url:
+            seen = await watched(url, pictures, "", LOOKS, "large")
+    assert seen["violation"] == []
+    assert seen["error"] == []
+    assert seen["count"][0] > 1_000
+    assert seen["listed by keyboard"] == [["Found a bug"]]
+    assert seen["refused by keyboard"][0].startswith("422")
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ export function returns(operation) {
     parts.push(hasParts(node) ? lazily([`${word}: ${typeWord(node)}`], () => outline(node)) : element("p", {}, `${word}: ${typeWord(node)}`));
   }
   if (operation.errors.length) {
-    parts.push(lazily([`Errors: ${operation.errors.map((each) => each.code).join(", ")}`], () => element("ul", { class: "outline" },
+    parts.push(lazily([`Errors: ${[...new Set(operation.errors.map((each) => each.code))].join(", ")}`], () => element("ul", { class: "outline" },
       ...operation.errors.map((each) => element("li", {}, element("b", {}, each.code), each.httpStatus ? ` ${each.httpStatus}` : "", ` ${each.description || ""}`,
         each.schema ? outline(each.schema) : null)))));
   }
