@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     # With what notebooks show, what is written in classes, and sections of docstrings; errors of envelopes, 26;
     # optional contexts, 8.
     "operad/functions": 2020,
-    "operad/config": 1205,  # with arrays of tables, 25 lines, and the tables of sources, 80
+    "operad/config": 1220,  # with arrays of tables, 25 lines, the tables of sources, 80, and words for types, 15
     "operad/sync": 650,
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
     "operad_auth": 3885,  # and credentials of callers, 250; accounts that users connect, 330; introspection, 215
@@ -111,7 +111,7 @@ BUDGETS: dict[str, int] = {
     "operad_redis": 1450,
     # With the keys of `[[rules]]`, 1,330 lines, and what closes with the registry.
     "operad_rules": 1730,
-    "operad_scanner": 450,  # with the lifespan of a folder, 60 lines
+    "operad_scanner": 455,  # with the lifespan of a folder, 60 lines, and docstrings, 12
     # With casts of three modes, 45 lines; patterns in two engines, and a list of those that are not checked, 90.
     "operad_schema": 5935,
     "operad_search": 370,  # with postings of bytes, 10 lines
