@@ -153,3 +153,10 @@ def test_how_many_values_what_is_sent_may_be_made_of(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bundling, "_MAX_VALUES", 3)
     assert bundling.is_sendable([1, 2])
     assert not bundling.is_sendable([1, 2, 3])
+
+
+@pytest.mark.parametrize("pattern", ["^a", "^a(?=b)"])
+def test_a_bundle_keeps_patterns_that_are_checked_here_and_others(pattern: str) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    bundled = from_schema({"$ref": "#/a/b"}, document={"a": {"b": schema}}).bundled()
+    assert list(bundled["$defs"].values()) == [schema]

@@ -16,10 +16,19 @@ from operad_schema.formats import CHECKED
 GOOD_AND_BAD: dict[str, tuple[list[Any], list[Any]]] = {
     "date": (["2024-02-29", "2026-12-31"], ["2023-02-29", "1900-02-29", "2026-13-01", "2026-1-1", ""]),
     "date-time": (["2024-02-29T12:00:00Z", "2026-01-01t00:00:00.5+01:30"], ["2026-01-01T00:00:00", "2026-01-01"]),
-    "time": (["12:00:00Z", "23:59:60Z", "15:59:60-08:00"], ["12:00:00", "24:00:00Z", "12:59:60Z"]),
+    "time": (
+        ["12:00:00Z", "23:59:60Z", "15:59:60-08:00", "05:29:60+05:30"],
+        ["12:00:00", "24:00:00Z", "12:59:60Z"],
+    ),
     "duration": (["P1D", "PT1H3S", "PT0.5S", "P2W"], ["P1.5D", "PT.5S", "P", "PT", "P1DT", "1D", "P1Y2D"]),
-    "email": (["a@b.example", '"a b"@c.example', "a@[127.0.0.1]"], ["a", "a@", "a b@c.example", ".a@b.example"]),
-    "hostname": (["a.example", "localhost"], ["-a", "a_b", "a" * 64, "a..b"]),
+    "email": (
+        ["a@b.example", '"a b"@c.example', "a@[127.0.0.1]", "a@[IPv6:::1]"],
+        ["a", "a@", "a b@c.example", ".a@b.example", '"\ud800"@b.example'],
+    ),
+    "hostname": (
+        ["a.example", "localhost", "xn--4ca.example"],
+        ["-a", "a_b", "a" * 64, "a..b", "ab--cd.example", "xn--x.example"],
+    ),
     "ipv4": (["127.0.0.1"], ["256.1.1.1", "01.2.3.4", "1.2.3"]),
     "ipv6": (["::", "::1", "1:2:3:4:5:6:7:8", "::ffff:1.2.3.4"], ["1::2::3", "fe80::1%eth0", "12345::", ":"]),
     "uri": (["http://a.example/b?c#d", "urn:x:y", "http://[::1]:80/"], ["//a", "a b", "http://a/%zz", "é:x"]),

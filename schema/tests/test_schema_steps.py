@@ -649,11 +649,12 @@ def test_what_can_be_sent(value: Any, sendable: bool) -> None:
     assert is_sendable({"const": value}) is sendable
 
 
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}])
 @pytest.mark.parametrize(("levels", "sendable"), [(200, True), (201, False)])
-def test_how_deep_what_is_sent_may_be(levels: int, sendable: bool) -> None:
+def test_how_deep_what_is_sent_may_be(levels: int, sendable: bool, wrap: Any) -> None:
     value: Any = 1
     for _ in range(levels):
-        value = [value]
+        value = wrap(value)
     assert is_sendable(value) is sendable
 
 
