@@ -93,6 +93,18 @@ async def test_a_discriminator_that_an_input_lacks_does_not_make_alternatives_ex
         await refused(registry, "a.r", {"body": wrong})
 
 
+async def test_a_reference_into_a_one_of_leads_to_its_member(serve, api, registry):
+    value = {"oneOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}]}
+    member = {"$ref": "#/components/schemas/Field/properties/value/oneOf/1"}
+    components = {"schemas": {"Field": {"type": "object", "properties": {"value": value}}}}
+    body = {"type": "object", "properties": {"text": member}}
+    document = api({"put /f": {"operationId": "f", **body_of(body)}}, components=components)
+    await load(registry, document, await serve(echo))
+    assert (await registry.execute("a.f", {"text": "ab"})).data["body"] == '{"text":"ab"}'
+    for wrong in ("abc", 5):
+        await refused(registry, "a.f", {"text": wrong})
+
+
 async def test_members_of_the_enum_of_a_string_are_text(serve, api, registry):
     schema = {"type": "string", "enum": [True, False, 10, "all"]}
     parameter = {"name": "accepted", "in": "query", "schema": schema}

@@ -127,6 +127,8 @@ class SchemaView:
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
             pending.append(reference)
+            if self._is_input and "/oneOf/" in reference and (moved := self._moved(reference)) != reference:
+                node = {**node, "$ref": moved}
             if len(node) == 1:
                 return node
         if self._casts and "discriminator" in node:
@@ -144,6 +146,22 @@ class SchemaView:
         if self._is_input:
             _loosen(node, changed)
         return self._changed(node, changed) if changed else node
+
+    def _moved(self, reference: str) -> str:
+        """Return a reference that leads into a ``oneOf`` as it is after that has become an ``anyOf``."""
+        node: Any = self._document.root
+        tokens = pointer_tokens(reference[1:])
+        for position, key in enumerate(tokens):
+            if isinstance(node, list):
+                node = node[int(key)] if key.isdecimal() and int(key) < len(node) else None
+                continue
+            if not isinstance(node, dict):
+                return reference
+            is_union = key == "oneOf" and isinstance(node.get(key), list) and "anyOf" not in node
+            node = node.get(key)
+            if is_union:
+                tokens[position] = "anyOf"
+        return pointer(tokens)
 
     def _changed(self, node: Json, changed: Json) -> Json:
         result = {**node, **changed}
