@@ -320,7 +320,7 @@ def test_a_value_that_is_no_json_is_left_as_it_is(caplog: pytest.LogCaptureFixtu
     assert schema.cast(odd) is odd
     assert schema.tracer()(odd) == (odd, False, False, False)
     assert not schema.is_valid(odd)
-    assert "a value cannot be cast (OSError): it is left as it is" in caplog.text
+    assert "a value cannot be cast (OSError): it is returned unchanged" in caplog.text
     (error,) = schema.errors(odd)
     assert error.message.startswith("expected a JSON value, got one that cannot be checked (")
 

@@ -20,9 +20,11 @@ from operad_schema.vocabulary import KEYWORDS, SIBLINGS
 
 _DEFS = "#/$defs/"
 _MAX_LEVELS = 200
-"""Levels of JSON that every reader accepts: the models of common servers end at 255."""
+"""Levels of JSON that every reader accepts: the parsers of common servers stop at 255."""
 _MAX_VALUES = 200_000
-"""JSON values of a schema that is sent as given: objects that hold one another may unfold to any number."""
+"""The maximum of JSON values in a schema that is sent as given: objects that contain one another may unfold
+without end.
+"""
 
 
 def bundle(origin: Origin) -> dict[str, Any] | bool:
@@ -47,9 +49,10 @@ def _is_recursive(closure: Closure) -> bool:
 
 
 def is_larger(origin: Origin, values: int) -> bool:
-    """Return True if a schema, with all that it refers to, has more values than that; counting ends there.
+    """Return True if a schema, with everything that it refers to, has more than ``values`` values; counting stops
+    there.
 
-    References by pointer are followed; others count as what they are, so that this is a lower bound.
+    References by pointer are followed; others are counted as one value, so the count is a lower bound.
     """
     document = origin.raw if origin.document is None else origin.document
     waiting, seen, count = [origin.raw], set(), 0
@@ -71,7 +74,7 @@ def is_larger(origin: Origin, values: int) -> bool:
 
 
 def is_sendable(value: Any) -> bool:
-    """Return True if a schema, as it was given, is JSON in UTF-8 that is not too deep for others."""
+    """Return True if a schema, as it was given, is JSON in UTF-8 that other readers do not find too deep."""
     waiting, count = [(value, 0)], 0
     while waiting:
         node, level = waiting.pop()
@@ -107,12 +110,12 @@ def _is_sendable_text(text: str) -> bool:
 
 
 class SharedDefinitions:
-    """Definitions that many schemas share, each contained once instead of a hundred times.
+    """Definitions that many schemas share, each included once instead of once per schema.
 
-    Equal definitions are one, also if they come from different documents.
+    Equal definitions are merged, even if they come from different documents.
 
     Args:
-        prefix: what a reference to a definition begins with.
+        prefix: the text with which references to a definition begin.
     """
 
     def __init__(self, prefix: str = _DEFS) -> None:
@@ -128,11 +131,11 @@ class SharedDefinitions:
         if origin.document is None:
             names = _Names(new_store(origin, annotations=True))
         else:
-            key = id(origin.document), dialect(origin)  # the store holds the document: its id stays its own
+            key = id(origin.document), dialect(origin)  # the store holds the document, so its id is not reused
             names = self._stores.get(key) or _Names(new_store(origin, annotations=True))
             self._stores[key] = names
         closure = closure_of(names.store, origin)
-        if closure.store is not names.store:  # a schema that cannot be read is unknown
+        if closure.store is not names.store:  # a schema that cannot be read accepts any value
             return True
         is_recursive = _is_recursive(closure)
         self._define(names, closure, None if is_recursive else closure.root)
@@ -146,11 +149,11 @@ class SharedDefinitions:
 
     def _define(self, names: _Names, closure: Closure, root: Definition | None) -> None:
         """Give each definition that a schema reaches a name and an entry, except the schema itself."""
-        import hashlib  # brings OpenSSL along, which many schemas are sent without
+        import hashlib  # imports OpenSSL, which many schemas do not need
 
         fresh = [one for one in closure.definitions if one not in names.known and one is not root]
         added = []
-        # What a definition refers to comes before it, so that its digest can be made of theirs.
+        # A definition comes after those that it refers to, because its digest is made from theirs.
         for group in components({one: refs_of(one.body) for one in fresh}):
             bases = {one: _export_name(one.target.location) for one in group}
             inner = {**names.digests, **bases}
@@ -180,7 +183,7 @@ class _Names:
 
 def _export_name(location: Location) -> str:
     words = [token for token in location if isinstance(token, str)]
-    # A lone surrogate is legal in JSON text, and nothing else can write it.
+    # JSON text may have a lone surrogate, but UTF-8 cannot encode it.
     return words[-1].encode("utf-8", "replace").decode() if words else "root"
 
 
@@ -212,7 +215,8 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
         elif key == "discriminator":
             out[key] = _discriminator(node, value, link)
         elif key == "$kinds":
-            # The kinds are left out. The tag alone tells a reader that there are some, and to drop nothing.
+            # The kinds are omitted. Their tag alone tells readers that kinds exist, so that they drop no
+            # properties.
             out["discriminator"] = {"propertyName": _escaped(value["propertyName"])}
         elif word is not None and word.holds == "map":
             out[key] = {_escaped(name): _renamed(child, link) for name, child in value.items()}
@@ -226,7 +230,7 @@ def _renamed(node: Any, link: Callable[[Definition], str]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a JSON value in texts that UTF-8 can encode, because exports are sent to others."""
+    """Return a copy of a JSON value whose strings UTF-8 can encode, because exports are sent to other programs."""
     if isinstance(value, str):
         return _escaped(value)
     if isinstance(value, Mapping):

@@ -1,19 +1,18 @@
-"""`cast`: bring a value into its schema's shape, and keep what does not fit.
+"""`cast`: convert a value to its schema's shape, and keep what does not fit.
 
-Strips what is not declared, fills in declared defaults, converts scalars without loss; in the mode `complete` also
-fills in zero values for missing required properties. What holds of every cast, and what each part is written to
-keep:
+A cast drops what is not declared, fills in declared defaults and converts scalars without loss. In the mode
+`complete` it also fills in zero values for missing required properties. Every cast follows these rules:
 
-- it never changes its argument, and never raises on data; the containers that it walks are new ones;
-- a value that fits nowhere is kept, so that validation can say what is wrong with it;
-- what is valid stays valid (`is_fragile`): where a keyword could refuse the cast of what it accepts, the value
-  stays as it was;
-- casting twice is casting once: zero values and defaults are themselves cast, and a union whose cast value is
-  another branch's settles there;
-- recursion is driven by the data, so that it ends.
+- It never changes its argument, and never raises on data; containers in the result are new.
+- A value that fits nowhere is kept, so that validation can report it.
+- A valid value stays valid (`is_fragile`): if a keyword could reject the cast of a value that it accepts, the
+  value stays as it was.
+- Casting twice is the same as casting once: zero values and defaults are themselves cast, and a union whose cast
+  value belongs to another branch is cast by that branch.
+- Recursion is driven by the data, so it always ends.
 
-Closures are compiled from the normal form when first needed, one for each conjunction of a schema, its
-reference and its `allOf`.
+Closures are compiled from the normal form when first needed, one for each conjunction of a schema, its reference
+and its `allOf`.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class Casting:
                 return cast(value, call)
             mark = call.mark()
             out = cast(value, call)
-            # Equal but for its numbers' types: what is allowed of one is allowed of the other.
+            # Equal except for the types of numbers: what one allows, the other allows, too.
             if (out is not value if hides else out != value) and not is_valid(out) and is_valid(value):
                 call.forget(mark)
                 return value
@@ -140,7 +139,7 @@ class Casting:
                     from operad_schema.unions import Union  # with the first one
 
                     union = Union(self, members, member, key)
-                    # What its `oneOf` refuses, the union sees itself.
+                    # What its `oneOf` rejects, the union handles itself.
                     return self._faithful(members, union.cast) if is_fragile(union.siblings) else union.cast
         cast = self._plain(members)
         return self._faithful(members, cast) if is_fragile(members) else cast
@@ -190,7 +189,7 @@ def _leaf(members: Members) -> tuple[frozenset[type], Caster | None]:
         return value if isinstance(value, CONTAINER) else scalar(value, call)
 
     if values is not None:
-        # A string that is no member cannot become one when all are strings.
+        # If all members are strings, a string that is not a member cannot become one.
         return (frozenset({str}) if all(isinstance(value, str) for value in values) else _NONE), cast
     return frozenset(cls for name in types or () for cls in EXACT.get(name, ())), cast
 

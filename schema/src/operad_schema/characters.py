@@ -75,7 +75,7 @@ _ASSIGNED = (range(0x34000), range(0xE0000, 0xE0200))
 
 @lru_cache(maxsize=64)
 def property_ranges(name: str) -> Ranges | None:
-    r"""The characters of `\p{name}`: a general category by either of its names, or None for what is not known."""
+    r"""Return the characters of `\p{name}`, a general category by either name; None for an unknown one."""
     if name in _NAMED:
         return _NAMED[name]
     short = _LONG_NAMES.get(name, name)

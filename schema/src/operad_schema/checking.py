@@ -1,8 +1,8 @@
 """Check values by closures, compiled when a value first reaches a schema.
 
-Nothing can be fetched, every pattern is bounded, and what a schema can make of a value is known before: where one
-part of it can meet many schemas (`Node.crowd`), each schema that is applied draws on one budget for the whole
-call (`patterns.WORK`).
+Nothing can be fetched, every pattern is bounded, and the cost of a schema is known in advance: if one part of a
+value can meet many schemas (`Node.crowd`), each applied schema draws on one budget for the whole call
+(`patterns.WORK`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ITEMS = {"items", "prefixItems", "unevaluatedItems"}
 _REST = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
 _LOOPS = {key for key, word in KEYWORDS.items() if word.applies == "each part"} | {"uniqueItems"}
 SPARSE = 32
-"""With this many declared properties, an object of few is read by the properties that it has."""
+"""With at least this many declared properties, a small object is checked by the properties that it has."""
 
 
 class Checks:
@@ -87,7 +87,7 @@ class Checks:
     def but_unevaluated(self, body: Node, *, in_place: bool = True) -> Check:
         """Return the check of a schema whose `unevaluated*` means the same as `additionalProperties` or `items`.
 
-        Without `in_place`, only of its own keywords, not of the schemas in it that see the same value.
+        Without `in_place`, check only its own keywords, not the schemas in it that apply to the same value.
         """
         types = types_of(body)
         checks: list[Check] = []
@@ -131,16 +131,17 @@ class Checks:
             key = definition, what, id(value)
             found = memo.get(key)
             if found is None:
-                # With the value, so that its id stays its own for as long as it is remembered.
+                # Keep the value as well, so that its id is not reused while it is remembered.
                 found = memo[key] = (value, check(value))
             return found[1]
 
         return remember
 
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, for schemas that recurse: in a call no schema checks the same part of a value twice.
+        """Return `function` for schemas that recurse: in one call, no schema checks the same part of a value
+        twice.
 
-        Without it, two schemas that refer to both of themselves take 2**depth steps.
+        Without it, a schema that refers to itself twice takes 2**depth steps.
         """
         local = self._local
 

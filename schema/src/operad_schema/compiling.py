@@ -25,14 +25,14 @@ from operad_schema.values import MAX_PARTS, count_parts, is_deeper
 logger = logging.getLogger("operad_schema")
 
 STEPS_OF_A_PART = 15
-"""What each part of a value adds to `max_check_steps`."""
+"""The steps that each part of a value adds to `max_check_steps`."""
 
 Traced = tuple[Any, bool, bool, bool]
-"""A cast value; whether nothing about it is worth a warning; whether parts were dropped, or invented."""
+"""A cast value; whether it needs no warning; whether parts were dropped; whether parts were invented."""
 
 
 class Compiled:
-    """The check and the cast of one schema with all that it reaches."""
+    """The check and the cast of one schema with everything that it reaches."""
 
     def __init__(self, closure: Closure) -> None:
         store = closure.store
@@ -45,7 +45,7 @@ class Compiled:
         self.is_unknown = not impossible and all(set(member) <= {"default"} for member in members)
         reached = closure.definitions
         self.unchecked = tuple(text for one in reached for text in one.unchecked)
-        # A cast may then read further schemas, which may recurse, be heavy and count.
+        # A cast may read further schemas later, which may recurse, be heavy and need counting.
         has_kinds = any(one.has_kinds for one in reached)
         self._is_recursive = has_kinds or any(one.is_recursive for one in reached)
         self._is_heavy = has_kinds or any(one.is_heavy for one in reached)
@@ -54,12 +54,12 @@ class Compiled:
         self._tracers: dict[Mode, Callable[[Any], Traced]] = {}
         self._casters: dict[Mode, Callable[[Any], Any]] = {}
 
-    # Each made when first used, because most schemas are for checking alone, or for casting alone; and without a
-    # wrapper that it does not need, because these are the hot ones.
+    # Each is made when first used, because most schemas are only checked, or only cast. They are on the hot path,
+    # so they have no wrapper unless they need one.
 
     @cached_property
     def validator(self) -> Callable[[Any], bool]:
-        """See `operad_schema.schema.Schema`; so for the next two."""
+        """The check, see `operad_schema.schema.Schema`, which also describes the next two."""
         return self._counted(self._validator())
 
     @cached_property
@@ -133,17 +133,17 @@ class Compiled:
         return cast
 
     def _left(self, value: Any, error: Exception | None) -> Any:
-        """Log why a value is left as it is, and return it."""
+        """Log why a value is returned unchanged, and return it."""
         if error is None:
             logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
         else:
             bound = "max_check_steps" if WORK.steps < 0 else "max_pattern_steps"
             why = f"beyond {bound}" if isinstance(error, TooMuchWorkError) else type(error).__name__
-            logger.warning("a value cannot be cast (%s): it is left as it is", why)
+            logger.warning("a value cannot be cast (%s): it is returned unchanged", why)
         return value
 
     def tracer(self, mode: Mode) -> Callable[[Any], Traced]:
-        """Return cast and check in one, which reports what the cast did."""
+        """Return a function that casts and checks in one step, and reports what the cast changed."""
         if mode not in self._tracers:
             self._tracers[mode] = self._tracer(mode)
         return self._tracers[mode]
@@ -184,7 +184,7 @@ class Compiled:
         return normalize
 
     def _errors(self, value: Any) -> list[SchemaError]:
-        """Return what is wrong with a value."""
+        """Return the errors of a value."""
         if self.validator(value):
             return []
         # Imported with the first invalid value: most programs need neither module.
@@ -210,7 +210,7 @@ class Compiled:
         return readable(found) or [generic]
 
     def mismatches(self, value: Any, mode: Mode) -> list[SchemaError]:
-        """Return what is worth a warning once a value is cast."""
+        """Return the errors that are worth a warning after a value is cast."""
         found: list[SchemaError] = self._counted(lambda value: self._mismatches(value, mode))(value)
         return found
 
@@ -226,13 +226,13 @@ class Compiled:
                 call = Call()
         found = invented(out, call.invented or [])
         if call.filled > self.limits.max_filled:
-            # The rest stays absent. One error stands for all of it.
+            # The rest stays absent; a single error reports that.
             return [beyond("max_filled", self.limits), *found[: self.limits.max_schema_errors]]
         return found + self._errors(out)
 
 
 def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
-    """Return what all schemas of a document share, made once."""
+    """Return an object that all schemas of a document share, made once."""
     with store.lock:
         if key not in store.made:
             store.made[key] = make()
@@ -242,23 +242,24 @@ def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
 # --- what is shared ------------------------------------------------------------------------------------
 
 MAX_CACHED = 512
-"""The compiled schemas that are kept for equal ones; a schema in use keeps its own."""
+"""The number of compiled schemas kept for equal ones; a schema in use keeps its own."""
 
 MAX_WARNED = 1_000
-"""The unchecked patterns that are not warned of again."""
+"""The number of unchecked patterns for which repeated warnings are suppressed."""
 _patterns_warned: set[str] = set()
 
 _lock = threading.Lock()
 _cache: OrderedDict[Any, Compiled] = OrderedDict()
 _LONG = 1_000
-"""A schema with more characters is known by its digest, not by its text."""
+"""A schema with more characters is identified by its digest, not by its text."""
 _stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
 
 
 def compiled(origin: Origin) -> Compiled:
     """Return the compiled form of a schema; equal schemas share one.
 
-    A schema of its own is known by its text, one of a document by its definition in the document's normal form.
+    A standalone schema is identified by its text, one of a document by its definition in the document's normal
+    form.
     """
     if origin.document is not None:
         store = _store(origin.document, dialect(origin), origin)
@@ -299,7 +300,9 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
 
 
 def closure_of(store: Store, origin: Origin) -> Closure:
-    """Return the normal form of a schema with all that it reaches; unknown, with the reason, if it has none."""
+    """Return the normal form of a schema with everything that it reaches; unknown, with the reason, if it has
+    none.
+    """
     try:
         if origin.document is not None and not origin.pointer:
             return store.closure((), origin.raw)
@@ -320,7 +323,7 @@ def _warn(closure: Closure, origin: Origin) -> None:
         warned, said = closure.store.warned, warning
         if " is not checked: " in warning:  # a pattern, which many schemas may have
             warned, said = _patterns_warned, warning.partition(": ")[2]
-        if said not in warned:  # by another schema of the document that reaches the same one
+        if said not in warned:  # not yet logged for another schema of the document that reaches it
             warned.add(said)
             logger.warning("schema%s: %s", f" {origin.pointer}" if origin.pointer else "", warning)
     if len(_patterns_warned) > MAX_WARNED:
@@ -334,7 +337,7 @@ def _text_key(origin: Origin) -> Any:
         return None
     known: str | bytes = text
     if len(text) > _LONG:
-        import hashlib  # brings OpenSSL along, which takes longer than the schemas of a small application
+        import hashlib  # imports OpenSSL, which takes longer than compiling the schemas of a small application
 
         known = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
     return known, dialect(origin), origin.limits, origin.formats, origin.unchecked
@@ -345,7 +348,7 @@ def _store(document: Any, used: str, origin: Origin) -> Store:
     key = id(document), used, origin.limits, origin.formats, origin.unchecked
     with _lock:
         found = _stores.get(key)
-        # The store holds its document, so the id is the document's own for as long as the store lives.
+        # The store holds its document, so the id is not reused while the store exists.
         if found is None or found.references.document is not document:
             found = _stores[key] = new_store(origin)
         return found

@@ -1,4 +1,4 @@
-"""The conjunction of a schema, its reference and its `allOf`, which a cast reads as one; the state of a call."""
+"""Conjunctions: a schema with its reference and its `allOf`, which a cast reads as one; the state of a call."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from operad_schema.values import MAX_PARTS, count_parts, equal
 from operad_schema.vocabulary import KEYWORDS
 
 ABSENT: Any = object()
-"""Stands for a value that does not exist."""
+"""Marks a value that does not exist."""
 
 SCALARS = 10
-"""How many scalar defaults may be filled in for each other part that may, and for each part of the value."""
+"""The number of scalar defaults that may be filled in for each other part, and for each part of the value."""
 
 Members = tuple[Node, ...]
-"""The schemas whose conjunction is a node, without their references, `allOf` and `$siblings`."""
+"""The schemas of a node's conjunction, without their references, `allOf` and `$siblings`."""
 
 
 class Call:
-    """The state of one cast: the zero values that it invented, as (container, key), whether it dropped anything,
-    and its budgets."""
+    """The state of one cast.
+
+    It has the zero values that the cast invented, as (container, key), whether it dropped anything, and its
+    budgets.
+    """
 
     invented: list[tuple[Any, Any]] | None = None
     dropped = False
     recasts = 0
     filled = 0
-    """The parts of the defaults and zero values that were filled in, except scalar defaults."""
+    """The number of parts of defaults and zero values that were filled in, without scalar defaults."""
     scalars: float = 0
-    """The scalar defaults. There may be far more of them: as many as are plausible for the value."""
+    """The number of scalar defaults. There may be far more of them: as many as are plausible for the value."""
     is_full = False
-    """Whether the limit is reached: what is missing from here on stays absent."""
+    """Whether the limit is reached, so that further missing parts stay absent."""
     value: Any = None
     """The value that is cast."""
 
@@ -44,22 +47,22 @@ class Call:
         self.is_full, self.scalars = True, math.inf
 
     def is_plausible(self) -> bool:
-        """Return True if this number of scalar defaults is to be expected for such a value."""
+        """Return True if such a value may be expected to have this number of scalar defaults."""
         return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
 
     def mark(self) -> tuple[int, bool]:
-        """Return the position in the notes, for `forget` and `moved`."""
+        """Return the current position in the notes, for `forget` and `moved`."""
         return len(self.invented or ()), self.dropped
 
     def forget(self, mark: tuple[int, bool]) -> None:
-        """Drop the notes since `mark`: they are about no part of the result."""
+        """Drop the notes since `mark`, because they are not about a part of the result."""
         self.dropped = mark[1]
         if self.invented is not None:
             del self.invented[mark[0] :]
             self.invented = self.invented or None
 
     def moved(self, mark: tuple[int, bool], before: Any, after: Any) -> None:
-        """Move the notes about `before` to `after`, which was cast from it; dropped parts lose theirs."""
+        """Move the notes about `before` to `after`, its cast value; notes about dropped parts are removed."""
         start = mark[0]
         if self.invented is None or len(self.invented) <= start:
             return
@@ -68,7 +71,7 @@ class Call:
         while stack:
             old, new = stack.pop()
             twins[id(old)] = new
-            # No cast makes another kind of a container.
+            # No cast changes an array to an object or the reverse.
             if isinstance(old, dict):
                 stack.extend((item, new[key]) for key, item in old.items() if key in new)
             elif isinstance(old, list):
@@ -93,10 +96,10 @@ class Fills(Protocol):
     schemas: list[Body]
 
     def __call__(self, out: Any, key: Any, call: Call) -> bool:
-        """Fill in a property or the next position; return True if it was."""
+        """Fill in a property or the next position; return True if something was filled in."""
 
     def template(self) -> Any:
-        """Return the value to fill in, made once; `ABSENT` if there is none."""
+        """Return the value to fill in, made once; `ABSENT` without one."""
 
 
 Row = tuple[str, frozenset[type], Caster, Fills | None]
@@ -158,7 +161,7 @@ class Lazy:
 def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
     """Return the members of a conjunction, each once, and whether one of them is `false`.
 
-    A member is a schema without what is a member of its own: its reference, its `allOf`, and `$siblings`.
+    The members of a schema are itself, and the members of its reference, its `allOf`, and `$siblings`.
     """
     members: list[Node] = []
     seen: set[Node] = set()
@@ -225,7 +228,7 @@ _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluat
 
 
 def is_fragile(members: Members) -> bool:
-    """Return True if a value can be valid by a node while its cast is not; of a scalar, if a member is hidden."""
+    """Return True if a valid value's cast may be invalid. For scalars, this is so if a member is hidden."""
     fragile = any(
         member.is_hidden or not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members
     )

@@ -39,7 +39,7 @@ _NONE: Seen = set()
 
 
 def seen_by(body: Node) -> list[Node]:
-    """Return a schema, its reference and its `allOf`, each with theirs: all that see the same value."""
+    """Return a schema, its reference and its `allOf`, recursively: all schemas that apply to the same value."""
     out = [body]
     for one in out:
         parts = [*one.get("allOf", ()), *([one.ref.body] if one.ref is not None else ())]
@@ -48,8 +48,10 @@ def seen_by(body: Node) -> list[Node]:
 
 
 def is_plain(body: Node) -> bool:
-    """Return True if its `unevaluated*` is like `additionalProperties` and `items`: every schema that can see the
-    value is a part of it without condition."""
+    """Return True if `unevaluated*` means the same as `additionalProperties` or `items`.
+
+    That is so if every schema that applies to the same value does so unconditionally.
+    """
     return all(
         body.get(key, True) is True
         or other in body

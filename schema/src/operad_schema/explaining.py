@@ -17,7 +17,7 @@ from operad_schema.vocabulary import KEYWORDS
 _NAME = re.compile(r"[^\W\d]\w*")
 _WIDTH = 80
 _LOOKED_AT = 64
-"""How many declared properties are compared with an undeclared one, to suggest a name."""
+"""The number of declared properties that are compared with an undeclared one to suggest a name."""
 
 
 def path_of(parts: Iterable[Any]) -> str:
@@ -44,14 +44,14 @@ def _readable(fault: Fault) -> SchemaError:
     if fault.keyword in ("anyOf", "oneOf"):
         return _union(fault, path)
     words = KEYWORDS[fault.keyword].words if fault.keyword in KEYWORDS else None
-    # The schema `false` is the only fault that is not a keyword's.
+    # Only the schema `false` fails without a keyword.
     expected, got = ("nothing here", short(fault.value)) if words is None else words(fault.wanted, fault.value)
     meant = _meant(fault) if fault.keyword == "additionalProperties" else ""
     return SchemaError(path, f"expected {expected}, got {got} at {path}{meant}", fault.keyword, expected, got)
 
 
 def _meant(fault: Fault) -> str:
-    """Return which declared property the first undeclared one was probably meant to be."""
+    """Return a suggestion: the declared property that the first undeclared one was probably meant to be."""
     from difflib import get_close_matches  # with the first one
 
     name = fault.wanted[0]
@@ -100,14 +100,14 @@ _BEYOND = {
 
 
 def beyond(bound: str, limits: Limits) -> SchemaError:
-    """Return the error of a value that is beyond one of the bounds."""
+    """Return the error of a value that exceeds one of the limits."""
     text, note = _BEYOND[bound]
     expected = text.format(getattr(limits, bound))
     return SchemaError("$", f"expected {expected}, got more at ${note}", bound, expected, "more")
 
 
 def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:
-    """Return the zero values that a cast put into `value`, each as an error of `required`."""
+    """Return the zero values that a cast filled in, each as an error of `required`."""
     if not places:
         return []
     wanted: dict[int, list[Any]] = {}

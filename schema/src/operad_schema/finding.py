@@ -1,4 +1,4 @@
-"""The search for errors, which looks only into what the compiled checks reject."""
+"""The search for errors, which visits only what the compiled checks reject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from operad_schema.vocabulary import KEYWORDS
 
 @attrs.define(eq=False, repr=False)
 class Fault:
-    """One keyword that a part of a value fails: what it wants, and where."""
+    """A keyword that a part of a value does not satisfy: the expectation, and the place."""
 
     keyword: str
     wanted: Any
@@ -28,7 +28,7 @@ class Fault:
     path: tuple[Any, ...]
     schema: Body
     branches: list[Fault] = attrs.field(factory=list)
-    """Of a union: the faults by its branches."""
+    """For a union: the faults of its branches."""
 
 
 class _EnoughError(Exception):
@@ -36,8 +36,11 @@ class _EnoughError(Exception):
 
 
 def faults(checks: Checks, value: Any, body: Body) -> list[Fault]:
-    """Return what is wrong with a value, up to `max_schema_errors`; the search ends after `max_error_steps` with
-    the faults found so far. It may raise any exception for a value that is not JSON."""
+    """Return the faults of a value, at most `max_schema_errors`.
+
+    After `max_error_steps` the search ends with the faults found so far. It may raise any exception for a value
+    that is not JSON.
+    """
     found: list[Fault] = []
     with suppress(_EnoughError, TooMuchWorkError):
         found.extend(islice(_Search(checks).of(value, body, ()), checks.limits.max_schema_errors))
@@ -185,7 +188,7 @@ def _unevaluated(search: _Search, key: str, value: Any, body: Node, path: tuple[
     ):
         return
     seen = search.checks.evaluation.of(body.less("unevaluatedProperties", "unevaluatedItems"))(value)
-    if seen is not None:  # else another keyword reports what is wrong
+    if seen is not None:  # otherwise another keyword reports the error
         pairs = value.items() if names else enumerate(value)
         others = {name: item for name, item in pairs if name not in seen}
         yield from _undeclared(search, key, others, value, body, path)

@@ -1,10 +1,11 @@
-"""The `format` keyword, checked only where the caller of `from_schema` asks for it with `formats=True`.
+"""The `format` keyword, checked only if the caller of `from_schema` passes `formats=True`.
 
 For JSON Schema a format is an annotation (2020-12, validation, section 7.2.1). A server that publishes formats
-promises them, and clients are generated from them, so it wants them checked.
+promises them, and clients are generated from them, so a server should check them.
+
 Most checks come from small libraries, the extra `operad-schema[formats]`, each imported with the first schema that
-has such a format. All run in time linear in the text: names of hosts are bounded by their length first. `regex` is
-not checked, because compiling a pattern from elsewhere has no bound.
+has such a format. All run in time linear in the text: the length of host names is checked first. `regex` is not
+checked, because compiling an untrusted pattern has no bound.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from operad_schema.values import is_type
 
 
 class Format(NamedTuple):
-    """The check of a format, and its name in errors. A value of another kind than `kind` is valid by it."""
+    """The check of a format, and its name in errors. Values of another kind than `kind` are valid."""
 
     expected: str
     kind: str
@@ -31,7 +32,7 @@ class Format(NamedTuple):
 
 @cache
 def find(name: str) -> Format:
-    """Return the check of a format that `CHECKED` names.
+    """Return the check of a format in `CHECKED`.
 
     Raises `ModuleNotFoundError` if the library that it needs is not installed.
     """
@@ -51,7 +52,7 @@ def find(name: str) -> Format:
     def accepts_text(text: str) -> bool:
         try:
             return accepts(text)
-        except ValueError:  # how ipaddress, idna and jsonpointer reject a text; UnicodeError is one
+        except ValueError:  # raised by ipaddress, idna and jsonpointer; UnicodeError is a subclass
             return False
 
     return Format(expected, "string", accepts_text)
@@ -61,7 +62,7 @@ _Check = Callable[[str], bool]
 
 
 def _matches(pattern: str) -> Callable[[], _Check]:
-    """Return the maker of a check by a pattern of ours, which does not backtrack."""
+    """Return the maker of a check by one of our patterns, which do not backtrack."""
 
     def make() -> _Check:
         match = re.compile(pattern, re.ASCII).fullmatch
@@ -86,7 +87,7 @@ def _date_time() -> _Check:
     def accepts(text: str) -> bool:
         text = text.upper()  # RFC 3339, section 5.6: "T" and "Z" may be lower case
         if (leap := _LEAP.fullmatch(text)) is not None:
-            # A leap second is inserted at the end of a day of UTC; the library knows none.
+            # A leap second is inserted at the end of a day of UTC; the library does not support it.
             sign = -1 if leap[3] == "-" else 1
             offset = sign * (int(leap[4] or 0) * 60 + int(leap[5] or 0))
             if (int(text[11:13]) * 60 + int(text[14:16]) - offset) % 1440 != 1439:
@@ -111,9 +112,9 @@ _DURATION = rf"P(?:[0-9]+W|(?=[0-9T])(?:[0-9]+Y(?![0-9]+D))?(?:[0-9]+M)?(?:[0-9]
 
 _LONGEST_HOST = 253
 _LONGEST_LOCAL = 64
-"""The characters of an e-mail address before its `@` (RFC 5321, section 4.5.3.1)."""
+"""The maximum length of an e-mail address before its `@` (RFC 5321, section 4.5.3.1)."""
 _DOTS = re.compile("[.\u3002\uff0e\uff61]")
-"""What separates the labels of an internationalized name (RFC 3490, section 3.1)."""
+"""Separators of the labels of an internationalized name (RFC 3490, section 3.1)."""
 
 
 def _hostname() -> _Check:
@@ -122,7 +123,7 @@ def _hostname() -> _Check:
     is_idn = _idn_hostname()
 
     def accepts(text: str) -> bool:
-        # The library's pattern takes digits of other scripts, a line feed and a dot at the end.
+        # The library's pattern accepts digits of other scripts, a line feed and a dot at the end.
         if not text.isascii() or not text or text[-1] in "\n." or len(text) > _LONGEST_HOST:
             return False
         if not FQDN(text, min_labels=1).is_valid:
@@ -138,7 +139,7 @@ def _idn_hostname() -> _Check:
     import idna
 
     def accepts(text: str) -> bool:
-        # Every character takes at least one byte: what is longer is not worth a walk through the tables.
+        # Every character takes at least one byte, so a longer name is rejected without searching the tables.
         return 0 < len(text) <= _LONGEST_HOST and bool(idna.encode(_DOTS.sub(".", text)))
 
     return accepts
@@ -148,7 +149,7 @@ def _address(version: int) -> Callable[[], _Check]:
     def make() -> _Check:
         from ipaddress import IPv4Address, IPv6Address
 
-        # A zone is no part of the format (RFC 4291).
+        # A zone is not part of the format (RFC 4291).
         made: Any = IPv4Address if version == 4 else IPv6Address
         return lambda text: text.isascii() and len(text) <= 45 and "%" not in text and bool(made(text))
 
@@ -170,7 +171,7 @@ def _email(*, international: bool) -> Callable[[], _Check]:
 
         def accepts(text: str) -> bool:
             local, at, domain = text.rpartition("@")
-            text.encode()  # half of a surrogate pair is no character
+            text.encode()  # a lone surrogate is not a character
             if not at or len(local) > _LONGEST_LOCAL or len(domain) > _LONGEST_HOST or not is_local(local):
                 return False
             if domain[:1] == "[" and domain[-1:] == "]":
@@ -200,7 +201,8 @@ def _uri(rule: str, *, international: bool = False) -> Callable[[], _Check]:
         from rfc3986_validator import validate_rfc3986  # type: ignore[import-untyped]  # it has no types
 
         def accepts(text: str) -> bool:
-            # As RFC 3987, section 3.1, makes a URI of an IRI: what a URI has not is percent-encoded.
+            # RFC 3987, section 3.1, maps an IRI to a URI: characters that a URI does not allow are
+            # percent-encoded.
             uri = _BEYOND_URI.sub("%C3%A9", text) if international else text
             return uri[-1:] != "\n" and uri.isascii() and validate_rfc3986(uri, rule=rule) is not None
 
@@ -212,7 +214,7 @@ def _uri(rule: str, *, international: bool = False) -> Callable[[], _Check]:
 def _uri_template() -> _Check:
     from uri_template import validate
 
-    # The library checks no literals (RFC 6570, 2.1), and takes quadratic time for unpaired braces.
+    # The library does not check literals (RFC 6570, 2.1), and takes quadratic time for unpaired braces.
     return lambda text: _TEMPLATE.fullmatch(text) is not None and bool(validate(text))
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 
 def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:
-    """Yield the strongly connected groups of a graph, referred ones first (Tarjan, without recursion)."""
+    """Yield the strongly connected groups of a graph; a group comes after those that it refers to (Tarjan,
+    iterative).
+    """
     order: dict[Any, int] = {}
     low: dict[Any, int] = {}
     stack: list[Any] = []

@@ -38,7 +38,7 @@ def _is_one_of(values: list[Any]) -> Check:
     largest = max((count_parts(value, MAX_PARTS) for value in values if isinstance(value, CONTAINER)), default=0)
 
     def check(value: Any) -> bool:
-        # A container larger than every member cannot be equal to one, so it is not walked through.
+        # A container larger than every member cannot be equal to one, so it is not compared.
         if isinstance(value, CONTAINER) and count_parts(value, largest + 1) > largest:
             return False
         try:
@@ -53,7 +53,7 @@ def _is_one_of(values: list[Any]) -> Check:
 
 
 def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
-    """Return the check of the types, and of what a schema requires of values of each kind."""
+    """Return the check of the types, and of a schema's requirements for values of each kind."""
     objects, items = parts.get("object"), parts.get("array")
     strings, numbers = parts.get("string"), parts.get("number")
     if types == ["object"] and objects is not None:
@@ -81,7 +81,7 @@ def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
 
 
 def check_plain(body: Node, kind: str) -> list[Check]:
-    """Return the checks of the keywords that test one kind of value by `fails` alone, as one or none."""
+    """Return the checks of the keywords that test one kind of value by `fails` alone: a list of one or none."""
     rules = []
     for key, wanted in body.items():
         word = KEYWORDS.get(key)

@@ -1,12 +1,13 @@
-"""OpenAPI's `discriminator` of a base: a schema without branches of its own whose tag names one of its kinds.
+"""OpenAPI's `discriminator` on a base schema: a schema without branches of its own whose tag names one of its
+kinds.
 
 `Pet` has `discriminator: {propertyName: kind, mapping: {cat: Cat}}`, and `Cat` is `allOf: [Pet, …]`. A value of
-`Pet` with the tag `cat` is cast by both, so that what only `Cat` declares stays. Validation does not look at kinds
-(OpenAPI 3.0.4 and 3.1.1, "Discriminator Object": a base "does not perform a search for child schemas").
+`Pet` with the tag `cat` is cast by both, so that properties declared only by `Cat` are kept. Validation ignores
+kinds (OpenAPI 3.0.4 and 3.1.1, "Discriminator Object": a base "does not perform a search for child schemas").
 
-In the normal form it is `$kinds`: `propertyName`, `mapped` (where the schema of a tag is), `base` (where the base
-is: the names of those beside it that include it are tags) and `other` (where that of any other tag is:
-`defaultMapping` of 3.2). Kinds are read when a tag first names them: a base may have a thousand.
+In the normal form it is `$kinds`: `propertyName`, `mapped` (the location of each tag's schema), `base` (the
+location of the base: the names of schemas beside it that include it are tags) and `other` (the location for any
+other tag: `defaultMapping` of 3.2). Kinds are read when a tag first names them: a base may have a thousand.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from operad_schema.references import Location
 
 KINDS = "$kinds"
 MOST = 1_000
-"""The most casts that the kinds of one document may have; later kinds are unknown. Bases beside one
-another have as many as there are combinations of their kinds, and values choose them."""
+"""The maximum number of casts for the kinds of one document; later kinds are unknown.
+
+Several bases have as many as there are combinations of their kinds, and values choose them.
+"""
 
 _OPEN = Node({"additionalProperties": True})
 
@@ -40,7 +43,9 @@ def settled(members: Members) -> Members:
 
 
 def derives(body: Body, location: Location) -> bool:
-    """Return True if a schema includes the one at a location: itself, by reference or in an `allOf`."""
+    """Return True if a schema includes the one at a location: it is that schema, refers to it, or has it in
+    `allOf`.
+    """
     stack, seen = [body], set[int]()
     while stack:
         one = stack.pop()
@@ -92,7 +97,7 @@ class Kinds:
             if again == kind:
                 return out
             tried.add(kind)
-            if again in tried:  # each makes it the other's
+            if again in tried:  # each kind changes the tag to the other's
                 call.forget(mark)
                 return value
             kind = again
@@ -130,6 +135,6 @@ class Kinds:
         found = None if kind is None else self.read(kind)
         if found is not None and flatten([found.body])[0]:
             return *self.rest, found.body
-        # Nobody can say what is undeclared, unless the base takes nothing further.
+        # Which properties are undeclared is not known, unless the base allows no others.
         is_closed = any(member.get("additionalProperties") is False for member in self.rest)
         return self.rest if is_closed else (*self.rest, _OPEN)

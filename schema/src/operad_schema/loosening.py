@@ -1,4 +1,4 @@
-"""Keep a subschema with a pattern that is not run, or a large `enum`, from rejecting by `not` or `oneOf`."""
+"""Prevent a subschema with an unchecked pattern or a large `enum` from rejecting by `not` or `oneOf`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def loosen(fresh: Iterable[Any]) -> None:
-    """Remove the rejections of such schemas from newly read definitions."""
+    """Remove such rejections from newly read definitions."""
     stack: list[Any] = [one.body for one in fresh if one.is_lax]
     while stack:
         node = stack.pop()

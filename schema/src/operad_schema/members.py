@@ -1,4 +1,4 @@
-"""The members of exported object schemas, for programs that make something else of them."""
+"""The members of exported object schemas, for programs that convert them to something else."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from urllib.parse import unquote
 def object_members(
     schema: Any, definitions: Mapping[str, Any], *, branches: bool = False
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return the properties of an exported object schema and which of them are required.
+    """Return the properties of an exported object schema, and the names of those that are required.
 
-    What ``$ref`` and ``allOf`` add is included.
+    Properties from ``$ref`` and ``allOf`` are included.
 
     Args:
         schema: as `Schema.bundled` returns it.
         definitions: its ``$defs``.
-        branches: include ``anyOf`` and ``oneOf``; what only a branch requires is not required.
+        branches: include ``anyOf`` and ``oneOf``; a property that only a branch requires is not required.
     """
     found: dict[str, Any] = {}
     required: set[str] = set()

@@ -1,10 +1,10 @@
 """The normal form of schemas, the only form that checks and casts read.
 
-It is JSON Schema 2020-12 made of a schema and what that reaches: annotations, `format` and unknown keywords
-are gone, older spellings are translated, references lead to objects, and every hostile or broken part is
-unknown, with a warning. Three private keywords serve the cast and the union: `$siblings` (the keywords beside a
-`$ref` that hides it, drafts 4 to 7), `discriminator` (see `operad_schema.tags`) and `$kinds` (that of a base, see
-`operad_schema.kinds`).
+It is JSON Schema 2020-12, made from a schema and everything that it reaches: annotations, `format` and unknown
+keywords are removed, older spellings are translated, references point to objects, and every hostile or broken part
+accepts any value, with a warning. Three private keywords serve casts and unions: `$siblings` (the keywords beside
+a `$ref` that hides it, drafts 4 to 7), `discriminator` (see `operad_schema.tags`) and `$kinds` (that of a base,
+see `operad_schema.kinds`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from operad_schema.vocabulary import KEYWORDS
 
 _MISSING: Any = object()
 FEW = 64
-"""How many schemas one part of a value may meet before they are counted."""
+"""The number of schemas that one part of a value may meet before they are counted."""
 MANY = 1_000
 """From this number on, results for a part of a value are remembered within a call."""
 
@@ -37,7 +37,7 @@ class SchemaLimitError(ValueError):
 class Node(dict[str, Any]):
     """A schema of the normal form: its keywords, and what was compiled from them. Compared by identity.
 
-    `$ref` is there as text, `#/$defs/d7`, for exports; `ref` is the definition itself.
+    `$ref` is the text `#/$defs/d7`, for exports; `ref` is the definition itself.
     """
 
     __slots__ = ("_lesser", "check", "counts", "is_hidden", "is_lax", "ref")
@@ -64,7 +64,9 @@ class Node(dict[str, Any]):
         return self is not other
 
     def less(self, *keys: str) -> Node:
-        """Return the schema without some keywords: the same object every time, because identity matters."""
+        """Return the schema without some keywords: the same object every time, because schemas are compared by
+        identity.
+        """
         if self.keys().isdisjoint(keys):
             return self
         made = self._lesser.get(keys)
@@ -110,7 +112,7 @@ Body = Node | bool
 
 
 class Definition:
-    """A schema of the normal form that has a name, and what is known about it."""
+    """A named schema of the normal form, with the facts that were computed about it."""
 
     __slots__ = (
         "body", "counts", "crowd", "has_kinds", "is_heavy", "is_lax", "is_read", "is_recursive", "name", "nodes",
@@ -143,7 +145,7 @@ class Definition:
         """The unions with a `discriminator`."""
 
     def warn(self, location: Location, text: str) -> None:
-        """Record what is ignored or unknown, and where."""
+        """Record a part that is ignored or unknown, and its place."""
         if len(self.warnings) < 20:
             self.warnings.append(f"{where(location)}: {text}")
 
@@ -162,7 +164,7 @@ class Closure:
     definitions: tuple[Definition, ...]
     """The root first, then the others by distance."""
     store: Store
-    """Held so that the document's other schemas find it while this one is in use."""
+    """Kept so that the document's other schemas share it while this one is in use."""
     warnings: tuple[str, ...]
 
 
@@ -205,7 +207,7 @@ class Store:
                 return self._closure(self.define(self._root(location, schema)))
 
     def kind(self, location: Location) -> Definition | None:
-        """Return the schema at a location that a tag names; None if there is none, or if it exceeds a limit."""
+        """Return the schema at a location that a tag names; None if it does not exist or exceeds a limit."""
         try:
             return self.closure(location).root
         except (LookupError, SchemaLimitError, RecursionError):
@@ -216,8 +218,8 @@ class Store:
             return self.references.locate(location)
         base = self.references.locate(())
         scope = self.references.enter(base.node, (), base.scope)
-        # A number cannot be a token of a pointer, so no location of the document is hidden by it. It stays the
-        # schema's own: its definition holds it.
+        # A number cannot be a token of a pointer, so it hides no location of the document. The definition holds
+        # the schema, so its id is not reused.
         return Target((id(schema),), schema, scope)
 
     def define(self, target: Target) -> Definition:
@@ -244,7 +246,7 @@ class Store:
                 if ref not in seen:
                     seen[ref] = None
                     queue.append(ref)
-        # What is new reaches all that it refers to, so what was settled before cannot change.
+        # New definitions reach everything that they refer to, so those that were settled before cannot change.
         self._settle([definition for definition in seen if not definition.crowd])
         warnings = [text for definition in seen for text in definition.warnings]
         return Closure(root, tuple(seen), self, tuple(warnings))
@@ -256,7 +258,7 @@ class Store:
             raise SchemaLimitError(f"beyond max_schema_bytes = {self.limits.max_schema_bytes} ({size} so far)")
 
     def _settle(self, fresh: list[Definition]) -> None:
-        """Cut references that would not end, and record which definitions recurse and which are heavy."""
+        """Cut references that would never end, and record which definitions recurse and which are heavy."""
         for group in components({one: in_place_refs(one.body) for one in fresh}):
             for one in group:
                 if len(group) > 1 or one in in_place_refs(one.body):
@@ -316,14 +318,14 @@ _CONTAINERS = {"object", "array"}
 
 
 def _recursive_crowd(group: frozenset[Definition]) -> int:
-    """Return the most schemas that a part of a value can meet if these refer to one another; up to `MANY`.
+    """Return the most schemas that a part of a value can meet if these refer to one another; at most `MANY`.
 
-    Each level of a value could double them, but not where the schemas are plain trees: there each part is either
-    a declared property, another property or an item, and meets the one schema for it.
+    Each level of a value could double them, except if the schemas are plain trees: then each part is either a
+    declared property, another property or an item, and meets the one schema for it.
     """
     if not all(_is_tree(one.body) for one in group):
         return MANY
-    each = [_crowd(one.body) for one in group]  # what refers to the group counts as nothing yet
+    each = [_crowd(one.body) for one in group]  # references to the group are not counted yet
     if any(ref in group for one in group for ref in in_place_refs(one.body)):
         return min(MANY, 1 + sum(itself + parts for itself, parts in each))
     return min(MANY, 1 + max(itself for itself, _ in each) + max(parts for _, parts in each))
@@ -371,7 +373,7 @@ def _count(crowded: list[Definition]) -> None:
             one.counts = True
             stack.append(one.body)
         elif isinstance(one, Node):
-            # A check that was made before does not count: it is made anew.
+            # A check that was made before does not count steps, so it is made again.
             one.counts, one.check = True, None
             stack.extend([*one.here(), *one.parts()])
             if one.ref is not None:
@@ -379,7 +381,7 @@ def _count(crowded: list[Definition]) -> None:
 
 
 class TrackDynamicError(Exception):
-    """A dynamic reference was found, and the store does not track the dynamic scope yet."""
+    """A dynamic reference was found, but the store does not track the dynamic scope yet."""
 
 
 def in_place_refs(body: Body) -> list[Definition]:
@@ -421,7 +423,7 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
                 out[key] = {name: without(node, group) for name, node in value.items()}
             else:
                 out[key] = without(value, group)
-    # What is unknown refuses nothing: neither by being excluded, nor by being the second to match.
+    # An unknown schema rejects nothing: neither inside `not`, nor as the second match of a `oneOf`.
     if out.get("not") is True and body["not"] is not True:
         del out["not"]
     if "anyOf" not in out and any(node.ref in group for node in body.get("oneOf", ()) if isinstance(node, Node)):
@@ -433,6 +435,6 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
 def unless_unknown(made: Body, given: Any) -> Body:
     """Return a schema as it was read; for an unknown one, a schema that may declare any property.
 
-    The schemas beside it in an `allOf` or a union do not know all properties, so no cast may drop the others.
+    The schemas beside it in an `allOf` or a union do not have all properties, so no cast may drop others.
     """
     return Node({"additionalProperties": True}) if made is True and given is not True else made

@@ -13,7 +13,7 @@ OBJECT_KEYWORDS = ("properties", "patternProperties", "additionalProperties", "u
 
 
 class ObjectShape:
-    """What a node requires of objects."""
+    """The requirements of a node for objects."""
 
     def __init__(
         self, casting: Casts, members: Members, row: Callable[[str, list[Body], bool], Row | None]
@@ -40,7 +40,7 @@ class ObjectShape:
         self.rows = [one for one in made if one is not None]
 
     def _conditional(self, members: Members) -> tuple[set[str], list[Pattern]]:
-        """Return what is declared under a condition. It is kept, because the condition is not evaluated."""
+        """Return what is declared under a condition. It is kept, because conditions are not evaluated."""
         names: set[str] = set()
         patterns: list[Pattern] = []
         stack: list[Body] = [body for member in members for body in conditions(member, names)]
@@ -144,14 +144,17 @@ def copy_object(value: Any, _call: Call) -> Any:
 
 
 def closed_object(rows: list[Row], *, notes: bool = True) -> Caster:
-    """Return the cast of an object's declared properties. The result has no other, and the call `notes` if one was
-    dropped. All in one loop, because this is the hot path."""
+    """Return the cast of an object's declared properties; the result has no others.
+
+    With `notes`, the call records that one was dropped. It is a single loop, because it is on the hot path.
+    """
 
     def cast(value: Any, call: Call) -> Any:
         if value.__class__ is not dict and not isinstance(value, dict):
             return value
         out: dict[Any, Any] = {}
-        filled, has_room = 0, not call.is_full  # looked at for each object, so that what is too much ends soon
+        # Checked for each object, so that the work ends soon after the limit.
+        filled, has_room = 0, not call.is_full
         for name, exact, cast_one, fill in rows:
             if name in value:
                 item = value[name]

@@ -1,12 +1,14 @@
 """`pattern` and `patternProperties`: ECMA-262 regular expressions, run only in time linear in the text.
 
 Python's `re` backtracks and holds the GIL: `^(a+)+$` takes seconds on 26 characters. A small scanner therefore
-reads each pattern (`operad_schema.translating`, imported for the first one). What the scanner can prove to be
-linear runs in `re`, which is fast on short text. Everything else runs in RE2 (google-re2, the extra
-`operad-schema[patterns]`), which never backtracks. What RE2 cannot run, look-around and back-references, is not
-checked: the schema lists it (`Schema.unchecked`), and the caller decides. See docs/decisions/0017-patterns.md.
+reads each pattern (`operad_schema.translating`, imported for the first one). Patterns that the scanner can prove
+to be linear run in `re`, which is fast on short text. All others run in RE2 (google-re2, the extra
+`operad-schema[patterns]`), which never backtracks. Look-around and back-references, which RE2 does not support,
+are not checked: the schema lists such patterns (`Schema.unchecked`), and the caller decides. See
+docs/decisions/0017-patterns.md.
 
-What a match can cost is drawn from one budget for a whole call (`Work`). A value that takes more is invalid.
+The possible cost of a match is drawn from one budget for a whole call (`Work`). A value that exceeds it is
+invalid.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ from typing import Any
 import attrs
 
 FREE = 5_000
-"""A match that may take fewer steps is not counted: most strings, with most patterns."""
+"""A match with fewer possible steps is not counted: most strings, with most patterns."""
 CHEAP = 8
-"""The steps for each character of a pattern that is never counted."""
+"""The steps per character up to which a pattern is never counted."""
 
 
 class TooMuchWorkError(Exception):
-    """A call has taken more steps of patterns, or applied more schemas, than it may."""
+    """A call has taken more pattern steps, or applied more schemas, than its limits allow."""
 
 
 class Work(threading.local):
-    """What one call may still cost: steps of patterns, and schemas applied to parts of a value."""
+    """The remaining budget of one call: pattern steps, and schemas applied to parts of a value."""
 
     left = math.inf
     steps = math.inf
@@ -78,7 +80,7 @@ class Pattern:
     of_bytes: bool = False
     """Whether it is run on UTF-8."""
     longest: float = math.inf
-    """The characters of the longest text that it is run on; longer text does not match."""
+    """The length in characters of the longest text that it is run on; longer text does not match."""
 
     @property
     def is_cheap(self) -> bool:
@@ -92,6 +94,6 @@ class Pattern:
             return False
         if (cost := self.weight * length) > FREE:
             WORK.match(cost)
-        # RE2 takes what `surrogatepass` makes of a lone surrogate for a character.
+        # RE2 accepts the bytes that `surrogatepass` makes from a lone surrogate as one character.
         part = text.encode("utf-8", "surrogatepass") if self.of_bytes else text
         return self.search(part) is not None

@@ -112,14 +112,14 @@ class _Reader:
         for key, value in node.items():
             take = _READ.get(key)
             if key in ANNOTATIONS and (self.store.annotations or not self.store.formats):
-                take = None  # `format`, where it is an annotation
+                take = None  # `format`, if it is an annotation
             if take is not None:
                 if key == SIBLINGS or KEYWORDS[key].counts(scope.draft):
                     self.definition.size += len(key) + 4
                     take(_Keyword(self, key, value, node, out, location, scope, depth))
             elif self.store.annotations and key in ANNOTATIONS:
                 size = self.definition.size
-                with suppress(ValueError):  # an example may be anything that a YAML parser makes, a date for one
+                with suppress(ValueError):  # an example may be anything that a YAML parser returns, such as a date
                     out[key] = self.json(value)
                 self.definition.size = size
         if out.pop("$open", False):
@@ -225,7 +225,7 @@ class _Keyword:
             self.reader.definition.warn(self.location, f"default: {error}: it is ignored")
 
     def format(self) -> None:
-        from operad_schema.formats import CHECKED, find  # with the first schema that has one to check
+        from operad_schema.formats import CHECKED, find  # only if a schema has a format to check
 
         if isinstance(self.value, str) and self.value in CHECKED:
             self.out["format"] = find(self.value)
@@ -247,7 +247,7 @@ class _Keyword:
             self.out[exclusive] = value
             if self.key == "maximum":
                 return
-        # `minimum` stays beside what excludes it: a zero value is made of it.
+        # `minimum` stays beside `exclusiveMinimum`, because a zero value is made from it.
         self.out[self.key] = value
 
     def count(self) -> None:
@@ -284,14 +284,14 @@ class _Keyword:
             return None
         finally:
             self.reader.definition.size += len(pattern)
-        # A program of RE2 counts as much, because compiling it takes time.
+        # A program of RE2 has the same limit, because compiling it takes time.
         self.reader.definition.size += made.weight if made.of_bytes else 0
         store.has_costly_patterns = store.has_costly_patterns or not made.is_cheap
         return made
 
     def names(self) -> None:
         if isinstance(self.value, bool) and self.reader.references.draft == 4:
-            return  # draft 3's spelling, left in many OpenAPI documents
+            return  # the spelling of draft 3, which many OpenAPI documents still have
         if not isinstance(self.value, list | tuple) or not all(isinstance(name, str) for name in self.value):
             self.refuse("an array of strings")
             return
@@ -310,7 +310,7 @@ class _Keyword:
             return
         body = self.sub(self.value)
         if self.key == "not" and body is True and self.value is not True:
-            return  # what is excluded is unknown, so nothing is
+            return  # the excluded schema is unknown, so nothing is excluded
         self.out[self.key] = body
 
     def siblings(self) -> None:
@@ -318,7 +318,7 @@ class _Keyword:
             self.out["$siblings"] = self.sub(self.value)
 
     def positional(self) -> None:
-        # An array here is no 2020-12, yet its meaning is plain, and servers that name no draft send it.
+        # 2020-12 allows no array here, but its meaning is clear, and servers send it without naming a draft.
         if self.value:
             self.out["prefixItems"] = [self.sub(node, str(i)) for i, node in enumerate(self.value)]
 
@@ -329,7 +329,7 @@ class _Keyword:
         read = [self.sub(node, str(position)) for position, node in enumerate(self.value)]
         schemas = [unless_unknown(body, node) for body, node in zip(read, self.value, strict=True)]
         if self.key == "oneOf" and "anyOf" not in self.node:
-            # An unknown branch must not count as the second to match.
+            # An unknown branch must not count as a second match.
             self.key = "oneOf" if schemas == read else "anyOf"
         if self.key == "allOf":
             schemas = self.out.get("allOf", []) + schemas
@@ -393,7 +393,7 @@ class _Keyword:
         for pattern, node in self.value.items():
             translated = self.safe(pattern)
             if translated is None:
-                # Which properties it would have claimed is not known, so none may be called undeclared.
+                # Which properties it would have matched is not known, so none may be treated as undeclared.
                 self.out["$open"] = True
             else:
                 found[translated] = self.sub(node, pattern)

@@ -9,8 +9,11 @@ import attrs
 from operad_schema.limits import Limits
 
 Mode = Literal["cast", "complete", "keep"]
-"""How to cast: drop what is not declared and fill in declared defaults (`cast`); fill in zero values for missing
-required properties too (`complete`); or drop and invent nothing (`keep`)."""
+"""How to cast.
+
+`cast` drops what is not declared and fills in declared defaults; `complete` also fills in zero values for missing
+required properties; `keep` drops and invents nothing.
+"""
 
 
 @attrs.frozen
@@ -39,9 +42,9 @@ class Change:
 
 
 class Origin(NamedTuple):
-    """Where a schema is: the schema, its document and its place there, and how it is read.
+    """The place of a schema: the schema, its document and its location in it, and how it is read.
 
-    Without `pointer`, a schema is not in its `document`, but its references lead into the document.
+    Without `pointer`, the schema is not in its `document`, but its references point into the document.
     """
 
     raw: Any
@@ -51,4 +54,4 @@ class Origin(NamedTuple):
     limits: Limits
     formats: bool = False
     unchecked: bool = False
-    """Whether patterns that cannot be checked in linear time are run all the same."""
+    """Whether patterns that cannot be checked in linear time are run anyway."""

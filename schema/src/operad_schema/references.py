@@ -13,7 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from operad_schema.vocabulary import DIALECTS, META_SCHEMAS, subschemas
 
 Location = tuple[Any, ...]
-"""Where a node is: the decoded tokens of its JSON Pointer."""
+"""The location of a node: the decoded tokens of its JSON Pointer."""
 
 
 def dialect_of(schema: Any) -> str | None:
@@ -37,7 +37,7 @@ def parse_pointer(pointer: str) -> Location:
 
 
 def follow(node: Any, tokens: Location) -> Any:
-    """Return the node at `tokens` below `node`; raise `LookupError` if there is none."""
+    """Return the node at `tokens` below `node`; raise `LookupError` if it does not exist."""
     for token in tokens:
         if isinstance(node, list):
             if not (token.isascii() and token.isdigit()):
@@ -51,7 +51,7 @@ def follow(node: Any, tokens: Location) -> Any:
 
 
 class Scope(NamedTuple):
-    """What a reference is resolved against: the resource that the node is in, and the dynamic scope."""
+    """What a reference is resolved against: the resource that contains the node, and the dynamic scope."""
 
     base: str
     resource: Location
@@ -79,7 +79,7 @@ class _Index:
 
 
 RECURSIVE = "$recursiveAnchor"
-"""The name, in a dynamic scope, of the root that `$recursiveRef` means."""
+"""The name, in a dynamic scope, of the root to which `$recursiveRef` refers."""
 
 
 class References:
@@ -114,7 +114,7 @@ class References:
         return scope._replace(base=join(scope.base, urldefrag(identifier).url), resource=location)
 
     def locate(self, location: Location, dynamic: tuple[tuple[str, Location], ...] = ()) -> Target:
-        """Return the node at a location and its scope; raise `LookupError` if there is none."""
+        """Return the node at a location and its scope; raise `LookupError` if it does not exist."""
         scope = Scope("", (), self.draft, dynamic)
         node = self.document
         start = 0
@@ -124,7 +124,7 @@ class References:
             scope = Scope(uri, location[:1], DIALECTS[dialect_of(node) or "2020-12"], dynamic)
             start = 1
         for depth, token in enumerate(location[start:], start):
-            # A resource on the way is passed through, not entered: it is no part of the dynamic scope.
+            # A resource on the way is passed through, not entered: it is not part of the dynamic scope.
             if (identifier := self.identifier(node, scope.draft)) is not None:
                 scope = self._within(identifier, location[:depth], scope)
             node = follow(node, (token,))
@@ -165,7 +165,7 @@ class References:
         found = self.index.resources.get(url.removesuffix("#"))
         if found is None:
             _meta_schema(url)
-            # Its location is no path of this document's: it begins with a token that no pointer has.
+            # Its location is not a path in this document: it begins with a token that pointers cannot have.
             found = ((url,),)
             tracks, self.tracks_dynamic = self.tracks_dynamic, False
             self._read(self.locate(found), self.index, self.most)

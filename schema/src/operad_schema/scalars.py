@@ -10,7 +10,7 @@ from operad_schema.conjunctions import ABSENT, Call, Caster, Members, allowed_va
 from operad_schema.values import CONTAINER, frozen, is_type
 
 MAX_NUMBER = 330
-"""The longest string, in characters, that is read as a number: a longer one is hardly a finite number."""
+"""The longest string, in characters, that is read as a number: a longer one is unlikely to be finite."""
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,4})?", re.ASCII)
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
@@ -62,7 +62,7 @@ def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
 
 
 def to_type(value: Any, types: list[str]) -> Any:
-    """Convert a scalar to the first of `types` that loses nothing; return it unchanged if there is none."""
+    """Convert a scalar to the first of `types` that loses nothing; return it unchanged if none does."""
     if isinstance(value, float) and "integer" in types and "number" not in types and value.is_integer():
         return int(value)
     if any(is_type(value, name) for name in types):
@@ -90,7 +90,7 @@ def _to_string(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        # Longer ones are refused by Python itself (sys.set_int_max_str_digits).
+        # Python itself rejects longer ones (sys.set_int_max_str_digits).
         return int.__repr__(value) if value.bit_length() < 4096 else ABSENT
     if isinstance(value, float) and math.isfinite(value):
         return int.__repr__(int(value)) if value.is_integer() else float.__repr__(value)
@@ -115,7 +115,7 @@ def _to_number(value: Any, *, whole: bool) -> Any:
     if not whole:
         return number
     # The exponent is at most 308 here, or the number would be infinite.
-    from decimal import Decimal  # rarely needed: a text became a number
+    from decimal import Decimal  # rarely needed: only if a string was converted to a number
 
     exact = Decimal(value)
     return int(exact) if exact == exact.to_integral_value() else ABSENT

@@ -37,7 +37,7 @@ Dialect = Literal["draft4", "draft6", "draft7", "2019-09", "2020-12", "openapi-3
 class Schema:
     """A JSON Schema, compiled when first used. Equal schemas share the compiled form.
 
-    Made by `from_schema`. Safe to use from several threads; its document must not be changed.
+    It is made by `from_schema` and can be used from several threads; its document must not be changed.
     """
 
     __slots__ = ("__weakref__", "_build", "_changes", "_compiled", "_origin")
@@ -59,16 +59,19 @@ class Schema:
         return self.origin.raw
 
     def limited(self, limits: Limits) -> Schema:
-        """Return the same schema, read within other bounds; nothing is read or built yet."""
+        """Return the same schema with other limits; nothing is read or built yet."""
         return self._but(limits=limits)
 
     def running_unchecked(self) -> Schema:
-        """Return the same schema, whose `unchecked` patterns Python's `re` runs: on text of at most
-        `max_pattern_string` characters, which may take it very long; longer text is not valid."""
+        """Return the same schema, but with its `unchecked` patterns run by Python's `re`.
+
+        They are run on text of at most `max_pattern_string` characters, which may take very long; longer text is
+        invalid.
+        """
         return self._but(unchecked=True)
 
     def _but(self, **changes: Any) -> Schema:
-        """Return the same schema, read in another way."""
+        """Return the same schema with other options."""
         if self._build is None:
             return Schema(self.origin._replace(**changes))
         made = Schema(None, self._build)
@@ -77,7 +80,7 @@ class Schema:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """The patterns that are not checked, each with the reason and the place: text matches them whatever it is.
+        """The patterns that are not checked, each with the reason and the place: any text matches them.
 
         A schema without patterns is not compiled for this.
         """
@@ -119,18 +122,21 @@ class Schema:
         return (self._compiled or self._compile()).validator(value)
 
     def errors(self, value: Any) -> list[SchemaError]:
-        """Return what is wrong with `value`, at most 20 errors; an empty list if it is valid."""
+        """Return the errors of `value`, at most 20; an empty list if it is valid."""
         return (self._compiled or self._compile()).errors(value)
 
     def mismatches(self, value: Any, mode: Mode = "cast") -> list[SchemaError]:
-        """Return what is worth a warning about `value` once it is cast: invented zero values, then errors."""
+        """Return the errors of `value` that are worth a warning after its cast: invented zero values, then other
+        errors.
+        """
         return (self._compiled or self._compile()).mismatches(value, mode)
 
     def cast(self, value: Any, *, complete: bool = False) -> Any:
-        """Return `value` in the schema's shape: undeclared properties dropped, declared defaults filled in,
-        scalars converted without loss. A value that cannot be converted is kept; what is missing stays missing.
+        """Return `value` in the schema's shape.
 
-        Never raises and never changes its argument. Parts without a schema are shared with the result.
+        Undeclared properties are dropped, declared defaults are filled in, and scalars are converted without loss.
+        A value that cannot be converted is kept, and missing values stay missing. Never raises and never changes
+        its argument. Parts without a schema are shared with the result.
 
         Args:
             value: the value to cast.
@@ -139,7 +145,7 @@ class Schema:
         return (self._compiled or self._compile()).caster("complete" if complete else "cast")(value)
 
     def cast_report(self, value: Any, *, complete: bool = False) -> tuple[Any, list[Change]]:
-        """Return `cast(value)`, and what it dropped, filled in and converted."""
+        """Return `cast(value)`, and the list of what it dropped, filled in and converted."""
         result = self.cast(value, complete=complete)
         return result, self.changes(value, result)
 
@@ -153,17 +159,18 @@ class Schema:
     def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
         """Return a self-contained copy in JSON Schema 2020-12 with annotations, and its references in `$defs`.
 
-        With `shared`, the definitions are there instead, once for all schemas that are bundled with it.
+        With `shared`, the definitions are added to it instead, once for all schemas that are bundled with it.
         """
         from operad_schema.bundling import bundle
 
         return bundle(self.origin) if shared is None else shared.add(self.origin)
 
     def published(self) -> dict[str, Any] | bool:
-        """Return the schema to show to others: as it was given if it is self-contained, else `bundled`.
+        """Return the schema to publish: as it was given if it is self-contained, else `bundled`.
 
-        The result can always be sent as JSON: if the given schema cannot (a Python object, text that UTF-8 cannot
-        encode, a thousand levels), it is `bundled`. Do not change it: it may be the document's own node.
+        The result can always be sent as JSON. If the given schema cannot (it has a Python object, text that UTF-8
+        cannot encode, a thousand levels), it is `bundled`. Do not change the result: it may be the document's own
+        node.
         """
         from operad_schema.bundling import is_sendable
 
@@ -175,7 +182,7 @@ class Schema:
         return self.bundled()
 
     def is_larger(self, values: int) -> bool:
-        """Return True if the schema, with all that it refers to, has more than so many JSON values.
+        """Return True if the schema, with everything that it refers to, has more than ``values`` JSON values.
 
         Use it to find schemas that are too large to show, without bundling them: it stops counting there.
         """
@@ -196,7 +203,7 @@ class Schema:
         built = build()
         origin = built.origin if isinstance(built, Schema) else Origin(_checked(built), None, None, "", DEFAULT)
         self._origin = origin = origin._replace(**self._changes)
-        # Last: another thread that still sees `build` builds once more, to the same effect.
+        # Last: a thread that still sees `build` may build again, with the same result.
         self._build = None
         return origin
 
@@ -234,18 +241,20 @@ def from_schema(
     limits: Limits = DEFAULT,
     formats: bool = False,
 ) -> Schema:
-    """Return the `Schema` of a JSON Schema. Nothing of it is read yet but its type.
+    """Return the `Schema` of a JSON Schema.
+
+    Only its type is checked now; its content is read when it is first used.
 
     Args:
         schema: the JSON Schema.
-        dialect: how to read a schema that has no `$schema` of its own; None means 2020-12.
-        document: the document that `schema` is part of; it is never copied and must not be changed.
-        pointer: where in the document the schema is, a JSON Pointer such as `/components/schemas/Pet`. Without
-            it, the schema is not in the document, but its references lead into the document.
-        trusted: lift the bounds on the size of the schema, for your own documents.
-        limits: the bounds of the work, see `Limits`.
-        formats: check `format`, which is otherwise an annotation. Needs `operad-schema[formats]`; a format
-            whose library is missing raises `ModuleNotFoundError` when the schema is first used.
+        dialect: how to read a schema without its own `$schema`; None means 2020-12.
+        document: the document that contains `schema`; it is never copied and must not be changed.
+        pointer: the location of the schema in the document, a JSON Pointer such as `/components/schemas/Pet`.
+            Without it, the schema is not in the document, but its references point into the document.
+        trusted: lift the limits on the size of the schema, for your own documents.
+        limits: the limits of the work, see `Limits`.
+        formats: check `format`, which is otherwise an annotation. Needs `operad-schema[formats]`; a format whose
+            library is missing raises `ModuleNotFoundError` when the schema is first used.
 
     Raises:
         TypeError: `schema` is not a schema.
@@ -258,14 +267,16 @@ def from_schema(
         if pointer and not pointer.startswith("/"):
             raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r}")
         if pointer and document is None:
-            raise ValueError(f"the pointer {pointer!r} needs the document that it points into: pass document=")
+            raise ValueError(
+                f"expected document= together with the pointer {pointer!r}; pass the document that it points into"
+            )
     within = limits.trusting() if trusted else limits
     document = None if document is schema else document
     return Schema(Origin(_checked(schema), dialect, document, pointer, within, formats))
 
 
 def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schema:
-    """Return a `Schema` that `build` makes when it is first used; what `build` raises is raised then."""
+    """Return a `Schema` that calls `build` when it is first used; exceptions of `build` are raised then."""
     return Schema(None, build)
 
 

@@ -1,10 +1,10 @@
-"""OpenAPI's `discriminator`: which branch of a union a tag selects, and whether other tags are possible.
+"""OpenAPI's `discriminator`: the branch of a union that a tag selects, and whether other tags are possible.
 
 In the normal form it is a mapping: `propertyName`, `union` (its keyword), `names` and `mapped` (the position of
-the branch that has a name, or that the mapping gives a tag), and, once every branch is read, `tags` (None for
-one that several branches claim: it decides nothing), `closed` and `decides`.
+the branch for a name, or for a tag of the mapping), and, once every branch is read, `tags` (None for one that
+several branches claim: it decides nothing), `closed` and `decides`.
 
-A schema without branches of its own may have one, too: the base of others. See `operad_schema.kinds`.
+A schema without branches of its own may have one, too: the base of other schemas. See `operad_schema.kinds`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _DEEPEST = 8
 
 
 def settle_tags(node: Any, *, decides: bool) -> None:
-    """Complete a union's `discriminator`. It decides in validation only in the dialects of OpenAPI.
+    """Complete a union's `discriminator`. Only in the dialects of OpenAPI does it decide in validation.
 
-    Tags come from the mapping, else from the branches' own `const` or `enum` of that property, else they are
-    the branches' names. Many documents have no mapping and schemas whose names are not the tags, so the
-    names alone would reject values that the document describes.
+    Tags come from the mapping, else from the branches' own `const` or `enum` of that property, else they are the
+    branches' names. Many documents have no mapping and schemas whose names are not the tags, so using the names
+    alone would reject values that the document describes.
     """
     given = node["discriminator"]
     branches = node[given["union"]]
@@ -39,7 +39,7 @@ def settle_tags(node: Any, *, decides: bool) -> None:
 
 
 def _tags_of(body: Any, name: str, depth: int) -> set[str] | None:
-    """Return the tags that a branch declares, none for a property that takes any; None if unknown."""
+    """Return the tags that a branch declares, empty for a property that accepts any; None if unknown."""
     if isinstance(body, bool) or depth > _DEEPEST:
         return None
     found: set[str] = set()
@@ -83,7 +83,7 @@ def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
 
 
 def kinds_of(given: Any, base: Target, references: References, scope: Scope) -> dict[str, Any] | None:
-    """Return where the kinds of a base are, by its `discriminator`; None if it is malformed."""
+    """Return the locations of a base's kinds, by its `discriminator`; None if it is malformed."""
     if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
         return None
 

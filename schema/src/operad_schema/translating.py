@@ -1,6 +1,6 @@
-"""The scanner that reads a pattern of ECMA-262, translates it, and finds what runs it in linear time.
+"""The scanner that reads an ECMA-262 pattern, translates it, and finds an engine that runs it in linear time.
 
-See `operad_schema.patterns` for why.
+See `operad_schema.patterns` for the reasons.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from operad_schema.limits import DEFAULT, Limits
 from operad_schema.patterns import Pattern
 
 RE2_MEMORY = 1024 * 1024
-"""The bytes of a program of RE2 with its states; it refuses patterns that need more."""
+"""The bytes of a program of RE2 with its states; it rejects patterns that need more."""
 RE2_REPEAT = 1_000
-"""The highest count of a repeat that RE2 takes."""
+"""The highest count of a repeat that RE2 supports."""
 MANY_STEPS = 200
-"""The steps for each character that a pattern may take in Python's `re`."""
+"""The maximum steps per character of a pattern that Python's `re` runs."""
 
 
 class UnsafePatternError(ValueError):
@@ -29,8 +29,8 @@ class UnsafePatternError(ValueError):
 def translate(pattern: str, limits: Limits = DEFAULT, *, unchecked: bool = False) -> Pattern:
     """Translate an ECMA-262 pattern (with the flag `u`) into one that runs in time linear in the text.
 
-    With `unchecked`, Python's `re` runs what else there is, on text of at most `max_pattern_string` characters.
-    Raises `UnsafePatternError` for a pattern that cannot be run so, or is not valid.
+    With `unchecked`, Python's `re` runs all other patterns, on text of at most `max_pattern_string` characters.
+    Raises `UnsafePatternError` for a pattern that cannot be run, or is invalid.
     """
     if len(pattern) > limits.max_pattern_length:
         raise UnsafePatternError(f"it is longer than {limits.max_pattern_length} characters")
@@ -66,7 +66,7 @@ def _of_re2(pattern: str) -> Pattern:
     scanner = _Scanner(pattern, splits=True)
     body = scanner.whole()
     if r"\B" in body:
-        # A search may begin within a character's bytes, where \B would match. Whole characters lead to the others.
+        # A search may begin within a character's bytes, where \B would match. So skip whole characters only.
         body = rf"\A(?s:.)*?(?:{body})"
     try:
         made = compile_(body)
@@ -83,7 +83,7 @@ def _re2() -> Callable[[str], Any] | None:
         import re2  # type: ignore[import-not-found, import-untyped, unused-ignore]  # an extra, without types
 
         options = re2.Options()
-    except (ImportError, AttributeError):  # other distributions have a module of this name
+    except (ImportError, AttributeError):  # other distributions have a module with this name
         return None
     options.max_mem = RE2_MEMORY
     options.never_capture = True
@@ -104,9 +104,9 @@ _CLASS_LETTERS = ("d", "D", "w", "W", "s", "S", "p", "P")
 class _Scanner:
     """One pass over a pattern: translation, and the figures that bound its work in Python's `re`.
 
-    `choices` are the ways in which groups and options can match, `length` the characters of all that does not
-    vary, and `varying` how much varies with the text: where a match begins, and the repeats. `reason` is why RE2
-    cannot run it. With `splits`, a repeat that is too high for RE2 becomes several.
+    `choices` is the number of ways in which groups and options can match, `length` the number of characters in
+    fixed parts, and `varying` the number of variable parts: the start of a match, and the repeats. `reason` is why
+    RE2 cannot run it. With `splits`, a repeat that is too high for RE2 is split into several.
     """
 
     def __init__(self, text: str, *, splits: bool = False) -> None:
@@ -128,7 +128,7 @@ class _Scanner:
 
     @property
     def weight(self) -> int:
-        """The steps for each character that it takes in `re` at worst; 0 for too many."""
+        """The steps per character that it takes in `re` in the worst case; 0 for too many."""
         varying = self.varying + (not self.anchored)
         steps = self.choices * (self.length + 1 if varying else 1)
         return 0 if self.reason or varying > 1 or steps > MANY_STEPS else steps
@@ -160,7 +160,7 @@ class _Scanner:
         if high == 1:
             self.choices *= 2
         elif self.choices > choices or self.varying > varying:
-            self.varying += 2  # it may vary anew each time
+            self.varying += 2  # it may vary at each repetition
         elif low != high:
             self.varying += 1
         else:
@@ -179,7 +179,7 @@ class _Scanner:
         return f"{out}{atom}{{{low},{'' if high is None else high}}}{lazy}"
 
     def repeat(self) -> tuple[int, int | None]:
-        """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) if there is none."""
+        """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) without a quantifier."""
         char = self.peek()
         if char in ("*", "+", "?"):
             self.at += 1
@@ -287,7 +287,7 @@ class _Scanner:
         negated = self.peek() == "^"
         self.at += negated
         out: list[str] = []
-        first = True  # whether a hyphen here could not end a range: nothing, or no single character, before it
+        first = True  # whether no single character precedes, so that a hyphen here cannot be part of a range
         while self.peek() not in ("]", ""):
             char = self.text[self.at]
             self.at += 1

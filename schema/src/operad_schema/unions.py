@@ -52,7 +52,7 @@ class Union:
         if isinstance(tag, str) and (chosen := self.tags.get(tag)) is not None:
             out = (self.casts[chosen] or self.branch(chosen))(value, call)
             if self.decides and isinstance(out, dict) and out.get(self.tag) == tag:
-                return out  # in one step, because it is the hot one: what follows would choose the same branch
+                return out  # a shortcut for the hot path: the rest would choose the same branch
         else:
             chosen, out, _ = self.choose(value, call)
             if chosen is None:
@@ -64,8 +64,8 @@ class Union:
             again, _, fits = self.choose(out, call, chosen)
             if again == chosen or again is None:
                 break
-            # What was stripped, filled or converted made it another branch's value: settle there,
-            # or, if the branches pass it round for ever, leave it as it came.
+            # The cast value belongs to another branch: cast it by that branch. If branches keep passing it on,
+            # return the value unchanged.
             call.recasts += 1
             if again in tried or call.recasts > self.casting.checks.limits.max_recasts:
                 call.forget(mark)
@@ -87,8 +87,10 @@ class Union:
         return not all(check(out) for check in checks) and all(check(value) for check in checks)
 
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
-        """The branch of a value, the cast value where finding it took a cast, and how many branches can be valid
-        beside one another; `None` where that was not looked at."""
+        """Return the branch of a value, the value as cast by it, and the number of branches that accept the value.
+
+        The second is `ABSENT` unless finding the branch took a cast; the others are None if they are not known.
+        """
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
             if isinstance(tag, str) and (tagged := self.tags.get(tag)) is not None:

@@ -10,7 +10,7 @@ MAX_BITS = 14_000
 """The bits of an integer that Python can still write out (`sys.set_int_max_str_digits`, 4,300 digits)."""
 
 MAX_PARTS = 1_000_000
-"""Where counting the parts of a value stops."""
+"""The number at which counting the parts of a value stops."""
 
 ARRAY = (list, tuple)
 CONTAINER = (dict, list, tuple)
@@ -93,7 +93,7 @@ def count_parts(value: Any, most: int) -> int:
 
 
 def is_number(value: Any) -> bool:
-    """Return True if a Python object is a number that JSON can hold and Python can write out."""
+    """Return True if a Python object is a number that JSON can represent and Python can write as text."""
     if isinstance(value, bool):
         return False
     if isinstance(value, int):
@@ -107,7 +107,7 @@ def is_multiple(value: Any, factor: Any) -> bool:
         return not value % factor
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    from fractions import Fraction  # few schemas ask for multiples of a fraction
+    from fractions import Fraction  # few schemas need multiples of a fraction
 
     return (Fraction(repr(value)) / Fraction(repr(factor))).denominator == 1
 
@@ -135,7 +135,7 @@ def type_name(value: Any) -> str:
 
 
 def any_of(values: Iterable[Any]) -> str:
-    """Return the text of some alternatives: `one of 1, 2, 3`."""
+    """Return the text for a list of alternatives: `one of 1, 2, 3`."""
     texts = [short(value) for value in values]
     if len(texts) < 2:
         return texts[0] if texts else "no value (the enum is empty)"

@@ -37,7 +37,7 @@ META_SCHEMAS = {
 """The dialect that a `$schema` names, without its scheme and its empty fragment."""
 
 Words = Callable[[Any, Any], tuple[str, str]]
-"""Describe an error: from what the schema wants and the value, what was expected and what was received."""
+"""Describes an error: from the keyword's value and the received value, what was expected and what was received."""
 
 
 class Keyword(NamedTuple):
@@ -46,22 +46,24 @@ class Keyword(NamedTuple):
     holds: Literal["", "schema", "list", "map"] = ""
     """The form in which it holds schemas, if it does."""
     applies: Literal["nothing", "itself", "one part", "each part"] = "nothing"
-    """What those schemas apply to: nothing (definitions), the value itself, one part of it each, or many parts."""
+    """What those schemas apply to: nothing (definitions), the value itself, one part of it, or many parts."""
     since: int = 4
     until: int = 9999
     kind: Literal["", "number", "string", "array", "object"] = ""
     """The kind of value that it tests; values of another kind are valid by it. Empty for any value."""
     takes: str = ""
-    """How it is read if it holds no schemas, or not only those: a name in the table of `operad_schema.reader`."""
+    """How its value is read if it holds no schemas, or not only schemas: a name in the table of
+    `operad_schema.reader`.
+    """
     fails: Callable[[Any, Any], bool] | None = None
-    """Whether a value of its kind fails it. None if its check is written out in `operad_schema.checking`."""
+    """Whether a value of its kind fails it. None if its check is in `operad_schema.checking`."""
     words: Words | None = None
-    """Its errors, in words. None if its errors are those of the schemas that it holds."""
+    """Its errors as text. None if its errors are those of the schemas that it holds."""
     fragile: bool = False
     """Whether an array or object can be valid by it while its cast is not."""
 
     def counts(self, draft: int) -> bool:
-        """Whether the keyword has a meaning in a draft."""
+        """Return True if the keyword has a meaning in a draft."""
         return self.since <= draft <= self.until
 
 
@@ -166,7 +168,7 @@ KEYWORDS: dict[str, Keyword] = {
     "pattern": Keyword(kind="string", takes="pattern", fails=lambda text, pattern: not pattern.matches(text),
                        words=lambda one, value: (f"a string that matches {short(one.written)}", short(value))),
     "contentSchema": Keyword("schema", since=2019),
-    # Numbers. A bound is a comparison that fails, so that NaN, which compares with nothing, fails none.
+    # Numbers. Each tests for a violation, so that NaN, for which every comparison is false, violates none.
     "minimum": Keyword(kind="number", takes="number", fails=operator.lt, words=_bound(">=")),
     "maximum": Keyword(kind="number", takes="number", fails=operator.gt, words=_bound("<=")),
     "exclusiveMinimum": Keyword(kind="number", takes="number", fails=operator.le, words=_bound(">")),
@@ -189,7 +191,7 @@ SIBLINGS = "x-operad-siblings"
 
 
 def subschemas(node: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the schemas that a schema as written holds, each with the tokens that lead to it."""
+    """Yield the schemas that a schema as written contains, each with the tokens that lead to it."""
     for key, word in KEYWORDS.items():
         if not word.holds or key not in node:
             continue

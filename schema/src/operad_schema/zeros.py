@@ -1,4 +1,4 @@
-"""Defaults, and the zero values of the mode `complete`: what a cast fills in for what is missing."""
+"""Defaults, and the zero values of the mode `complete`: what a cast fills in for missing parts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Fill:
         return True
 
     def template(self) -> Any:
-        """Return the value, made once. A value that would contain itself, at any distance, is absent."""
+        """Return the value, made once. A value that would contain itself, at any depth, is absent."""
         with self.casting.lock:
             if self.known:
                 return self.value
@@ -87,19 +87,19 @@ class Fill:
             if self.looped or size > self.zeros.most:
                 value = ABSENT
             self.value = value
-            # A default that is no container adds no more than the schema has properties.
+            # Scalar defaults add at most as many parts as the schema has properties.
             self.weight = size if self.invents or isinstance(value, (dict, list)) else 0
             self.known = True
             return value
 
     def _zero(self) -> Any:
         value = self.zeros.of(self.schemas)
-        # Cast, as it would be when the result is cast again.
+        # Cast it, because casting the result again must not change it.
         return value if value is ABSENT else self.casting.node(self.schemas)(_copied(value), Call())
 
     def _default(self) -> Any:
         value = self.casting.node(self.schemas)(_copied(self.default), Call())
-        # Where nothing has to be there, nothing is better than a default that is not of its own schema.
+        # For an optional part, nothing is better than a default that does not fit its own schema.
         valid = self.required or all(self.casting.checks.of(schema)(value) for schema in self.schemas)
         return value if valid else ABSENT
 
@@ -145,7 +145,7 @@ class Zeros:
         self.stack.pop()
         if value is not _INFINITE and value is not ABSENT and count_parts(value, self.most + 1) > self.most:
             value = ABSENT
-        # What was found while something below was still being made may be different without it.
+        # A value found while another one below is being made may differ later, so it is not kept.
         if self.lowest >= len(self.stack) and self.steps <= self.most:
             self.known[members] = value
         self.lowest = min(before, self.lowest)

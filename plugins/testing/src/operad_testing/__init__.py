@@ -1,4 +1,4 @@
-"""The conformance kit: suites to subclass, and small real parts to test with.
+"""The conformance kit: suites to subclass, and small real parts for tests.
 
 pytest loads `operad_testing.fixtures` by itself; everything else is imported when it is first used.
 """

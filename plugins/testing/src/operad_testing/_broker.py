@@ -1,4 +1,4 @@
-"""`BrokerConformance`: what two links on one broker must do, without the call protocol."""
+"""`BrokerConformance`: requirements for two links on one broker, without the call protocol."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def _run_apart(suite: BrokerConformance, body: Body) -> None:
 
 
 _with_bus, _with_server = tests_with(_run), tests_with(_run_apart)
-"""For tests on the server that all share, and for those with one of their own."""
+"""Decorators for tests on a shared server, and for tests with a server of their own."""
 
 
 class BrokerConformance:
-    """What links over every broker keep to, beside `TransportConformance`.
+    """Requirements for links over every broker, in addition to `TransportConformance`.
 
     ::
 
@@ -66,23 +66,23 @@ class BrokerConformance:
     """
 
     def url(self) -> str:
-        """A server that tests share."""
+        """Return the URL of a server that tests share."""
         raise NotImplementedError("override url()")
 
     def server(self) -> AbstractContextManager[ServerProcess]:
-        """A server of one test, to be killed and frozen."""
+        """Return a server for one test, which the test kills and freezes."""
         raise NotImplementedError("override server()")
 
     def transport(self, url: str, bus: str, **options: Any) -> Transport:
-        """A transport to a server. Those of one ``bus`` meet.
+        """Return a transport to a server. Transports with the same ``bus`` reach each other.
 
-        Options are ``max_payload`` (bytes), and ``impatient`` (a bool): notice within a second that a server has
-        stopped to answer.
+        Options are ``max_payload`` (bytes), and ``impatient`` (a bool): detect within a second that a server no
+        longer responds.
         """
         raise NotImplementedError("override transport()")
 
     def server_url(self, server: ServerProcess) -> str:
-        """Where a server of `server` is."""
+        """Return the URL of a server that `server` returned."""
         url: str = server.url  # type: ignore[attr-defined]  # servers of the kit's users have it
         return url
 
@@ -90,13 +90,13 @@ class BrokerConformance:
 
     @_with_bus
     async def test_transport_and_link_have_the_interface_of_the_core(self, bus: _Bus) -> None:
-        """They are what `operad.plugin` says a transport and a link are."""
+        """Transport and link implement the protocols of `operad.plugin`."""
         assert isinstance(self.transport(self.url(), "any"), Transport)
         assert isinstance((await bus.join()).link, Link)
 
     @_with_bus
     async def test_events_arrive_unchanged_and_in_order(self, bus: _Bus) -> None:
-        """Whatever address of a link they were sent to."""
+        """Events arrive unchanged and in order, on every address of a link."""
         server, client = await bus.join(), await bus.join()
         for name in "abcd":
             await server.link.register(f"op:test.{name}", "workers")
@@ -111,7 +111,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_an_inbox_is_reached_by_its_address_alone(self, bus: _Bus) -> None:
-        """And nobody else hears of what comes there."""
+        """An event sent to an inbox reaches that link only."""
         one, other = await bus.join(), await bus.join()
         assert one.link.inbox != other.link.inbox
         await other.send(one.link.inbox, "news", number=1)
@@ -120,7 +120,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_a_link_whose_closing_is_cancelled_leaves_nothing_open(self, bus: _Bus) -> None:
-        """At whatever step; and whoever closes it once more has nothing to do."""
+        """A close may be cancelled at any step; closing again then has no effect."""
         for turns in range(12):
             participant = await bus.join()
             await participant.link.register("op:test.op", "workers")
@@ -134,7 +134,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_one_member_of_a_group_gets_each_request(self, bus: _Bus) -> None:
-        """And all members get their share."""
+        """Each request reaches one member of a group, and every member gets some."""
         members = [await bus.join() for _ in range(3)]
         for member in members:
             await member.link.register("op:test.op", "workers")
@@ -150,7 +150,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_what_is_unregistered_is_served_no_longer(self, bus: _Bus) -> None:
-        """Unregistering is idempotent, and a request then finds nobody."""
+        """Unregistering is idempotent, and later requests find no server."""
         server, client = await bus.join(), await bus.join()
         registration = await server.link.register("op:test.op", "workers")
         await registration.unregister()
@@ -161,7 +161,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_what_nobody_listens_to_is_no_error_but_for_requests(self, bus: _Bus) -> None:
-        """Broadcasts and inboxes may be empty."""
+        """Events to a broadcast or an inbox without a listener are dropped without an error."""
         client = await bus.join()
         await client.send("all:nobody", "news", number=1)
         await client.send("inbox:nobody", "news", number=1)
@@ -171,7 +171,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_links_of_another_bus_do_not_meet(self, bus: _Bus) -> None:
-        """A bus is a world of its own."""
+        """Links of different buses are isolated from each other."""
         server, stranger = await bus.join(), await bus.join(bus="another" + secrets.token_hex(4))
         await server.link.register("op:test.op", "workers")
         await _finds_nobody(stranger, _request(1))
@@ -181,7 +181,9 @@ class BrokerConformance:
 
     @_with_bus
     async def test_a_request_runs_at_the_address_of_its_operation_alone(self, bus: _Bus) -> None:
-        """Permissions are given by address: a request for another operation is refused, wherever it comes in."""
+        """A request is rejected unless it arrives at the address of its operation, because permissions are per
+        address.
+        """
         server, client = await bus.join(), await bus.join()
         for topic, group in (("op:test.public", "workers"), ("op:test.secret", "workers"), ("all:news", None)):
             await server.link.register(topic, group)
@@ -199,7 +201,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_a_peer_that_says_what_only_a_link_may_say_is_not_believed(self, bus: _Bus) -> None:
-        """Events of the kind ``link.…`` are made by the link itself."""
+        """Events of the kind ``link.…`` from a peer are dropped: only the link itself may make them."""
         server, client = await bus.join(), await bus.join()
         for type_ in ("link.stored", "link.lost", "link.registered"):
             await client.send(server.link.inbox, type_, requestId="1")
@@ -209,7 +211,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_an_event_that_is_too_large_is_refused_before_it_is_sent(self, bus: _Bus) -> None:
-        """The error gives both sizes, and the connection lives."""
+        """The error gives both sizes, and the connection stays open."""
         server, client, small = await bus.join(), await bus.join(), await bus.join(max_payload=1_000)
         await server.link.register("op:test.op", "workers")
         limit = bus.transport().capabilities.max_payload
@@ -223,7 +225,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_a_receiver_that_raises_does_not_end_the_connection(self, bus: _Bus) -> None:
-        """A defect of whoever opened the link costs that event alone."""
+        """An exception in the receiver's callback affects only that event."""
         seen = []
 
         def on_event(event: Any, delivery: Any) -> None:
@@ -242,7 +244,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_draining_delivers_what_was_under_way_and_keeps_the_inbox(self, bus: _Bus) -> None:
-        """A drained link serves nothing, and its inbox is open still."""
+        """A drained link serves no address, but its inbox stays open."""
         server, client = await bus.join(), await bus.join()
         await server.link.register("op:test.op", "workers")
         for number in range(100):
@@ -257,7 +259,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_closing_writes_what_was_sent(self, bus: _Bus) -> None:
-        """What was sent before is not lost."""
+        """Closing flushes events that were sent before."""
         server, client = await bus.join(), await bus.join()
         for number in range(_MANY):
             await client.send(server.link.inbox, "news", number=number)
@@ -266,7 +268,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_closing_is_idempotent_and_refuses_what_comes_after(self, bus: _Bus) -> None:
-        """Sending and registering then raise."""
+        """Sending and registering on a closed link raise."""
         client = await bus.join()
         await client.link.close()
         await client.link.close()
@@ -277,7 +279,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_nobody_there_is_an_error_that_names_the_host_and_no_secret(self, bus: _Bus) -> None:
-        """Opening fails at once."""
+        """Opening fails immediately."""
         with socket.socket() as taken:  # bound, and not listening
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
@@ -289,7 +291,7 @@ class BrokerConformance:
 
     @_with_server
     async def test_a_link_survives_its_server(self, bus: _Bus, server: ServerProcess) -> None:
-        """Down and up are reported, what is sent between is refused, registrations made before or then hold."""
+        """Down and up are reported, events sent in between are rejected, and registrations are restored."""
         worker, client = await bus.join(), await bus.join()
         await worker.link.register("op:test.op", "workers")
         server.kill()
@@ -306,7 +308,7 @@ class BrokerConformance:
 
     @_with_server
     async def test_a_server_that_stops_answering_is_noticed(self, bus: _Bus, server: ServerProcess) -> None:
-        """A connection that nobody closed is no connection."""
+        """A server that no longer responds is detected, even if its connection is still open."""
         client = await bus.join(impatient=True)
         server.freeze()
         await bus.until(lambda: client.states[-1] == "down")
@@ -317,7 +319,7 @@ class BrokerConformance:
     async def test_a_caller_that_tries_again_at_once_does_not_keep_the_link_down(
         self, bus: _Bus, server: ServerProcess
     ) -> None:
-        """A refused event lets the event loop go on."""
+        """A rejected event yields to the event loop, so that the link can reconnect."""
         client = await bus.join()
         server.kill()
         await bus.until(lambda: client.states[-1] == "down")
@@ -333,7 +335,7 @@ class BrokerConformance:
 
 
 class _Bus:
-    """One test's bus, and who joined it."""
+    """The bus of one test, and its participants."""
 
     def __init__(self, kit: BrokerConformance, url: str) -> None:
         self._kit = kit
@@ -355,14 +357,14 @@ class _Bus:
         return self._kit.transport(self._url, bus or self._name, **options)
 
     async def join(self, bus: str | None = None, **options: Any) -> Participant:
-        """A participant."""
+        """Add a participant."""
         made = Participant()
         made.link = await self.transport(bus, **options).open(made.on_event, made.on_link)
         self._joined.append(made)
         return made
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition is true."""
         async with asyncio.timeout(SOON):
             while not condition():  # noqa: ASYNC110  # conditions of all kinds, some of other processes
                 await asyncio.sleep(0.005)
@@ -374,7 +376,7 @@ def _request(number: int, operation_id: str = "test.op", **payload: Any) -> Any:
 
 
 async def _finds_nobody(client: Participant, request: Any) -> None:
-    """A request that nobody serves is refused at once, by an exception or by an event."""
+    """Check that a request without a server is rejected immediately, by an exception or by an event."""
     operation_id = request["payload"]["operationId"]
     try:
         await client.link.send(f"op:{operation_id}", request)

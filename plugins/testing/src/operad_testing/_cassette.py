@@ -1,4 +1,4 @@
-"""Cassettes: record the results of calls, and play them back in tests."""
+"""Cassettes: record the results of calls, and replay them in tests."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ SECRETS = (
     *("*private_key*", "*privatekey*", "*private-key*", "*session_id*", "*sessionid*", "*session-id*"),
     *("*authorization*", "x-auth*", "*cookie*"),
 )
-"""Names of fields, lower-case shell patterns, whose values are never written."""
+"""Names of fields, as lower-case shell patterns, whose values are never written."""
 _NUMBER_OF_LINES = 20
 _SHORTEST = 6
-"""Letters of a value that is looked for in other strings, once a field of a secret name has held it."""
+"""The minimum length of a secret value that is searched for in other strings."""
 _QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=([^&#\s<>\"']+)")
 
 
@@ -41,31 +41,31 @@ def cassette(
     redact: Iterable[str] = SECRETS,
     secrets: Iterable[str] = (),
 ) -> Cassette:
-    """Record what the calls of a registry answer, or play it back: ``with cassette("pets.json", registry): …``.
+    """Record the calls of a registry, or replay them: ``with cassette("pets.json", registry): …``.
 
-    A call is found by operation and input; one that was recorded several times is played back in that order, and
-    the last answer stays. Errors and streams are recorded as well. Played back, an operation need not be loaded:
-    its spec is on the cassette, so a test needs neither network nor server. A call that is not there fails with
-    ``NOT_RECORDED``, and shows the nearest one that is.
+    A call is found by operation and input. If it was recorded several times, the results are replayed in that
+    order, and the last one is repeated. Errors and streams are recorded as well. A replayed operation need not be
+    loaded: its spec is on the cassette, so a test needs neither network nor server. A call that is not recorded
+    fails with ``NOT_RECORDED``, and the message shows the nearest recorded one.
 
     Args:
-        path: a JSON file, for version control.
-        registry: whose calls.
-        mode: ``"once"`` plays a file that is there, and records one that is not; ``"record"`` writes it anew;
-            ``"replay"`` never calls anything; ``"new"`` plays what is there and records the rest.
-        match: shell patterns of the ids; other calls are none of its business.
-        redact: names of fields whose values are not written, in inputs and answers, as lower-case shell patterns.
-        secrets: values that are written nowhere, not even as a part of a string.
+        path: a JSON file, to be kept in version control.
+        registry: the registry whose calls are recorded.
+        mode: ``"once"`` replays an existing file, and records a new one; ``"record"`` overwrites it; ``"replay"``
+            never calls anything; ``"new"`` replays recorded calls and records the others.
+        match: shell patterns of the ids; other calls are not affected.
+        redact: names of fields whose values are not written, in inputs and results, as lower-case shell patterns.
+        secrets: values that are never written, not even as part of a string.
 
     Raises:
-        ConfigError: the file is no cassette; with ``mode="replay"``, there is none.
+        ConfigError: the file is not a cassette; with ``mode="replay"``, it does not exist.
     """
     patterns = (match,) if isinstance(match, str) else tuple(match)
     return Cassette(Path(path), registry, mode, patterns, _Filter(tuple(redact), tuple(filter(None, secrets))))
 
 
 class Cassette:
-    """A cassette in its player; made by `cassette`. ``played`` and ``recorded`` count the calls."""
+    """A cassette while it records or replays; made by `cassette`. ``played`` and ``recorded`` count the calls."""
 
     def __init__(
         self, path: Path, registry: OperationRegistry, mode: Mode, match: tuple[str, ...], clean: _Filter
@@ -75,7 +75,7 @@ class Cassette:
         self._registry, self._match, self._clean = registry, match, clean
         there = path.exists() and mode != "record"
         if mode == "replay" and not there:
-            raise ConfigError(f'{path}: there is no cassette; record one with mode="once"')
+            raise ConfigError(f'{path}: the cassette does not exist; record it with mode="once"')
         self._plays = there
         self._records = mode in ("record", "new") or not there
         self._tape: dict[str, Any] = _read(path) if there else {"version": 1, "specs": {}, "calls": []}
@@ -84,7 +84,7 @@ class Cassette:
         self._undo: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
-        if self._undo:  # it plays already: the fixture's, in a `with` of the test
+        if self._undo:  # entered already: the fixture's cassette, in a `with` of the test
             return self
         self._undo.append(
             self._registry.use(self._call, subscribe=self._stream, match=self._match, order=1_000_000)
@@ -92,7 +92,8 @@ class Cassette:
         if self._plays:
             for id, wire in self._tape["specs"].items():
                 if id not in self._registry and any(fnmatchcase(id, pattern) for pattern in self._match):
-                    spec = OperationSpec.from_wire(wire, unchecked_patterns=True)  # it may have been an upstream's
+                    # It may come from a remote source.
+                    spec = OperationSpec.from_wire(wire, unchecked_patterns=True)
                     self._registry.register(spec, _absent)
                     self._undo.append(partial(self._registry.unregister, id))
         return self
@@ -141,11 +142,14 @@ class Cassette:
             self._record(call, "stream", items=items, **ending)
 
     def _next(self, call: InterceptedCall, kind: str) -> dict[str, Any] | None:
-        """What to play; ``None`` where the call is to be made. Raises `CallError` ``NOT_RECORDED``."""
+        """Return the recording to replay; ``None`` if the call must be made.
+
+        Raises `CallError` ``NOT_RECORDED``.
+        """
         if not self._plays:
             return None
         key = _key(call.spec.id, kind, self._input(call))
-        # What this very player has recorded is not played: the file would then depend on the order of tests.
+        # Recordings of this run are not replayed: the file would then depend on the order of tests.
         takes = [one for one in self._tape["calls"][: self._old] if _key_of(one) == key]
         if not takes:
             if self._records:
@@ -165,7 +169,10 @@ class Cassette:
         self.recorded += 1
 
     def _input(self, call: InterceptedCall) -> Any:
-        """As it is written and found again: what it holds decides, not what was answered."""
+        """Return the input as it is written and looked up.
+
+        Only secrets in the input matter, not those in the result.
+        """
         return self._clean.knowing(call.input)(call.input)
 
     def _missing(self, call: InterceptedCall, kind: str) -> CallError:
@@ -183,7 +190,7 @@ class Cassette:
                 lineterm="",
                 n=1,
             )
-            message += ". The nearest one differs so:\n" + "\n".join(list(lines)[:_NUMBER_OF_LINES])
+            message += ". The nearest one differs:\n" + "\n".join(list(lines)[:_NUMBER_OF_LINES])
         else:
             known = sorted({one["operationId"] for one in self._tape["calls"]})
             message += f"; recorded are {', '.join(known[:10]) or 'none'}"
@@ -192,13 +199,13 @@ class Cassette:
 
 
 class _Filter:
-    """Makes copies of JSON values without secrets."""
+    """Copies JSON values without their secrets."""
 
     def __init__(self, names: tuple[str, ...], secrets: tuple[str, ...]) -> None:
         self._names, self._secrets = names, sorted(secrets, key=len, reverse=True)
 
     def __call__(self, value: Any) -> Any:
-        """A copy without what fields of secret names hold; of the same shape, so that it can be played."""
+        """Return a copy without the values of secret fields, with the same shape, so that it can be replayed."""
         if isinstance(value, Mapping):
             return {key: _redacted(item) if self._is_secret(key) else self(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -206,7 +213,7 @@ class _Filter:
         return _QUERY.sub(self._parameter, self.values(value)) if isinstance(value, str) else value
 
     def values(self, value: Any) -> Any:
-        """A copy without the values that are secret, whatever the fields are called."""
+        """Return a copy without the secret values, whatever their fields are called."""
         if isinstance(value, Mapping):
             return {key: self.values(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -217,7 +224,9 @@ class _Filter:
         return value
 
     def knowing(self, *values: Any) -> _Filter:
-        """One that looks everywhere for what fields of secret names hold in ``values``: servers repeat it."""
+        """Return a filter that also removes the values of secret fields in ``values`` everywhere: servers repeat
+        them.
+        """
         return _Filter(self._names, (*self._secrets, *self._found(values)))
 
     def _found(self, value: Any, *, is_secret: bool = False) -> Iterator[str]:
@@ -239,7 +248,7 @@ class _Filter:
 
 
 def _redacted(value: Any) -> Any:
-    """What is written instead: of the same type, or a played answer would not fit what reads it."""
+    """Return the replacement of a value: of the same type, so that a replayed result still fits its schema."""
     if isinstance(value, Mapping):
         return {key: _redacted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -250,7 +259,7 @@ def _redacted(value: Any) -> Any:
 
 
 async def _absent(input: Any, context: Any) -> Any:
-    raise AssertionError("a cassette answers for this operation")
+    raise AssertionError("this operation is replayed from a cassette")
 
 
 def _key(operation_id: str, kind: str, input: Any) -> str:
@@ -277,7 +286,7 @@ def _read(path: Path) -> dict[str, Any]:
         for take in tape["calls"]:
             _key_of(take)
     except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f'{path} is no cassette; remove it, or record it anew with mode="record"') from None
+        raise ConfigError(f'{path} is not a cassette; remove it, or overwrite it with mode="record"') from None
     return tape
 
 

@@ -35,7 +35,7 @@ def _meta_schemas(meta_types: Iterable[type[Any]]) -> tuple[list[dict[str, Any]]
     references, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
     definitions = dict(components)
     for cls in {cls for meta_type in types for cls in _classes(meta_type)}:
-        # msgspec tells classes of one name apart by their module.
+        # msgspec distinguishes classes of one name by their module.
         full = re.sub(r"[^A-Za-z0-9.\-_]", "_", f"{cls.__module__}.{cls.__qualname__}")
         definition = definitions.get(full) or definitions[cls.__name__]
         _rename(definition, {field.name: wire_name(field) for field in attrs.fields(cls)})

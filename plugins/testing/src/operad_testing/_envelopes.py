@@ -1,4 +1,4 @@
-"""`EnvelopeKindConformance`: what every envelope kind must do."""
+"""`EnvelopeKindConformance`: requirements for every envelope kind."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ _WIRE_NAME = re.compile(r"_?[a-z][A-Za-z0-9]*")
 
 @attrs.frozen(kw_only=True)
 class EnvelopeKindCapabilities:
-    """What an envelope kind can say. The suite tests what is declared, and the support table lists it."""
+    """The capabilities of an envelope kind.
+
+    The suite tests those that are declared, and the support table lists them.
+    """
 
     errors: bool = False
-    """Some of its metas stand for a failed call (``error_examples``)."""
+    """Some of its metas are those of failed calls (``error_examples``)."""
     binary: bool = False
     """Its data may be ``bytes``."""
 
 
 class EnvelopeKindConformance:
-    """What every envelope kind keeps to.
+    """Requirements for every envelope kind.
 
     ::
 
@@ -43,14 +46,14 @@ class EnvelopeKindConformance:
     kind_source: ClassVar[str]
     """The kind's ``source``."""
     capabilities: ClassVar[EnvelopeKindCapabilities] = EnvelopeKindCapabilities()
-    """What it can say."""
+    """The declared capabilities."""
     examples: ClassVar[Sequence[Any]]
-    """Metas of calls that succeeded: with as few and with as many fields as there can be."""
+    """Metas of calls that succeeded: some with the fewest fields, some with all."""
     error_examples: ClassVar[Sequence[Any]] = ()
     """Metas of calls that failed."""
 
     def plugins(self) -> Plugins:
-        """The plugins to test with; default: all that are installed."""
+        """Return the plugins to test with; default: all that are installed."""
         return load_plugins()
 
     def test_a_plugin_declares_the_kind(self) -> None:
@@ -61,7 +64,7 @@ class EnvelopeKindConformance:
             equal(meta.source, kind.source, "its source")
 
     def test_metas_are_immutable_values(self) -> None:
-        """Equal fields make equal metas, and no field can be set: envelopes are shared."""
+        """Equal fields make equal metas, and no field can be set, because envelopes are shared."""
         for meta in self._metas():
             equal(attrs.evolve(meta), meta, "a copy of the meta")
             name = next((field.name for field in attrs.fields(type(meta))), "anything")
@@ -72,7 +75,7 @@ class EnvelopeKindConformance:
             raise AssertionError(f"{type(meta).__name__}.{name} can be set: make it @attrs.frozen")
 
     def test_metas_survive_the_wire(self) -> None:
-        """``from_wire(to_wire(envelope))`` is the envelope again, through real JSON."""
+        """``from_wire(to_wire(envelope))`` equals the envelope, through real JSON."""
         for meta in self._metas():
             envelope = ResponseEnvelope({"a": [1, None, "ü"]}, meta)
             equal(self._crossed(envelope), envelope, "the envelope after the wire")
@@ -94,27 +97,27 @@ class EnvelopeKindConformance:
                 assert _WIRE_NAME.fullmatch(name), f"{name} is not camelCase"
 
     def test_the_schema_accepts_every_wire_form(self) -> None:
-        """The JSON Schema that is derived from the meta type fits what the meta type writes."""
+        """The JSON Schema derived from the meta type accepts what the meta type writes."""
         schema = from_schema(envelope_schema(self._kinds()))
         for meta in self._metas():
             wire = json.loads(json.dumps(ResponseEnvelope(None, meta).to_wire()))
             assert not schema.errors(wire), [error.message for error in schema.errors(wire)]
 
     def test_unknown_fields_are_ignored(self) -> None:
-        """A newer peer may say more than this version knows."""
+        """A newer peer may send fields that this version does not know."""
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             wire["meta"]["fieldOfTheFuture"] = {"a": 1}
             equal(self._kinds().from_wire(wire), ResponseEnvelope(1, meta), "the envelope of a newer peer")
 
     def test_wire_forms_are_recognised(self) -> None:
-        """`is_response_envelope` knows the mapping by its source."""
+        """`is_response_envelope` recognises the mapping by its source."""
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             assert is_response_envelope(wire, self._kinds()), f"not taken for an envelope: {wire}"
 
     def test_a_malformed_meta_is_a_call_error(self) -> None:
-        """What a peer sends in another shape raises `CallError`, never anything else."""
+        """A malformed meta from a peer raises `CallError`, never anything else."""
         values: tuple[Any, ...] = (None, [], {}, "x", -1, {"a": {"b": []}})
         for value in values:
             for field in attrs.fields(self._kind().meta_type):
@@ -129,12 +132,12 @@ class EnvelopeKindConformance:
         """``is_error`` is true for the error examples and false for the others."""
         kinds = self._kinds()
         for meta in self.examples:
-            assert not kinds.is_error(ResponseEnvelope(None, meta)), f"{meta} is no error"
+            assert not kinds.is_error(ResponseEnvelope(None, meta)), f"{meta} must not be an error"
         assert bool(self.error_examples) is self.capabilities.errors, (
             "declare the capability errors and give error_examples, or neither"
         )
         for meta in self.error_examples:
-            assert kinds.is_error(ResponseEnvelope(None, meta)), f"{meta} is an error"
+            assert kinds.is_error(ResponseEnvelope(None, meta)), f"{meta} must be an error"
 
     def _kinds(self) -> EnvelopeKinds:
         return self.plugins().envelope_kinds

@@ -1,4 +1,4 @@
-"""Examples for the suites: sample calls, and what to expect of them."""
+"""Examples for the suites: sample calls and their expected results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Anything:
 
 
 ANYTHING: Final = _Anything()
-"""Data that the suite does not look at."""
+"""Data that the suite does not check."""
 
 
 @attrs.frozen
@@ -25,7 +25,7 @@ class Example:
     Args:
         name: the operation's name, without its namespace.
         input: its input.
-        data: the data that it answers; the first items, as a list, for a subscription.
+        data: the data that it returns; the first items, as a list, for a subscription.
         error: the code of the `CallError` that it raises instead.
     """
 
@@ -35,12 +35,12 @@ class Example:
     error: str | None = None
 
     def id(self, namespace: str) -> str:
-        """The operation's id."""
+        """Return the operation's id."""
         return f"{namespace}.{self.name}"
 
 
 def given(example: Example | None, declared: bool, suite: object, name: str) -> Example:
-    """The example of a declared capability. Skips the test where the capability is not declared."""
+    """Return the example of a declared capability. Skip the test if the capability is not declared."""
     if not declared:
         skip(f"{type(suite).__name__} does not declare {name}")
     assert example is not None, (
@@ -50,10 +50,13 @@ def given(example: Example | None, declared: bool, suite: object, name: str) -> 
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip the test: the way that every test runner understands."""
+    """Skip the test, by an exception that every test runner supports."""
     raise SkipTest(reason)
 
 
 def equal(got: Any, expected: Any, what: str) -> None:
-    """Check a value. The suites say themselves what they saw: no test runner rewrites their assertions."""
+    """Check a value.
+
+    The message shows both values, because test runners do not rewrite assertions of a library.
+    """
     assert got == expected, f"{what}: expected {expected!r}, got {got!r}"

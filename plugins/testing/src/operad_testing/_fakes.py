@@ -1,4 +1,4 @@
-"""Small real parts to test with: plugins from functions, a source of given operations, a log of calls."""
+"""Small real parts for tests: plugins from functions, a source with given operations, a log of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operad.sources import Source, SourceContext, SourceSession
 
 
 def plugins_of(*plugins: object) -> Plugins:
-    """Exactly these plugins, installed or not. Raises `PluginError` if one cannot be loaded."""
+    """Return exactly these plugins, installed or not. Raises `PluginError` if one cannot be loaded."""
     made = Plugins()
     for plugin in plugins:
         made.register(plugin)
@@ -24,7 +24,7 @@ def plugins_of(*plugins: object) -> Plugins:
 
 
 def make_plugin(name: str, /, **hooks: Any) -> ModuleType:
-    """A plugin module of the given hooks: functions, or the list that a contributing hook returns."""
+    """Return a plugin module with the given hooks: functions, or the list that a contributing hook returns."""
     module = ModuleType(name)
     for hook, value in hooks.items():
         setattr(module, hook, hookimpl(value if callable(value) else _returning(value)))
@@ -41,7 +41,7 @@ class _NoOptions:
 
 
 class StaticSource:
-    """A source of given operations, as a plugin; `change` replaces them while a registry holds them."""
+    """A source with given operations, as a plugin; `change` replaces them while a registry holds them."""
 
     def __init__(self, name: str, operations: Sequence[Operation[..., Any]]) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class StaticSource:
 
     @hookimpl
     def operad_sources(self) -> list[Source]:
-        """The source."""
+        """Return the source."""
         return [Source(self.name, self._load, _NoOptions, "given operations")]
 
     async def _load(self, config: _NoOptions, context: SourceContext) -> SourceSession:
@@ -60,14 +60,14 @@ class StaticSource:
         return session
 
     def change(self, operations: Sequence[Operation[..., Any]]) -> None:
-        """Offer these operations from now on."""
+        """Replace the operations."""
         self._operations = tuple(operations)
         for session in self.sessions:
             session.changed(self._operations)
 
 
 class CallLog:
-    """An observer, as a plugin, that keeps what it saw."""
+    """An observer, as a plugin, that records calls."""
 
     def __init__(self) -> None:
         self.started: list[CallRecord] = []
@@ -79,15 +79,15 @@ class CallLog:
 
     @hookimpl
     def operad_call_started(self, call: CallRecord) -> None:
-        """Keep the call."""
+        """Record the call."""
         self.started.append(call)
 
     @hookimpl
     def operad_call_reported(self, call: CallRecord, report: CallReport) -> None:
-        """Keep what it reported."""
+        """Record the report."""
         self.reported.append((call, report))
 
     @hookimpl
     def operad_call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Keep the call and its outcome."""
+        """Record the call and its outcome."""
         self.finished.append((call, outcome))

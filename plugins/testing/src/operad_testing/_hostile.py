@@ -8,12 +8,12 @@ from operad_schema import Schema, lazy_schema
 
 
 def hostile_schemas() -> dict[str, dict[str, Any] | Schema]:
-    """Schemas of which something cannot be sent, or which cannot be had at all, by what is wrong with them.
+    """Return schemas with a part that cannot be sent, or that cannot be built, by what is wrong with them.
 
-    For tests of what serves a registry: registered beside a sound operation, none of them may take anything from
-    the others' listing. ``digits``: an integer that Python does not write. ``surrogate``: text that is not UTF-8.
-    ``deep``: nested deeper than JSON libraries go. ``object``: a default that is no JSON. ``unbuilt``: a lazy
-    schema whose making raises `ValueError`.
+    Use them to test a server of a registry: register them beside a sound operation, and check that the listing
+    still has that one. ``digits``: an integer that Python does not write. ``surrogate``: text that is not UTF-8.
+    ``deep``: nested deeper than JSON libraries support. ``object``: a default that is not JSON. ``unbuilt``: a
+    lazy schema whose making raises `ValueError`.
     """
     return {
         "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},

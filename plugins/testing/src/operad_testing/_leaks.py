@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 
 GRACE = 2.0
-"""Seconds that closing connections and ending threads get."""
+"""Seconds to wait until connections are closed and threads have ended."""
 _STEP = 0.01
 _POOLS = ("operad", "asyncio_")
 """Threads of worker pools: they wait for work and end with the interpreter."""
@@ -18,17 +18,17 @@ _POOLS = ("operad", "asyncio_")
 
 @attrs.frozen
 class HeldResources:
-    """What the process holds: compare it before and after."""
+    """The resources that the process holds; compare them before and after a test."""
 
     threads: frozenset[int]
     sockets: int
-    """On Linux; elsewhere 0."""
+    """The number of sockets on Linux; elsewhere 0."""
     children: frozenset[str]
-    """On Linux; elsewhere none."""
+    """The child processes on Linux; elsewhere empty."""
 
     @classmethod
     def now(cls) -> HeldResources:
-        """As of now."""
+        """Return the resources that are held now."""
         threads = {
             thread.ident
             for thread in threading.enumerate()
@@ -37,7 +37,7 @@ class HeldResources:
         return cls(frozenset(threads), _sockets(), _children())
 
     def left(self, before: HeldResources) -> list[str]:
-        """What is there and was not before, in words."""
+        """Return descriptions of the resources that were not held before."""
         threads = [
             thread.name for thread in threading.enumerate() if thread.ident in self.threads - before.threads
         ]
@@ -53,7 +53,7 @@ def _sockets() -> int:
         for name in os.listdir("/proc/self/fd"):
             try:
                 count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
-            except OSError:  # closed meanwhile; the listing's own descriptor, for one
+            except OSError:  # closed meanwhile, such as the descriptor of the listing itself
                 continue
     except OSError:  # not Linux
         return 0
@@ -71,20 +71,20 @@ def _children() -> frozenset[str]:
 
 
 def _in_loop() -> list[str]:
-    """Tasks and timers of the running loop, in words."""
+    """Return descriptions of tasks and timers of the running loop."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     words = [f"task {task.get_coro()!r}" for task in tasks]
-    # Private, and the only place that knows; an event loop that has it not is not asked.
+    # A private attribute, because there is no public one; event loops without it are skipped.
     timers = getattr(asyncio.get_running_loop(), "_scheduled", ())
     return [*words, *(f"timer {timer!r}" for timer in timers if not timer.cancelled())]
 
 
 async def assert_nothing_pending(before: HeldResources | None = None, *, grace: float = GRACE) -> None:
-    """Check that nothing is pending in the running event loop but the caller.
+    """Check that nothing except the caller is pending in the running event loop.
 
     Args:
-        before: what the process held before the test (`HeldResources.now`); without it only the loop counts.
-        grace: seconds that what is being closed gets.
+        before: the resources held before the test (`HeldResources.now`); without it only the loop is checked.
+        grace: seconds to wait for objects that are being closed.
 
     Raises:
         AssertionError: a task or a timer is left, or, with ``before``, a thread, socket or child process.

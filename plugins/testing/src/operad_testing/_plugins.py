@@ -1,4 +1,4 @@
-"""`PluginConformance`: what every installed plugin must do."""
+"""`PluginConformance`: requirements for every installed plugin."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print(json.dumps({
 
 
 class PluginConformance:
-    """What every plugin keeps to. The distribution has to be installed.
+    """Requirements for every plugin. The distribution must be installed.
 
     ::
 
@@ -52,7 +52,7 @@ class PluginConformance:
     distribution: ClassVar[str]
     """The distribution's name."""
     contributes: ClassVar[Mapping[str, Sequence[str]]]
-    """All that it contributes, as in `PluginRecord.contributes`."""
+    """Its contributions, as in `PluginRecord.contributes`."""
     light: ClassVar[Sequence[str]] = ()
     """Modules of other distributions that loading the plugin may import: small ones."""
 
@@ -61,7 +61,7 @@ class PluginConformance:
         assert self._entry_point().value, "the entry point names no module"
 
     def test_the_plugin_loads(self) -> None:
-        """It loads, and contributes what it says."""
+        """The plugin loads, and its contributions are those declared."""
         record = self._record()
         assert record.status == "loaded", record.error
         equal(_sorted(record.contributes), _sorted(self.contributes), "what it contributes")
@@ -83,7 +83,7 @@ class PluginConformance:
         probe = self._probe()
         heavy = {module.partition(".")[0] for module in probe["modules"]} - allowed
         pairs = [(by.partition(".")[0], name.partition(".")[0]) for by, name in probe["imports"]]
-        # What those import in turn is theirs: to name it would hide which one it is about.
+        # Name only direct imports: listing those of other modules would hide the cause.
         direct = {name for by, name in pairs if name in heavy and by in allowed} or heavy
         assert not heavy, f"import {', '.join(sorted(direct))} inside the function that needs it"
 
@@ -92,7 +92,7 @@ class PluginConformance:
         equal(self._probe()["printed"], "", "what loading prints")
 
     def test_it_requires_operad(self) -> None:
-        """The metadata say which versions of operad it works with."""
+        """The metadata state the versions of operad that it works with."""
         requires = [line.replace(" ", "") for line in self._distribution().requires or ()]
         mine = [
             line for line in requires if line.startswith(("operad>", "operad<", "operad=", "operad~", "operad("))

@@ -1,4 +1,4 @@
-"""`ResultStoreConformance`: what every store of first results must do."""
+"""`ResultStoreConformance`: requirements for every store of first results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operad_testing._running import in_loop
 
 
 class ResultStoreConformance:
-    """What each store of `FirstResults` keeps to.
+    """Requirements for every store of `FirstResults`.
 
     ::
 
@@ -30,20 +30,20 @@ class ResultStoreConformance:
     The tests are plain functions that run an event loop of their own: they need no pytest plugin.
     """
 
-    secret = "s3cret"  # noqa: S105  # made up, to be looked for
+    secret = "s3cret"  # noqa: S105  # not a real secret
     """The password in the URL of `away`."""
 
     def store(self, name: str) -> AbstractAsyncContextManager[ResultStore]:
-        """A store, open while the context is. Those of one ``name`` share what they keep."""
+        """Return a store, open while the context is. Stores with the same ``name`` share their results."""
         raise NotImplementedError("override store()")
 
     def away(self) -> AbstractAsyncContextManager[ResultStore]:
-        """A store whose server is not there, and that notices within seconds."""
+        """Return a store whose server cannot be reached, and that detects this within seconds."""
         raise NotImplementedError("override away()")
 
     @in_loop
     async def test_two_workers_run_a_repeated_request_once(self) -> None:
-        """The second one waits for the first one's result; another input with the same key is refused."""
+        """The second worker waits for the result of the first; another input with the same key is rejected."""
         runs: list[str] = []
         started, gate = asyncio.Event(), asyncio.Event()
 
@@ -72,7 +72,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_name_is_claimed_once_replaced_freed_and_expires(self) -> None:
-        """Of many who claim a name at once, one gets it; the others what that one put."""
+        """If many claim a name at once, one succeeds; the others receive the result that it stores."""
         async with self.store(secrets.token_hex(8)) as store:
             claims = await asyncio.gather(*(store.claim("a", str(number).encode(), 60) for number in range(20)))
             assert claims.count(None) == 1
@@ -88,7 +88,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_result_that_cannot_be_kept_does_not_run_again(self) -> None:
-        """A result without a JSON form, and one that may be too large for the store."""
+        """A result may have no JSON form, or be too large for the store."""
         runs: list[int] = []
         results: list[Any] = [{1, 2}, "x" * 1_200_000]
 
@@ -112,7 +112,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_server_that_is_away_lets_nothing_run(self) -> None:
-        """Nobody knows then whether it ran; and no error holds a password."""
+        """Without the store it is unknown whether a request ran; errors must not contain the password."""
         runs: list[int] = []
 
         async def order(input: Any, context: OperationContext) -> None:

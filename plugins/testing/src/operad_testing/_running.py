@@ -14,7 +14,7 @@ T = TypeVar("T")
 LIMIT = 60.0
 """Seconds that one test may take."""
 GRACE = 2.0
-"""Seconds that tasks and timers get to end after a test."""
+"""Seconds to wait for tasks and timers to end after a test."""
 
 
 def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
@@ -43,7 +43,7 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
 
 
 async def pause(seconds: float) -> None:
-    """Let time go by in which the event loop runs: on a busy machine it stands still for longer than a pause."""
+    """Wait while the event loop runs: in many short sleeps, because a busy machine stalls for longer than one."""
     for _ in range(round(seconds * 100)):
         await asyncio.sleep(0.01)
 
@@ -52,10 +52,11 @@ Body = Callable[..., Coroutine[Any, Any, None]]
 
 
 def tests_with(arrange: Callable[[Any, Body], None]) -> Callable[[Body], Callable[[Any], None]]:
-    """A decorator that makes of the coroutine methods of a suite plain tests, which any runner takes.
+    """Return a decorator that makes plain tests, which any runner accepts, from coroutine methods of a suite.
 
     Args:
-        arrange: ``arrange(suite, body)`` runs ``body``, the method of that suite, with what it has arranged.
+        arrange: ``arrange(suite, body)`` runs ``body``, the method of that suite, with the resources that it
+            prepared.
     """
 
     def decorate(test: Body) -> Callable[[Any], None]:
@@ -70,4 +71,4 @@ def tests_with(arrange: Callable[[Any, Body], None]) -> Callable[[Body], Callabl
 
 
 in_loop = tests_with(lambda _, body: run(body()))
-"""For a test that arranges all by itself."""
+"""Decorator for a test that prepares its resources itself."""

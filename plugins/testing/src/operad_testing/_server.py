@@ -18,10 +18,10 @@ _ENDS_WITHIN = 5.0
 class ServerProcess(ABC):
     """A server to start, kill and start again on the same port. Use it as a context manager.
 
-    A subclass says what runs (`command`) and when it is there (`answers`).
+    A subclass defines the command (`command`) and when the server is ready (`answers`).
 
     Args:
-        arguments: more command-line arguments, which `command` appends.
+        arguments: additional command-line arguments, which `command` appends.
     """
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
@@ -33,11 +33,14 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Program and arguments, for a server that listens on `port`. Raises `RuntimeError` if it is not there."""
+        """Return program and arguments, for a server that listens on `port`.
+
+        Raises `RuntimeError` if it is missing.
+        """
 
     @abstractmethod
     def answers(self, probe: socket.socket) -> bool:
-        """Whether what is behind a new connection is ready; it may also raise `OSError` for "not yet"."""
+        """Return True if the server behind a new connection is ready; may also raise `OSError` for "not yet"."""
 
     @property
     def pid(self) -> int:
@@ -65,13 +68,13 @@ class ServerProcess(ABC):
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, as a crash would; idempotent."""
+        """End it immediately, as a crash would; idempotent."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop its process without closing a connection, as a dead network looks from here; see `thaw`.
+        """Stop its process without closing a connection, like a dead network; see `thaw`.
 
-        It stands still when this returns.
+        The process is stopped when this returns.
         """
         process = self._running()
         process.send_signal(signal.SIGSTOP)
@@ -79,7 +82,7 @@ class ServerProcess(ABC):
             os.waitpid(process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
-        """Let a frozen server run on."""
+        """Let a frozen server continue."""
         self._running().send_signal(signal.SIGCONT)
 
     def _running(self) -> subprocess.Popen[bytes]:

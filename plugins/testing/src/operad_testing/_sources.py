@@ -1,4 +1,4 @@
-"""`SourceConformance`: what every source must do."""
+"""`SourceConformance`: requirements for every source."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from operad_testing._running import in_loop, pause, run
 NAMESPACE = "conformance"
 """The namespace under which the suite loads the source."""
 POLLS = 500
-"""How often a test looks for a change, 20 ms apart."""
+"""How often a test polls for a change, every 20 ms."""
 MANY, LARGE = 200, 1_000_000
-"""How many calls run at once, and how many bytes a large answer has."""
+"""The number of calls that run at once, and the bytes of a large result."""
 
 
 @attrs.frozen(kw_only=True)
 class SourceCapabilities:
-    """What a source can do. The suite tests what is declared, and the support table lists it."""
+    """The capabilities of a source. The suite tests those that are declared, and the support table lists them."""
 
     calls: bool = True
     """It has queries or mutations (``example``)."""
@@ -39,19 +39,19 @@ class SourceCapabilities:
     errors: bool = True
     """An operation that fails raises `CallError` with a code (``failing``)."""
     error_envelopes: bool = False
-    """An operation that fails answers an envelope whose kind says that it is an error (``error_envelope``)."""
+    """An operation that fails returns an envelope whose kind marks it as an error (``error_envelope``)."""
     cancellation: bool = True
-    """A call ends at once when it is cancelled or its deadline passes (``slow``)."""
+    """A call ends immediately when it is cancelled or its deadline passes (``slow``)."""
     changes: bool = False
-    """Its operations follow what they are made from (``change()``)."""
+    """Its operations follow changes of their origin (``change()``)."""
     restarts: bool = False
-    """What it talks to can go away and come back, and calls work again afterwards (``restart()``)."""
+    """Its server can go away and come back, and calls work again afterwards (``restart()``)."""
     envelope_kind: str = "local"
     """The source of its envelopes' meta."""
 
 
 class SourceConformance:
-    """What every source keeps to. Subclass it, say what yours can do, and give it something to talk to.
+    """Requirements for every source. Subclass it, declare the capabilities, and start an environment.
 
     ::
 
@@ -67,58 +67,58 @@ class SourceConformance:
                 async with a_loft() as address:
                     yield {"address": address}
 
-    Plain classes with plain ``test_`` methods: any runner will do, and no pytest plugin is needed.
+    The suites are plain classes with plain ``test_`` methods: any runner works, and no pytest plugin is needed.
     """
 
     source: ClassVar[str]
     """The source's name."""
     capabilities: ClassVar[SourceCapabilities] = SourceCapabilities()
-    """What it can do."""
+    """The declared capabilities."""
     example: ClassVar[Example | None] = None
     """A call that succeeds."""
     invalid: ClassVar[Example | None] = None
-    """A call whose input the operation's input schema refuses; leave it out where nothing has a schema."""
+    """A call whose input the operation's input schema rejects; leave it out if no operation has a schema."""
     stream: ClassVar[Example | None] = None
     """A subscription, with the first items that it yields."""
     failing: ClassVar[Example | None] = None
     """A call that raises `CallError`, with its code."""
     error_envelope: ClassVar[Example | None] = None
-    """A call that answers an error envelope."""
+    """A call that returns an error envelope."""
     slow: ClassVar[Example | None] = None
-    """A call that takes a minute unless something ends it."""
+    """A call that takes a minute unless it is ended."""
     large: ClassVar[Example | None] = None
-    """A call that answers a megabyte or more."""
+    """A call whose result has a megabyte or more."""
     mismatched: ClassVar[Example | None] = None
-    """A call whose answer does not fit the output schema that the source declares; ``data`` is what it answers."""
+    """A call whose result does not fit the output schema that the source declares; ``data`` is that result."""
     broken: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    """Options, on top of those of `environment`, with which the source cannot be loaded."""
+    """Options, in addition to those of `environment`, with which the source cannot be loaded."""
     secrets: ClassVar[Sequence[str]] = ()
-    """Strings in the options of `environment` that nothing may show."""
+    """Strings in the options of `environment` that must never be shown."""
 
     def plugins(self) -> Plugins:
-        """The plugins to test with; default: all that are installed."""
+        """Return the plugins to test with; default: all that are installed."""
         return load_plugins()
 
     def environment(self) -> AbstractAsyncContextManager[Mapping[str, Any]]:
-        """Start what the source connects to and yield the options for ``registry.load(source, **options)``."""
+        """Start the server of the source and yield the options for ``registry.load(source, **options)``."""
         return _nothing()
 
     async def change(self, registry: OperationRegistry) -> None:
-        """Make the environment offer other operations than before; with the capability ``changes``.
+        """Change the operations that the environment offers; with the capability ``changes``.
 
         Args:
-            registry: where the source is loaded, under the namespace `NAMESPACE`.
+            registry: the registry in which the source is loaded, under the namespace `NAMESPACE`.
         """
         raise NotImplementedError("with capabilities.changes, override change()")
 
     async def stir(self, registry: OperationRegistry) -> None:
-        """Make the subscription of ``stream`` speak, where it does so only when something happens.
+        """Make the subscription of ``stream`` yield items, if it does so only when something happens.
 
         Runs beside the subscription, and is cancelled with it. Arguments as for `change`.
         """
 
     async def restart(self, registry: OperationRegistry) -> None:
-        """End what the source talks to, and start it again at the same place; with the capability ``restarts``.
+        """Stop the server of the source, and start it again at the same address; with the capability ``restarts``.
 
         Arguments as for `change`.
         """
@@ -134,14 +134,14 @@ class SourceConformance:
 
     @in_loop
     async def test_an_unknown_option_is_refused(self) -> None:
-        """A misspelt option is an error that names it."""
+        """The error for a misspelt option names it."""
         async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
             error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
             assert "no_such_option" in error, f"the error does not name the option: {error}"
 
     @in_loop
     async def test_broken_options_are_refused_with_a_reason(self) -> None:
-        """What cannot be loaded raises an `OperadError` with a message, and nothing is registered."""
+        """A source that cannot be loaded raises an `OperadError` with a message, and nothing is registered."""
         if not self.broken:
             skip(f"{type(self).__name__} gives no broken options")
         async with self.environment() as options:
@@ -152,7 +152,7 @@ class SourceConformance:
                     equal(registry.specs(), (), f"operations after a failed load with {broken}")
 
     def test_secrets_are_not_shown(self) -> None:
-        """No secret is in the repr of the configuration or in the log, whatever else goes wrong."""
+        """The repr of the configuration and the log have no secret, even if other things fail."""
         if not self.secrets:
             skip(f"{type(self).__name__} gives no secrets")
         shown: list[str] = []
@@ -164,7 +164,7 @@ class SourceConformance:
                     if self.example is not None:
                         await self._execute(registry, self.example)
 
-        # A leak, or a wrong namespace, is for the tests that are named for it to say.
+        # A leak, or a wrong namespace, is reported by other tests.
         with _Logged(shown), suppress(Exception):
             run(body())
         for secret in self.secrets:
@@ -183,7 +183,7 @@ class SourceConformance:
 
     @in_loop
     async def test_operations_load_into_the_namespace(self) -> None:
-        """Loading registers operations with ids of the namespace that was asked for."""
+        """Loading registers operations with ids of the requested namespace."""
         async with self._loaded() as registry:
             specs = registry.specs()
             assert specs, "the source loaded no operation"
@@ -192,7 +192,7 @@ class SourceConformance:
 
     @in_loop
     async def test_specs_survive_the_wire(self) -> None:
-        """Every spec has a self-contained JSON form that says the same."""
+        """Every spec has an equivalent self-contained JSON form."""
         async with self._loaded() as registry:
             for spec in registry.specs():
                 wire = spec.to_wire()
@@ -200,7 +200,7 @@ class SourceConformance:
 
     @in_loop
     async def test_published_schemas_are_valid_by_their_meta_schema(self) -> None:
-        """The schemas of every spec are JSON Schema, as jsonschema and the meta-schema of their draft judge it."""
+        """The schemas of every spec are valid by the meta-schema of their draft, as jsonschema checks it."""
         async with self._loaded() as registry:
             wrong = [error for spec in registry.specs() for error in _schema_errors(spec)]
             assert not wrong, "\n".join(["schemas that are not JSON Schema:", *wrong[:20]])
@@ -216,7 +216,7 @@ class SourceConformance:
 
     @in_loop
     async def test_closing_twice_is_harmless(self) -> None:
-        """`SourceSession.aclose` is idempotent, and nothing runs on afterwards."""
+        """`SourceSession.aclose` is idempotent, and nothing keeps running afterwards."""
         plugins = self.plugins()
         source = plugins.source(self.source)
         async with self.environment() as options:
@@ -227,7 +227,7 @@ class SourceConformance:
 
     @in_loop
     async def test_operations_follow_changes(self) -> None:
-        """The registry holds what the source offers now."""
+        """The registry holds the operations that the source offers now."""
         if not self.capabilities.changes:
             skip(f"{type(self).__name__} does not declare changes")
         async with self.environment() as options, self._loaded(options) as registry:
@@ -250,7 +250,7 @@ class SourceConformance:
 
     @in_loop
     async def test_calls_run_side_by_side(self) -> None:
-        """Ten calls at once all answer."""
+        """Ten concurrent calls all return."""
         example = given(self.example, self.capabilities.calls, self, "example")
         async with self._loaded() as registry:
             for envelope in await asyncio.gather(*(self._execute(registry, example) for _ in range(10))):
@@ -258,7 +258,7 @@ class SourceConformance:
 
     @in_loop
     async def test_many_calls_at_once_all_answer(self) -> None:
-        """Two hundred calls at once all answer: no pool, queue or table of the source is too small to wait."""
+        """Two hundred concurrent calls all return: no pool, queue or table of the source is too small."""
         example = given(self.example, self.capabilities.calls, self, "example")
         async with self._loaded() as registry:
             calls = [self._execute(registry, example) for _ in range(MANY)]
@@ -267,7 +267,7 @@ class SourceConformance:
 
     @in_loop
     async def test_a_large_answer_arrives_whole(self) -> None:
-        """An answer of a megabyte or more is neither cut nor changed."""
+        """A result of a megabyte or more is neither cut nor changed."""
         if self.large is None:
             skip(f"{type(self).__name__} gives no large example")
         example = self.large
@@ -275,10 +275,10 @@ class SourceConformance:
             envelope = await self._execute(registry, example)
             self._check(registry, envelope, example.data)
             size = len(json.dumps(envelope.to_wire()["data"]))
-            assert size >= LARGE, f"the large example answers {size} bytes, expected {LARGE} or more"
+            assert size >= LARGE, f"the large example: expected {LARGE} bytes or more, got {size}"
 
     def test_an_answer_off_its_schema_is_passed_on_with_a_warning(self) -> None:
-        """What does not fit the declared output schema is logged, and the caller still gets it."""
+        """A result that does not fit the declared output schema is logged, and the caller still receives it."""
         if self.mismatched is None:
             skip(f"{type(self).__name__} gives no mismatched example")
         example = self.mismatched
@@ -287,7 +287,7 @@ class SourceConformance:
         async def body() -> None:
             async with self._loaded() as registry:
                 envelope = await self._execute(registry, example)
-                equal(envelope.received, example.data, "what the source answered")
+                equal(envelope.received, example.data, "the result of the source")
 
         with _Logged(logged):
             run(body())
@@ -296,7 +296,7 @@ class SourceConformance:
 
     @in_loop
     async def test_calls_work_again_after_a_restart(self) -> None:
-        """When what the source talks to went away and came back, calls work again, without another load."""
+        """After the server of the source has restarted, calls work again, without loading the source again."""
         if not self.capabilities.restarts:
             skip(f"{type(self).__name__} does not declare restarts")
         example = given(self.example, self.capabilities.calls, self, "example")
@@ -337,13 +337,13 @@ class SourceConformance:
 
     @in_loop
     async def test_an_error_envelope_is_known_as_one(self) -> None:
-        """The envelope kind's ``is_error`` tells it from a success."""
+        """The envelope kind's ``is_error`` is true for it."""
         example = given(self.error_envelope, self.capabilities.error_envelopes, self, "error_envelope")
         async with self._loaded() as registry:
             envelope = await self._execute(registry, example)
             self._check(registry, envelope, example.data)
             is_error = registry.plugins.envelope_kinds.is_error(envelope)
-            assert is_error, f"the kind does not call this an error: {envelope.meta}"
+            assert is_error, f"is_error of the kind is false for {envelope.meta}"
 
     @in_loop
     async def test_a_deadline_ends_a_call(self) -> None:
@@ -352,7 +352,7 @@ class SourceConformance:
         async with self._loaded() as registry:
             for timeout in (0.2, 2.0, 10.0):
                 error = await self._failure(registry, example, timeout=timeout)
-                if error.ran is not False:  # on a busy machine it may come too late to be begun
+                if error.ran is not False:  # on a busy machine it may arrive too late to be started
                     break
             assert error.code == ErrorCode.TIMEOUT, f"got {error.code}: {error.message}"
             await self._still_works(registry)
@@ -378,7 +378,7 @@ class SourceConformance:
         example = given(self.stream, self.capabilities.subscriptions, self, "stream")
         async with self._loaded() as registry:
             spec = registry.get_spec(example.id(NAMESPACE))
-            assert spec is not None, f"there is no operation {example.id(NAMESPACE)}"
+            assert spec is not None, f"the source has no operation {example.id(NAMESPACE)}"
             equal(spec.type, OperationType.SUBSCRIPTION, f"the type of {spec.id}")
             expected = [ANYTHING] if example.data is ANYTHING else list(example.data)
             items = registry.subscribe(spec.id, dict(example.input), _trusted())
@@ -398,7 +398,7 @@ class SourceConformance:
                     break
             await self._still_works(registry)
 
-    # --- how -------------------------------------------------------------------------------------
+    # --- helpers---------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _loaded(self, options: Mapping[str, Any] | None = None) -> AsyncIterator[OperationRegistry]:
@@ -445,7 +445,7 @@ async def _nothing() -> AsyncIterator[Mapping[str, Any]]:
 
 @asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run ``work`` as long as the block; its failure is the block's."""
+    """Run ``work`` while the block runs; if it fails, the block fails."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -457,7 +457,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def _trusted() -> OperationContext:
-    """The suite calls as the application itself: access control is the registry's, and tested there."""
+    """Return the context of the application itself: access control is tested with the registry, not here."""
     return OperationContext(trusted=True)
 
 
@@ -501,7 +501,7 @@ class _Logged(logging.Handler):
 
 def _schema_errors(spec: OperationSpec) -> Iterator[str]:
     """Yield what is wrong with the schemas of a spec, as their author wrote them."""
-    from jsonschema import Draft202012Validator  # 50 ms, for this test alone
+    from jsonschema import Draft202012Validator  # takes 50 ms to import, and only this test needs it
     from jsonschema.validators import validator_for
 
     schemas = {"input_schema": spec.input_schema, "output_schema": spec.output_schema}

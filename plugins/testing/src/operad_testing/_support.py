@@ -9,7 +9,7 @@ import attrs
 
 
 def support_table(suites: Iterable[type[Any]]) -> str:
-    """A Markdown table of the declared capabilities of conformance classes of one kind, a row each."""
+    """Return a Markdown table of the declared capabilities of conformance classes of one kind, one per row."""
     rows = sorted((_subject(suite), suite.capabilities) for suite in suites)
     if not rows:
         return ""

@@ -21,13 +21,15 @@ FAKE = "fake"
 
 @pytest.fixture
 def operad_source() -> StaticSource:
-    """A source named ``fake`` without operations; ``operad_source.change([operation, …])`` gives it some."""
+    """Return a source named ``fake`` without operations; ``operad_source.change([operation, …])`` adds some."""
     return StaticSource(FAKE, ())
 
 
 @pytest.fixture
 def operad_registry(operad_source: StaticSource) -> Iterator[OperationRegistry]:
-    """A registry without installed plugins; ``await operad_registry.load("fake")`` loads the source ``fake``."""
+    """Yield a registry without installed plugins; ``await operad_registry.load("fake")`` loads the source
+    ``fake``.
+    """
     registry = OperationRegistry(plugins_of(operad_source))
     yield registry
     asyncio.run(registry.aclose())
@@ -35,7 +37,10 @@ def operad_registry(operad_source: StaticSource) -> Iterator[OperationRegistry]:
 
 @pytest.fixture
 def operad_operation() -> Callable[..., Operation[..., Any]]:
-    """Makes an operation that answers a value: ``operad_operation("pets.get", {"id": 1})``, or raises an error."""
+    """Return a function that makes operations: ``operad_operation("pets.get", {"id": 1})`` returns that value.
+
+    If the value is an exception, the operation raises it.
+    """
     from operad import OperationSpec
 
     def make(id: str, answer: Any = None, **spec: Any) -> Operation[..., Any]:
@@ -53,9 +58,9 @@ def operad_operation() -> Callable[..., Operation[..., Any]]:
 
 @pytest.fixture
 def operad_cassette(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cassette]]:
-    """``operad_cassette(registry)``: a cassette of this test's own, ``cassettes/<test>.json`` beside its file.
+    """Yield a function: ``operad_cassette(registry)`` uses ``cassettes/<test>.json`` beside the test's file.
 
-    ``OPERAD_CASSETTES=record`` (or another mode) records anew; without it, what is there is played.
+    ``OPERAD_CASSETTES=record`` (or another mode) records again; without it, existing recordings are replayed.
     """
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     path = Path(request.path).parent / "cassettes" / f"{Path(request.path).stem}.{name}.json"

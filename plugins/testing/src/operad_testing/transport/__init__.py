@@ -1,4 +1,4 @@
-"""`TransportConformance`: what every transport must do, shown through the call protocol."""
+"""`TransportConformance`: requirements for every transport, tested through the call protocol."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Participant", "TransportConformance"]
 
 
 class TransportConformance(Answers, Streams, Flow, Trust, Loss):
-    """What every transport keeps to.
+    """Requirements for every transport.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Transport suite: calls, which worker gets them, their results and errors."""
+"""Transport suite: calls, the workers that receive them, their results and errors."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from operad_testing.transport.participant import (
 
 
 class Answers(TransportSuite):
-    """Calls that have one answer."""
+    """Calls that have one response."""
 
     @with_kit
     async def test_answers_find_their_calls(self, kit: Kit) -> None:
-        """Of many calls at once, answered out of order, each gets its own answer."""
+        """Of many concurrent calls, answered out of order, each receives its own response."""
         async with kit.serving(), kit.calling() as calls:
             delays = [((number * 7) % 10) / 1000 for number in range(100)]
             made = (calls.call("kit.echo", {"value": n, "delay": d}) for n, d in enumerate(delays))
@@ -45,7 +45,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_errors_arrive_with_code_and_details(self, kit: Kit) -> None:
-        """A `CallError` crosses as it is; the message of any other exception stays behind a network edge."""
+        """A `CallError` arrives unchanged; the message of any other exception is masked at a network edge."""
         async with kit.serving(), kit.calling() as calls:
             error = await error_of(calls.call("kit.fail", {"declared": True}))
             assert (error.code, error.message) == ("LOST_SHOE", "there is one shoe only")
@@ -56,7 +56,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_details_of_an_error_are_any_json_value(self, kit: Kit) -> None:
-        """Details arrive as they were given: a list, a text, a number, false; of a call and of a stream."""
+        """Details arrive as they were given: a list, a string, a number, false; for a call and a stream."""
         async with kit.serving(), kit.calling() as calls:
             for details in ([1, {"a": None}], "a text", 0, 1.5, False, 10**30, {}, {"a": [1]}):
                 error = await error_of(calls.call("kit.fail", {"declared": True, "details": details}))
@@ -67,7 +67,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_an_answer_of_an_unknown_kind_passes(self, kit: Kit) -> None:
-        """What was done is not refused for metadata that nobody here can read: they arrive as they were sent."""
+        """A result whose metadata the caller cannot read is not rejected: they arrive as they were sent."""
         async with kit.serving(), kit.calling() as calls:
             answers = [await calls.call("kit.pigeon"), await anext(calls.subscribe("kit.pigeons"))]
             for envelope in answers:
@@ -76,7 +76,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_that_nothing_ran_is_not_said_for_another_call(self, kit: Kit) -> None:
-        """A handler that ran and failed in a nested call does not let a code out that says that it did not run."""
+        """A handler that ran and failed in a nested call does not return a code that means that it did not run."""
         async with kit.serving(), kit.calling() as calls:
             for code in ("NO_RESPONDERS", "OPERATION_NOT_FOUND", "OVERLOADED", "UNAVAILABLE"):
                 error = await error_of(calls.call("kit.blames", {"code": code}))
@@ -86,7 +86,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_any_operation_id_can_be_called(self, kit: Kit) -> None:
-        """Ids with dots, wildcards, slashes, other scripts and great length are addresses like any other."""
+        """Ids with dots, wildcards, slashes, other scripts and great length are valid addresses."""
         ids = (
             "kit.a.b",
             "kit.a.*",
@@ -102,22 +102,22 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_the_context_crosses(self, kit: Kit) -> None:
-        """Parent, deadline and trace of a call are known to its handler."""
+        """The handler receives parent, deadline and trace of a call."""
         async with kit.serving(), kit.calling() as calls:
             deadline = time.time() * 1000 + 60_000
             trace = {"traceparent": "t", "tracestate": "s", "baggage": "k=" + "é%C3%A9," * 500}
             seen = await calls.call("kit.context", parent_request_id="p", deadline=deadline, **trace)  # type: ignore[arg-type]  # three texts, by name
             assert (seen.data["parent"], seen.data["trace"]) == ("p", trace)
             assert abs(seen.data["deadline"] - deadline) < 5_000
-            # Baggage goes without a trace, too.
+            # Baggage is also sent without a trace.
             alone = await calls.call("kit.context", baggage="k=v", deadline=deadline)
             assert alone.data["trace"] == {"baggage": "k=v"}
 
     @with_kit
     async def test_nobody_serves(self, kit: Kit) -> None:
-        """A call that nobody serves ends at once, where the transport can tell."""
+        """A call without a server ends immediately, if the transport can detect it."""
         if not kit.capabilities.detects_no_responders:
-            skip("the transport does not detect that nobody serves an operation")
+            skip("the transport does not detect operations without a server")
         knows = kit.capabilities.detects_peer_loss
         expected = ErrorCode.OPERATION_NOT_FOUND if knows else ErrorCode.NO_RESPONDERS
         async with kit.serving(), kit.calling() as calls:
@@ -131,7 +131,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_each_request_runs_once(self, kit: Kit) -> None:
-        """With several handlers of an operation each request goes to one of them, and all get their share."""
+        """With several handlers of an operation, each request reaches one of them, and every handler gets some."""
         one, two = Served(), Served()
         async with kit.serving(one), kit.serving(two), kit.calling() as calls:
             names = [f"job {number}" for number in range(200)]
@@ -143,7 +143,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_handlers_of_other_operations_stay_silent(self, kit: Kit) -> None:
-        """A handler that does not serve an operation does not answer for it."""
+        """A handler that does not serve an operation sends no response for it."""
         other = CallHandler(OperationRegistry(), kit.transport)
         async with other, kit.serving(extra=("other.one",)), kit.calling() as calls:
             results = [(await calls.call("other.one")).data for _ in range(10)]
@@ -151,7 +151,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_a_request_id_belongs_to_its_caller(self, kit: Kit) -> None:
-        """Two callers that choose the same request id both get their own answer."""
+        """Two callers that choose the same request id both receive their own response."""
         async with kit.serving(), kit.participant() as one, kit.participant() as two:
             await one.request("kit.echo", "the-id", {"value": "one", "delay": 0.05})
             await two.request("kit.echo", "the-id", {"value": "two", "delay": 0.05})
@@ -162,7 +162,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_a_request_that_comes_twice_runs_once(self, kit: Kit) -> None:
-        """The same request of the same caller, twice while it is under way, runs once and is answered once."""
+        """A request that the same caller sends twice while it runs is run once and has one response."""
         async with kit.serving(), kit.participant() as caller:
             await caller.request("kit.wait", "twice")
             await caller.request("kit.wait", "twice")
@@ -175,7 +175,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_everybody_gets_what_is_for_all(self, kit: Kit) -> None:
-        """What is sent to a topic reaches all who registered it, and only those."""
+        """An event sent to a topic reaches all links that registered it, and no others."""
         async with kit.participant() as one, kit.participant() as two, kit.participant() as three:
             await one.link.register("all:news")
             registration = await two.link.register("all:news")
@@ -192,7 +192,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_an_inbox_cannot_be_guessed(self, kit: Kit) -> None:
-        """Whoever knows the addresses of some links knows nothing of another one's."""
+        """The addresses of some links reveal nothing about that of another one."""
         async with kit.participant() as one, kit.participant() as two, kit.participant() as three:
             inboxes = [peer.link.inbox for peer in (one, two, three)]
             assert all(inbox.startswith("inbox:") for inbox in inboxes), f"got {inboxes}"
@@ -200,7 +200,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_what_has_no_json_form_is_an_error(self, kit: Kit) -> None:
-        """An answer or input without a form in the strict profile fails its own call at once, and no other."""
+        """A result or input without a form in the strict profile immediately fails its own call, and no other."""
         async with kit.serving(), kit.calling() as calls:
             if not await kit.encodes(calls):
                 skip("events are handed over without encoding")
@@ -214,7 +214,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_what_is_too_large_is_an_error(self, kit: Kit) -> None:
-        """A request, answer or item above the limit fails its own call, at once, and nothing else."""
+        """A request, result or item above the limit immediately fails its own call, and nothing else."""
         limit = kit.capabilities.max_payload
         if limit is None:
             skip("the transport has no limit")

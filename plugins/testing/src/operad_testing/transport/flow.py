@@ -1,4 +1,4 @@
-"""Transport suite: byte windows. Large items slow down, but end no connection and no call."""
+"""Transport suite: byte windows. Large items slow calls down, but end no connection and no call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operad_testing._examples import skip
 from operad_testing.transport.participant import Kit, TransportSuite, data_of, with_kit
 
 _LARGE = 300_000
-"""Characters of a large answer, unless the transport carries less."""
+"""The characters of a large result, unless the limit of the transport is lower."""
 
 
 def _large(kit: Kit) -> int:
@@ -20,11 +20,11 @@ def _large(kit: Kit) -> int:
 
 
 class Flow(TransportSuite):
-    """What is on its way to a caller is bounded in bytes."""
+    """The bytes that are on their way to a caller are limited."""
 
     @with_kit
     async def test_many_large_answers_at_once_all_arrive(self, kit: Kit) -> None:
-        """A caller that takes them as they come loses none, and its small calls get through beside them."""
+        """A caller that reads continuously loses no response, and its small calls are not held up."""
         size = _large(kit)
         async with kit.serving(), kit.calling() as calls:
 
@@ -41,7 +41,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_a_stream_of_large_items_is_complete(self, kit: Kit) -> None:
-        """Items that are larger than what may come unasked come one after the other; none is made far ahead."""
+        """Items larger than the initial window arrive one after the other; none is made far ahead."""
         size = _large(kit)
         async with kit.serving() as handler, kit.calling() as calls:
             count = 0
@@ -53,7 +53,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_an_answer_waits_for_room(self, kit: Kit) -> None:
-        """For an answer above what its caller has room for the handler asks first; it is sent when granted."""
+        """A handler asks for room before a response above the caller's window, and sends after the grant."""
         async with kit.serving(), kit.participant() as caller:
             follow = await caller.request("kit.big", "b", {"size": 5_000}, creditBytes=1_000)
             asked = await _question(caller, "b")
@@ -73,7 +73,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_a_stream_stays_within_the_bytes_that_it_was_granted(self, kit: Kit) -> None:
-        """Each item tells how many bytes there were in all; the next one waits until there is room for it."""
+        """Each item states the total number of bytes so far; the next one waits until the window has room."""
         async with kit.serving(), kit.participant() as caller:
             input = {"size": 1_000, "count": 5}
             follow = await caller.request("kit.bigs", "s", input, credit=64, creditBytes=3_000)
@@ -89,7 +89,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_a_handler_that_asks_is_answered(self, kit: Kit) -> None:
-        """A caller grants what a handler wants to send, and says so."""
+        """A caller grants what a handler asks to send, and reports the grant."""
         if kit.capabilities.same_process:
             skip("within one process nothing is counted")
         async with kit.participant() as server, kit.calling() as calls:
@@ -109,7 +109,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_a_large_request_is_acknowledged_at_once(self, kit: Kit) -> None:
-        """Whoever sends a large request learns that it has arrived, before it is answered."""
+        """The sender of a large request learns that it has arrived, before the response."""
         limit = kit.capabilities.max_payload
         if limit is not None and limit < 100_000:
             skip("the transport carries no large request")
@@ -123,7 +123,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_many_large_requests_at_once_all_arrive(self, kit: Kit) -> None:
-        """Requests that are larger together than what may be on its way go one after the other."""
+        """Requests that together exceed the window are sent one after the other."""
         value = "x" * _large(kit)
         async with kit.serving(), kit.calling() as calls:
 
@@ -134,7 +134,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_cancelling_one_that_waits_for_the_socket_ends_one(self, kit: Kit) -> None:
-        """Events that wait for one connection share nothing but the connection."""
+        """Cancelling one event that waits for the connection does not affect the others."""
         size = min((kit.capabilities.max_payload or 2**20) - 4_096, 2**20)
         async with kit.participant() as sender, kit.participant() as receiver:
             await receiver.link.register("all:news")
@@ -154,7 +154,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_cancelling_one_call_ends_one(self, kit: Kit) -> None:
-        """Calls that wait for the same socket share nothing else: others than the one that is cancelled go on."""
+        """Cancelling one of several calls that wait for the same socket does not affect the others."""
         value = "x" * _large(kit)
         async with kit.serving(), kit.calling() as calls:
             tasks = [asyncio.create_task(calls.call("kit.echo", {"value": value})) for _ in range(24)]
@@ -169,7 +169,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_requests_that_are_left_while_they_wait_for_the_socket_are_aborted(self, kit: Kit) -> None:
-        """They may be on their way already: who gave up on one does not leave its handler at work."""
+        """They may be on their way already: a cancelled caller must not leave its handler running."""
         size = min((kit.capabilities.max_payload or 2**20) - 4_096, 2**20)
         async with kit.serving() as handler, kit.calling() as calls, kit.participant() as receiver:
             await receiver.link.register("all:news")
@@ -197,7 +197,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_an_abort_that_came_before_its_request_is_sent_again(self, kit: Kit) -> None:
-        """Where they take different ways: a handler that says that it has what was left is told so."""
+        """An abort may overtake its request: a handler that then reports the request receives the abort again."""
         if kit.capabilities.detects_peer_loss:
             skip("the transport keeps the order, and ends what was left")
         async with kit.participant() as server, kit.calling() as calls:
@@ -218,7 +218,7 @@ class Flow(TransportSuite):
 
 
 async def _question(caller: Any, request_id: str) -> dict[str, Any]:
-    """The handler's question for room."""
+    """Return the handler's request for room."""
     for count in range(1, 100):
         credit = (await caller.wait_for(protocol.CREDIT, count))[-1]
         if credit["requestId"] == request_id and "wantsBytes" in credit:

@@ -9,7 +9,7 @@ from operad.transports import Delivery, Event, Link, OnEvent, OnLink, Transport
 from operad_calls.transport import FrameCheck
 
 BY_HAND = "by hand"
-"""The id of events that tests write themselves, some of them malformed: they are not checked."""
+"""The id of events that tests write themselves, some of them malformed. They are not checked."""
 
 
 class CheckedFrames:
@@ -17,7 +17,7 @@ class CheckedFrames:
 
     Args:
         transport: the transport under test.
-        wrong: where to note what is wrong with an event. The link still delivers it.
+        wrong: the list to which errors of events are added. The link still delivers the event.
     """
 
     def __init__(self, transport: Transport, wrong: list[str]) -> None:
@@ -37,7 +37,7 @@ class CheckedFrames:
 
 
 def frame_error(event: Event) -> str | None:
-    """Return what is wrong with an event by the schema of its type, or None."""
+    """Return the error of an event by the schema of its type, or None."""
     payload = event["payload"]
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):  # within one process, an envelope is handed over as an object

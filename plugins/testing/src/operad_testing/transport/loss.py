@@ -17,7 +17,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_closing_a_handler_is_a_drain(self, kit: Kit) -> None:
-        """A handler that closes finishes what it has; requests then go to those who are left."""
+        """A handler that closes finishes its requests; later requests reach the remaining handlers."""
         second = Served()
         async with kit.calling() as calls, kit.serving() as first:
             task = asyncio.create_task(calls.call("kit.wait"))
@@ -35,7 +35,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_what_a_drain_cannot_finish_is_unavailable(self, kit: Kit) -> None:
-        """What is still under way when the drain is over ends with ``UNAVAILABLE``."""
+        """Requests that still run when the drain ends fail with ``UNAVAILABLE``."""
         async with kit.calling() as calls:
             async with kit.serving(drain_timeout=0.1):
                 task = asyncio.create_task(error_of(calls.call("kit.wait")))
@@ -45,7 +45,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_a_lost_handler_ends_its_calls(self, kit: Kit) -> None:
-        """When the connection of a handler goes, its callers know at once."""
+        """When the connection of a handler is lost, its callers are notified immediately."""
         if not kit.capabilities.detects_peer_loss:
             skip("the transport does not detect the loss of peers: deadline and lease end such calls")
         async with kit.calling() as calls, kit.participant() as server:
@@ -60,7 +60,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_a_lost_caller_ends_its_handlers(self, kit: Kit) -> None:
-        """When the connection of a caller goes, what runs for it is cancelled."""
+        """When the connection of a caller is lost, its requests are cancelled."""
         if not kit.capabilities.detects_peer_loss:
             skip("the transport does not detect the loss of peers: deadline and lease end such requests")
         async with kit.serving() as handler, kit.participant() as caller:
@@ -72,7 +72,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_a_cut_connection_fails_calls_and_comes_back(self, kit: Kit) -> None:
-        """Calls on a lost connection end with ``UNAVAILABLE``; later everything is served again."""
+        """Calls on a lost connection end with ``UNAVAILABLE``; after the reconnect everything is served again."""
         async with kit.serving(), kit.calling() as calls:
             assert (await calls.call("kit.echo", {"value": 1})).data == 1
             task = asyncio.create_task(error_of(calls.call("kit.wait", timeout=60)))
@@ -111,7 +111,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_what_was_not_sent_is_called_again(self, kit: Kit) -> None:
-        """``retry="unsent"`` waits for a lost connection; no mutation runs twice for it."""
+        """``retry="unsent"`` waits for a lost connection; no mutation runs twice because of it."""
         async with kit.serving(), kit.calling() as calls:
             assert (await calls.call("kit.work", {"name": "before"})).data == "before"
             try:

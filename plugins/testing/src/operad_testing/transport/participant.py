@@ -35,11 +35,11 @@ from operad_testing._running import Body, run, tests_with
 from operad_testing.transport.frames import BY_HAND, CheckedFrames
 
 SOON = 20.0
-"""Seconds within which something has to happen that should happen at once: a bound, not a measurement."""
+"""Seconds within which an immediate effect must be visible: a limit, not a measurement."""
 
 
 class Participant:
-    """A raw link that keeps what it received: a peer that speaks the events by hand."""
+    """A link without the call protocol that records the events that it receives."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Event, Delivery]] = []
@@ -51,7 +51,7 @@ class Participant:
     @classmethod
     @asynccontextmanager
     async def open(cls, transport: Transport) -> AsyncIterator[Participant]:
-        """A participant on a transport."""
+        """Yield a participant on a transport."""
         made = cls()
         made.link = await transport.open(made.on_event, made.on_link)
         try:
@@ -60,23 +60,23 @@ class Participant:
             await made.link.close()
 
     def on_event(self, event: Event, delivery: Delivery) -> None:
-        """What a link calls."""
+        """Record an event of the link."""
         self.events.append((event, delivery))
         if event["type"] == protocol.REQUESTED and delivery.done is not None:
             delivery.done()
         self._changed.set()
 
     def on_link(self, state: LinkState, epoch: int) -> None:
-        """What a link calls."""
+        """Record a state of the link."""
         self.states.append(state)
         self.epochs.append(epoch)
 
     def of(self, type_: str) -> list[dict[str, Any]]:
-        """The payloads of all events of a type, in the order of arrival."""
+        """Return the payloads of all events of a type, in the order of arrival."""
         return [event["payload"] for event, _ in self.events if event["type"] == type_]
 
     async def wait_for(self, type_: str, count: int = 1) -> list[dict[str, Any]]:
-        """The payloads of the events of a type, once there are as many."""
+        """Return the payloads of the events of a type, once ``count`` of them have arrived."""
         async with asyncio.timeout(SOON):
             while len(self.of(type_)) < count:
                 self._changed.clear()
@@ -88,7 +88,7 @@ class Participant:
         return await self.link.send(to, {"type": type_, "id": BY_HAND, "payload": payload})
 
     async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
-        """Send a request; answers where what follows it goes."""
+        """Send a request; return the address for what follows it."""
         values: dict[str, Any] = {
             "input": {} if input is None else input,
             "replyTo": self.link.inbox,
@@ -103,18 +103,18 @@ class Participant:
 
 @attrs.define(eq=False)
 class Served:
-    """What the operations of the kit saw."""
+    """What the operations of the kit have recorded."""
 
     runs: list[str] = attrs.field(factory=list)
-    """What `kit.work` was given, in order."""
+    """The inputs of `kit.work`, in order."""
     started: int = 0
     ended: int = 0
-    """How many waits and streams were left, in whatever way."""
+    """The number of waits and streams that ended, in any way."""
     yielded: int = 0
     gate: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition is true."""
         async with asyncio.timeout(SOON):
             while not condition():  # noqa: ASYNC110  # conditions of all kinds, some of other processes
                 await asyncio.sleep(0.005)
@@ -132,12 +132,12 @@ class PigeonMeta:
 def kit_registry(  # noqa: C901  # a list of small handlers
     served: Served, extra: tuple[str, ...] = (), *, idempotent: bool = False
 ) -> OperationRegistry:
-    """The operations that the kit calls.
+    """Return a registry with the operations that the kit calls.
 
     Args:
-        served: where they write what they saw.
-        extra: ids of further operations, which answer their own id.
-        idempotent: whether ``kit.work`` is declared so, which lets brokers store its requests.
+        served: the object in which they record their calls.
+        extra: ids of further operations, which return their own id.
+        idempotent: whether ``kit.work`` is declared idempotent, which lets brokers store its requests.
     """
     registry = OperationRegistry()
 
@@ -239,11 +239,12 @@ def kit_registry(  # noqa: C901  # a list of small handlers
 
 
 class Repeating:
-    """A transport that brings each request twice, the second time marked: as a broker does whose consumer died.
+    """A transport that delivers each request twice, the second time marked, as a broker does after a consumer
+    died.
 
     Args:
-        transport: what brings them once.
-        first: whether the first one arrives; else it went to somebody who was lost.
+        transport: the transport that delivers them once.
+        first: whether the first delivery arrives; otherwise it went to a consumer that was lost.
     """
 
     def __init__(self, transport: Transport, *, first: bool = True) -> None:
@@ -252,7 +253,7 @@ class Repeating:
         self.capabilities = attrs.evolve(transport.capabilities, redelivers=True)
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """A link on which it does so."""
+        """Open a link that delivers each request twice."""
 
         def twice(event: Event, delivery: Delivery) -> None:
             if event["type"] != protocol.REQUESTED or not event["payload"]["operationId"].startswith("kit."):
@@ -266,7 +267,10 @@ class Repeating:
 
 
 class Kit:
-    """One test's transport, and parts to open on it. `wrong` has the errors of the frames that it delivered."""
+    """The transport of one test, and the parts that use it.
+
+    `wrong` has the errors of the frames that it delivered.
+    """
 
     def __init__(self, transport: Transport, *, idempotent: bool = False) -> None:
         self.wrong: list[str] = []
@@ -277,57 +281,57 @@ class Kit:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Of the transport."""
+        """The capabilities of the transport."""
         return self.transport.capabilities
 
     @property
     def authenticating(self) -> bool:
-        """Whether the sender of an event is beyond doubt."""
+        """Whether the sender of an event is known for certain."""
         return self.capabilities.same_process or self.capabilities.authenticates_peer
 
     def serving(self, served: Served | None = None, extra: tuple[str, ...] = (), **options: Any) -> CallHandler:
-        """A handler of the kit's operations."""
+        """Return a handler of the kit's operations."""
         return CallHandler(self.registry(served, extra), self._checked, **options)
 
     def registry(self, served: Served | None = None, extra: tuple[str, ...] = ()) -> OperationRegistry:
-        """The kit's operations."""
+        """Return a registry of the kit's operations."""
         return kit_registry(served or self.served, extra, idempotent=self._idempotent)
 
     def calling(self, **options: Any) -> PendingRequestMap:
-        """A call map."""
+        """Return a call map."""
         return PendingRequestMap(self._checked, **options)
 
     def participant(self) -> AbstractAsyncContextManager[Participant]:
-        """A raw link."""
+        """Return a raw link."""
         return Participant.open(self._checked)
 
     async def encodes(self, calls: PendingRequestMap) -> bool:
-        """Whether events become JSON on their way: a tuple comes back as a list."""
+        """Return True if events become JSON on their way: a tuple comes back as a list."""
         return isinstance((await calls.call("kit.echo", {"value": (1, 2)})).data, list)
 
 
 class TransportSuite:
-    """What the parts of `TransportConformance` share: the transport under test."""
+    """The base of the parts of `TransportConformance`: the transport under test."""
 
     idempotent_work = False
     """Whether the mutation ``kit.work`` is declared idempotent, so that a broker may store its requests."""
 
     def transport(self) -> AbstractAsyncContextManager[Transport]:
-        """A transport to a bus, hub or broker (or a part of one) that only this test uses."""
+        """Return a transport to a bus, hub or broker (or a part of one) that only this test uses."""
         raise NotImplementedError
 
     def authenticated(self, transport: Transport, identity: Identity) -> Transport:
-        """A transport to the same hub whose links are authenticated as ``identity``.
+        """Return a transport to the same hub whose links are authenticated as ``identity``.
 
-        Needed where `Capabilities.authenticates_peer` is declared; such an identity is asked for under the ids
-        ``alice`` (with the scope ``kit``) and ``bob`` (without).
+        Required if `Capabilities.authenticates_peer` is declared; the suite uses the ids ``alice`` (with the scope
+        ``kit``) and ``bob`` (without).
         """
         raise NotImplementedError
 
     async def sever(self, transport: Transport) -> None:
-        """Cut all connections of the transport's links at once, without a farewell, so that they can come back.
+        """Cut all connections of the transport's links at once, without a goodbye, so that they can reconnect.
 
-        Leave it out where links cannot be cut.
+        Leave it out if links cannot be cut.
         """
         raise NotImplementedError
 
@@ -346,11 +350,11 @@ def _run(suite: TransportSuite, body: Body) -> None:
 
 
 with_kit = tests_with(_run)
-"""For the tests of a `TransportSuite`: each gets a `Kit` on a transport of its own."""
+"""Decorator for the tests of a `TransportSuite`: each gets a `Kit` on its own transport."""
 
 
 async def error_of(awaitable: Any) -> CallError:
-    """The `CallError` that it raises."""
+    """Return the `CallError` that an awaitable raises."""
     try:
         result = await awaitable
     except CallError as error:
@@ -359,19 +363,19 @@ async def error_of(awaitable: Any) -> CallError:
 
 
 def data_of(responded: dict[str, Any]) -> Any:
-    """The data of an answer, handed over as an object or as JSON."""
+    """Return the data of a response, which is an object or JSON."""
     output = responded["output"]
     return output.data if isinstance(output, ResponseEnvelope) else output["data"]
 
 
 def unguessable(names: list[str]) -> None:
-    """Fails where names differ by so little that one tells the others, as with a prefix and a counter."""
+    """Fail if names differ by so little that one reveals the others, as with a prefix and a counter."""
     for one, two in combinations(names, 2):
         differing = sum(a != b for a, b in zip(one, two, strict=False))
         assert differing >= 12, f"one of these can be guessed from the other: {one}, {two}"
 
 
 async def whatever(awaitable: Any) -> None:
-    """A forged event may be refused when it is sent, or dropped where it comes."""
+    """Await the sending of a forged event, which may be rejected when it is sent, or dropped on arrival."""
     with suppress(TransportError):
         await awaitable

@@ -18,7 +18,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_is_complete_and_in_order(self, kit: Kit) -> None:
-        """All items of a stream come, in order, and then its end; streams side by side do not mix."""
+        """All items of a stream arrive in order, followed by its end; concurrent streams do not mix."""
         async with kit.serving() as handler, kit.calling() as calls:
 
             async def read() -> list[Any]:
@@ -32,7 +32,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_that_fails_delivers_what_came_before(self, kit: Kit) -> None:
-        """The items before an error are read first, then the error is raised."""
+        """The items before an error are delivered first, then the error is raised."""
         async with kit.serving(), kit.calling() as calls:
             stream = calls.subscribe("kit.count", {"to": 3, "then": "fail"})
             assert [(await anext(stream)).data for _ in range(3)] == [0, 1, 2]
@@ -54,7 +54,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_calling_a_subscription_takes_one_item(self, kit: Kit) -> None:
-        """``call`` of a subscription answers its first item and leaves no handler running."""
+        """``call`` of a subscription returns its first item and leaves no handler running."""
         async with kit.serving() as handler, kit.calling() as calls:
             assert (await calls.call("kit.count", {"to": 10**9})).data == 0
             await kit.served.until(lambda: kit.served.ended == 1 and handler.active == 0)
@@ -64,11 +64,11 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_slow_consumer_holds_its_producer_back(self, kit: Kit) -> None:
-        """No more items are made than the consumer gave credit for."""
+        """No more items are produced than the consumer gave credit for."""
         async with kit.serving(), kit.calling() as calls, kit.calling() as others:
             async with calls.subscribe("kit.count", {"to": 10**9}, credit=8) as stream:
                 assert (await anext(stream)).data == 0
-                for _ in range(20):  # others are served meanwhile
+                for _ in range(20):  # other callers are served meanwhile
                     assert (await others.call("kit.echo", {"value": 1})).data == 1
                 assert kit.served.yielded <= 9
                 for expected in range(1, 50):
@@ -94,7 +94,9 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_peer_without_credit_sees_the_end(self, kit: Kit) -> None:
-        """To a peer that knows the original events only, the end of a stream is completed, and then aborted."""
+        """A peer that knows only the original events receives "completed" and then "aborted" at the end of a
+        stream.
+        """
         async with kit.serving() as handler, kit.participant() as caller:
             await caller.request("kit.count", "s", {"to": 3})
             await caller.wait_for(protocol.ABORTED)
@@ -104,9 +106,9 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_whose_handler_is_silent_ends(self, kit: Kit) -> None:
-        """A handler that has promised signs of life and gives none is gone, even if its connection is there."""
+        """A handler that promised heartbeats and sends none is treated as lost, even if its connection is open."""
         if kit.capabilities.same_process:
-            skip("within one process nobody is silent")
+            skip("within one process no peer is silent")
         async with kit.participant() as server, kit.calling(lease=1.5) as calls, kit.serving():
             await server.link.register("op:kit.served", "operad")
             silent = asyncio.create_task(error_of(anext(calls.subscribe("kit.served"))))
@@ -121,9 +123,9 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_of_which_no_handler_says_that_it_has_it_ends(self, kit: Kit) -> None:
-        """It died with the request, or stands still: where nobody tells of a loss, a lease ends the wait."""
+        """The request was lost, or its handler has stopped: without loss detection, a lease ends the wait."""
         if kit.capabilities.detects_peer_loss:
-            skip("the transport tells of a lost handler")
+            skip("the transport reports a lost handler")
         async with kit.participant() as server, kit.calling(lease=1.5) as calls, kit.serving():
             await server.link.register("op:kit.served", "operad")
             silent = asyncio.create_task(error_of(anext(calls.subscribe("kit.served"))))
@@ -133,13 +135,13 @@ class Streams(TransportSuite):
             error = await silent
             assert (error.code, error.details["sent"]) == (ErrorCode.UNAVAILABLE, True)
             kit.served.gate.set()
-            assert await waits is None, "whose handler says so waits for its first item"
+            assert await waits is None, "a stream whose handler has acknowledged it waits for its first item"
 
     @with_kit
     async def test_a_handler_says_that_it_has_a_stream_before_its_first_item(self, kit: Kit) -> None:
-        """Of a registry or by hand: where the transport does not know who has a request, nobody could leave it."""
+        """Served by a registry or manually: without the acknowledgement, the caller could not end the stream."""
         if kit.capabilities.detects_peer_loss:
-            skip("the transport knows who has a request")
+            skip("the transport knows which handler has a request")
         hand = PendingRequestMap(kit.transport, on_request=lambda _: None)
         async with kit.serving(), hand, kit.participant() as caller:
             await hand.serve("kit.hand")
@@ -153,7 +155,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_whose_consumer_is_silent_ends(self, kit: Kit) -> None:
-        """Without a sign of life from its consumer a stream ends with its lease; with one it goes on."""
+        """Without a heartbeat from its consumer a stream ends with its lease; with one it continues."""
         async with kit.serving(lease=1.5), kit.calling(lease=1.5) as calls, kit.participant() as caller:
             alive = calls.subscribe("kit.count", {"to": 1, "then": "wait"})
             await anext(alive)
@@ -165,7 +167,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_call_ends_at_its_deadline_on_both_sides(self, kit: Kit) -> None:
-        """The caller gets ``TIMEOUT`` with the deadline, and the handler is cancelled."""
+        """The caller receives ``TIMEOUT`` with the deadline, and the handler is cancelled."""
         async with kit.serving(), kit.calling() as calls:
             for seconds in (0.1, 1.0, 5.0):
                 error = await error_of(calls.call("kit.wait", timeout=seconds))
@@ -179,7 +181,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_the_handler_keeps_the_deadline_by_itself(self, kit: Kit) -> None:
-        """A handler whose caller says nothing any more stops at the deadline of the request."""
+        """A handler whose caller sends nothing more stops at the deadline of the request."""
         async with kit.serving(), kit.participant() as caller:
             for count, milliseconds in enumerate((200, 1_000, 5_000), 1):
                 await caller.request("kit.wait", f"late {count}", timeoutMs=milliseconds)
@@ -191,7 +193,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_cancelling_a_call_cancels_its_handler(self, kit: Kit) -> None:
-        """A cancelled caller ends its handler and what that handler has called."""
+        """A cancelled call ends its handler and the calls that the handler made."""
         async with kit.serving(), kit.calling() as calls:
             for operation_id in ("kit.wait", "kit.nested"):
                 before = kit.served.started
@@ -205,11 +207,11 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_closing_the_call_map_ends_its_calls(self, kit: Kit) -> None:
-        """Closing the calling side ends what is under way with ``ABORTED``, on both sides."""
+        """Closing the calling side ends its calls in progress with ``ABORTED``, on both sides."""
         async with kit.serving() as handler:
             async with kit.calling() as calls:
                 task = asyncio.create_task(error_of(calls.call("kit.wait")))
                 await kit.served.until(lambda: kit.served.started == 1)
-                await pause(0.2)  # a broker's handler tells where it is
+                await pause(0.2)  # a broker's handler sends its address
             assert (await task).code == ErrorCode.ABORTED
             await kit.served.until(lambda: kit.served.ended == 1 and handler.active == 0)

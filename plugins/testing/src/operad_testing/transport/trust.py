@@ -1,4 +1,4 @@
-"""Transport suite: identities, forged events, redelivery, requests that come too late."""
+"""Transport suite: identities, forged events, redelivery, requests that arrive too late."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from operad_testing.transport.participant import (
 
 
 class Trust(TransportSuite):
-    """What must not be believed, and what nobody may take for himself."""
+    """Claims that must not be believed, and resources that no peer may take over."""
 
     @with_kit
     async def test_a_forged_answer_is_dropped(self, kit: Kit) -> None:
-        """An answer counts only from the handler that has the request."""
+        """A response is accepted only from the handler that has the request."""
         if not kit.authenticating:
-            skip("on a broker the unguessable inbox and request id are the protection")
+            skip("on a broker, unguessable inboxes and request ids are the protection")
         async with kit.participant() as server, kit.calling() as calls, kit.participant() as forger:
             await server.link.register("op:kit.served", "operad")
             task = asyncio.create_task(calls.call("kit.served"))
@@ -73,7 +73,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_claimed_identity_is_not_believed(self, kit: Kit) -> None:
-        """Who a caller is comes from the transport; what the request claims counts only within one process."""
+        """The transport determines the caller; an identity in the request is accepted only within one process."""
         alice = Identity("alice", ["kit"])
         async with kit.serving(), kit.calling() as calls:
             if kit.capabilities.same_process:
@@ -87,7 +87,7 @@ class Trust(TransportSuite):
     async def test_the_authenticated_identity_counts(self, kit: Kit) -> None:
         """The identity that the transport authenticated reaches the handler, whatever the request claims."""
         if not kit.capabilities.authenticates_peer:
-            skip("the transport authenticates no peers")
+            skip("the transport does not authenticate peers")
         alice, bob = Identity("alice", ["kit"]), Identity("bob")
         as_alice, as_bob = self.authenticated(kit.transport, alice), self.authenticated(kit.transport, bob)
         async with kit.serving(), PendingRequestMap(as_alice) as one, PendingRequestMap(as_bob) as two:
@@ -98,7 +98,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_handler_may_verify_callers_itself(self, kit: Kit) -> None:
-        """A verifier decides who a caller is, or refuses it."""
+        """A verifier decides which identity a caller has, or rejects it."""
 
         async def verify(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
             if payload.get("traceparent") != "token":
@@ -111,9 +111,9 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_request_cannot_be_guessed(self, kit: Kit) -> None:
-        """Where the sender of an answer is not known, the request's id protects it: it tells no other one."""
+        """If the sender of a response is unknown, the request's id protects it: no other id reveals it."""
         if kit.authenticating:
-            skip("the transport knows who sends an answer")
+            skip("the transport knows the sender of a response")
         async with kit.participant() as server, kit.calling() as calls:
             await server.link.register("op:kit.served", "operad")
             tasks = [asyncio.create_task(calls.call("kit.served")) for _ in range(3)]
@@ -125,7 +125,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_request_runs_the_operation_of_its_address(self, kit: Kit) -> None:
-        """A request to everybody, to an inbox, or to another operation's address runs nothing."""
+        """A request to a broadcast, to an inbox, or to another operation's address runs nothing."""
         async with kit.serving() as one, kit.serving(), kit.participant() as caller:
             assert one.link is not None
             addresses = ["all:operad.discover", "all:operad.changed"]
@@ -143,14 +143,14 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_one_caller_cannot_take_all_of_a_handler(self, kit: Kit) -> None:
-        """Beyond its share a caller is refused, and says why; another one is served."""
+        """Above its share, a caller is rejected with the reason; another caller is served."""
         async with kit.serving(max_concurrent_per_peer=2), kit.participant() as greedy, kit.calling() as calls:
             for number in range(3):
                 await greedy.request("kit.wait", f"g{number}")
             (error,) = await greedy.wait_for(protocol.ERROR)
             assert error["code"] == ErrorCode.OVERLOADED
             assert error["details"] == {"limit": "max_concurrent_per_peer", "value": 2}
-            if not kit.capabilities.authenticates_peer:  # there all of one identity are one caller
+            if not kit.capabilities.authenticates_peer:  # otherwise all links of one identity are one caller
                 assert (await calls.call("kit.echo", {"value": 1})).data == 1
             kit.served.gate.set()
             await greedy.wait_for(protocol.RESPONDED, 2)
@@ -159,9 +159,11 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_what_comes_after_its_deadline_does_not_run(self, kit: Kit) -> None:
-        """Neither what a broker stored, nor what waited in a socket while its handler stood still."""
+        """This holds for requests that a broker stored, and for those that waited in a socket of a stopped
+        handler.
+        """
         if kit.capabilities.same_process:
-            skip("caller and handler of one process stand still together")
+            skip("caller and handler of one process stop together")
         async with kit.serving(), kit.participant() as caller:
             for number in range(5):
                 await caller.request("kit.work", f"fresh {number}", {"name": "fresh"}, timeoutMs=20_000)
@@ -185,7 +187,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_delegation_reaches_the_verifier(self, kit: Kit) -> None:
-        """What a caller signed for one call arrives as it was, with the whole trace."""
+        """A delegation that a caller signed for one call arrives unchanged, with the whole trace."""
 
         def verify(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
             signed = payload.get("delegation")
@@ -198,7 +200,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_mutation_that_is_delivered_twice_runs_once(self, kit: Kit) -> None:
-        """Served by a registry or by hand, whether the first delivery is under way, or has ended."""
+        """Served by a registry or manually, whether the first delivery is in progress or has ended."""
         by_hand: list[str] = []
         twice = Repeating(kit.transport)
         async with CallHandler(kit.registry(), twice), kit.calling() as calls:
@@ -216,7 +218,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_mutation_whose_handler_was_lost_does_not_run_again(self, kit: Kit) -> None:
-        """What comes again from a lost handler is answered, and runs only where it is said to do no harm."""
+        """A request redelivered from a lost handler is answered; it runs again only if it is idempotent."""
         by_hand: list[str] = []
         again = Repeating(kit.transport, first=False)
         async with CallHandler(kit.registry(), again), kit.calling() as calls:
@@ -238,7 +240,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_request_that_is_served_by_hand_ends_at_its_deadline(self, kit: Kit) -> None:
-        """Whoever forgets to answer leaves nothing behind; the caller is told."""
+        """A manual server that never responds leaves nothing behind, and the caller is notified."""
         taken: list[str] = []
         async with PendingRequestMap(kit.transport, on_request=lambda r: taken.append(r.request_id)) as server:
             await server.serve("kit.hand")
