@@ -251,7 +251,7 @@ async def test_questions_of_a_server_reach_whoever_waits_for_the_call_where_that
         assert caller.asked == [("f.greet asks: What is your name?", ["name", "polite"]), "2 + 2?"]
         refusing = OperationContext(client=Caller("decline"))
         assert (await outcome(registry.execute("f.greet", {}, refusing))) != "Hello, Ada! True"
-        assert "nobody to answer" in await outcome(registry.execute("f.greet"))
+        assert "no client that can be asked" in await outcome(registry.execute("f.greet"))
 
 
 async def outcome(call: Awaitable[ResponseEnvelope[Any]]) -> str:

@@ -157,7 +157,7 @@ def test_a_file_of_windows_is_read_in_whatever_encoding_and_keeps_its_paths(tmp_
 
 def test_a_path_with_single_backslashes_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = write(tmp_path / "mcp.json", r'{"mcpServers": {"a": {"command": "C:\Users\x.exe"}}}')
-    with pytest.raises(ConfigError, match=r"line 1 column .*a backslash within a text is written twice"):
+    with pytest.raises(ConfigError, match=r"line 1 column .*write a backslash inside a string twice"):
         load_mcp_servers(path)
 
 
@@ -207,7 +207,7 @@ async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
         specs = await registry.load("mcp", config=str(path), mode="legacy", include=["tool1"])
         assert [spec.id for spec in specs] == ["good.tool1"]
     assert "keyless is not loaded" in caplog.text
-    assert "OPERAD_NO_ROOT, which is not set" in caplog.text
+    assert "OPERAD_NO_ROOT is required but not set" in caplog.text
     with pytest.raises((ConfigError, SourceError), match="input 'key'"):
         async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
             await registry.load("mcp", config=str(write(tmp_path / "only.json", {"servers": bad})))

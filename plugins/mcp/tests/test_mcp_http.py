@@ -209,7 +209,7 @@ async def test_who_closes_the_connection_without_an_answer_is_told_in_words() ->
     async with serving(Peer(odd(lambda _: b""))) as registry:
         lost = await fails(registry.execute("p.odd"))
         assert lost.code == ErrorCode.UNAVAILABLE
-        assert "the server closed the connection without an answer" in lost.message
+        assert "the server closed the connection without a response" in lost.message
 
 
 async def test_a_stream_of_notifications_that_ends_at_once_is_not_opened_again_without_a_pause() -> None:
@@ -302,8 +302,8 @@ async def test_an_answer_that_is_cut_off_fails_its_own_call_alone(cut: bytes) ->
 GARBAGE = {
     "a page": (http(200, b"<html>hello</html>", kind="text/html"), "text/html: '<html>hello"),
     "no JSON": (http(200, b"{oops"), "{oops"),
-    "nothing": (http(200), "expected a JSON-RPC answer"),
-    "what cannot be decoded": (http(200, b"plain", "content-encoding: gzip"), "the answer cannot be decoded"),
+    "nothing": (http(200), "expected a JSON-RPC response"),
+    "what cannot be decoded": (http(200, b"plain", "content-encoding: gzip"), "the response cannot be decoded"),
     "a status whose body is cut off": (http(503, b"busy").replace(b"length: 4", b"length: 9"), "HTTP 503"),
     "a status whose body cannot be decoded": (http(503, b"busy", "content-encoding: gzip"), "HTTP 503"),
     "accepted": (http(202), "HTTP 202"),
@@ -333,7 +333,7 @@ async def test_the_handshake_answered_by_null_says_so() -> None:
         def begin(self, message: Json) -> bytes:
             return http(200, {"jsonrpc": "2.0", "id": message["id"], "result": None})
 
-    with pytest.raises(SourceError, match="expected an object as the answer to initialize, got None"):
+    with pytest.raises(SourceError, match="expected an object as the result of initialize, got None"):
         async with serving(Null()):
             pass
 

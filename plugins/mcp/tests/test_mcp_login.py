@@ -328,7 +328,7 @@ async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None
             await logged_in(path, open_url=refuse)
         plain = home / "plain.toml"
         plain.write_text(f'[sources.g]\ntype = "mcp"\nurl = "{url}"\n')
-        with pytest.raises(ConfigError, match="nobody logs in here"):
+        with pytest.raises(ConfigError, match="this server needs no login"):
             await logged_in(plain)
 
 

@@ -203,7 +203,7 @@ async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog:
     async with client(made) as session:
         odd = next(tool for tool in (await session.list_tools()).tools if tool.name == "m_odd")
     assert odd.icons is None
-    assert "without all of its words" in caplog.text
+    assert "without all of its fields" in caplog.text
 
 
 async def test_an_output_schema_that_reaches_a_whole_api_is_not_told() -> None:

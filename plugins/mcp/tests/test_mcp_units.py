@@ -231,7 +231,7 @@ def test_a_file_of_servers_is_read_as_hosts_read_it(tmp_path: Path, monkeypatch:
         ({}, r"mcpServers\.x: .*exactly one"),
         ({"command": "x", "args": "y"}, r"mcpServers\.x\.args: expected list"),
         ({"url": "http://h", "type": "carrier pigeon"}, r"mcpServers\.x\.type"),
-        ({"command": "${OPERAD_TEST_NONE}"}, "OPERAD_TEST_NONE, which is not set"),
+        ({"command": "${OPERAD_TEST_NONE}"}, "OPERAD_TEST_NONE is required but not set"),
     ],
 )
 def test_a_bad_entry_of_a_file_is_named(tmp_path: Path, entry: Any, message: str) -> None:

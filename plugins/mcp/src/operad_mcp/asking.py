@@ -20,7 +20,7 @@ class CallClient(Protocol):
         """The client's declared capabilities: ``elicitation``, ``sampling``, ``roots``."""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Receive how far the call is."""
+        """Receive the progress of the call."""
 
     async def log(self, level: str, data: Any, logger: str | None) -> None:
         """Receive a log message; ``level`` is a severity of RFC 5424, 6.2.1, such as ``info``."""

@@ -29,7 +29,7 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 
 @record
 class MCPProgress:
-    """How far a call has come, as its server tells."""
+    """The progress of a call, as its server reports it."""
 
     operation_id: str
     request_id: str | None
@@ -41,18 +41,18 @@ class MCPProgress:
 
 @record(kw_only=True)
 class MCPCall:
-    """A call of operad's, as callbacks learn of it."""
+    """A call of operad, as callbacks receive it."""
 
     server: str
     """The name of the server."""
     operation_id: str | None = None
-    """``None`` where a server that is asked several things at once does not say what it asks for."""
+    """``None`` if a server with several calls in progress does not state to which one its question belongs."""
     request_id: str | None = None
     """The id of operad's call."""
     identity: Identity | None = None
-    """Who calls."""
+    """The caller."""
     report: Callable[..., None] | None = attrs.field(default=None, repr=False, eq=False)
-    """Tells observers of the call, as `operad.OperationContext.report`; ``None``: there are none."""
+    """Reports to observers of the call, as `operad.OperationContext.report`; ``None`` without observers."""
     client: CallClient | None = attrs.field(default=None, repr=False, eq=False)
     """The client that waits for the call, if it can be asked; see `client_of`."""
 
@@ -63,16 +63,19 @@ class MCPTask:
 
     call: MCPCall
     task_id: str = attrs.field(repr=False)
-    """Whoever knows it may ask for the result: ``OperationContext(metadata={"mcp": {"task": task_id}})``."""
+    """A secret: with it, any client may request the result:
+
+    ``OperationContext(metadata={"mcp": {"task": task_id}})``.
+    """
     status: str
     """``working``, ``input_required``, ``completed``, ``failed`` or ``cancelled``."""
     message: str | None = None
-    """What the server says of it."""
+    """The server's message about it."""
 
 
 @record(kw_only=True)
 class MCPExtras:
-    """What goes with one call besides its arguments."""
+    """Headers and metadata that are sent with one call besides its arguments."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
     """HTTP headers; those of the protocol stay as they are."""
@@ -82,34 +85,34 @@ class MCPExtras:
 
 @record(kw_only=True)
 class MCPArgument:
-    """What to make of an argument of a tool."""
+    """Changes to an argument of a tool."""
 
     name: str | None = None
-    """What to call it here."""
+    """Another name for callers."""
     description: str | None = None
-    """What to say of it instead."""
+    """Another description."""
     value: Any = attrs.field(default=msgspec.UNSET, repr=False)
-    """Always send this; callers neither see nor give the argument."""
+    """A fixed value; callers neither see nor give the argument."""
     hide: bool = False
     """Neither offer nor send it."""
 
 
 @record(kw_only=True)
 class MCPTool:
-    """What to make of a tool: another name, other words, fewer arguments."""
+    """Changes to a tool: another name, other texts, fewer arguments."""
 
     name: str | None = None
-    """What to call it here."""
+    """Another name for the operation."""
     title: str | None = None
-    """A name for people instead."""
+    """Another name for people."""
     description: str | None = None
-    """What to say of it instead."""
+    """Another description."""
     hide: bool = False
     """Offer no operation for it."""
     type: Literal["query", "mutation"] | None = None
-    """What it is, where you know better than its hints."""
+    """Its type, if its hints are missing or wrong."""
     idempotent: bool | None = None
-    """Whether it may run again after a failure, where you know better than its hints."""
+    """Whether it may run again after a failure, if its hints are missing or wrong."""
     arguments: dict[str, MCPArgument] = attrs.field(factory=dict)
     """By the names that the server gives them."""
 
@@ -118,49 +121,49 @@ class MCPTool:
 class MCPAuth:
     """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's providers.
 
-    ``type = "oauth"`` registers this client with the server's authorization server (or takes ``client_id``) and
-    uses the token that ``operad login`` got, renewed when it expires; without one a call fails with
-    ``AUTHORIZATION_REQUIRED``. With ``redirect_handler``, awaited with the URL that the user has to visit, and
-    ``callback_handler``, awaited for the ``code``, ``state`` and (where there was one) ``iss`` that came back, a
-    program logs its users in itself. ``client_credentials`` needs no user: a ``client_secret``, or a
-    ``private_key`` that signs a JWT (RFC 7523). ``jwt_bearer`` gets tokens for an ``assertion``: a JWT of the
-    workload's platform, or of an enterprise's identity provider.
-    ``caller`` uses for each call the credential of its caller, from the ``[[credentials]]`` of this name.
-    ``provider`` is for everything else: an ``httpx2.Auth`` that is taken as it is.
+    ``type = "oauth"`` registers this client with the server's authorization server (or uses ``client_id``) and
+    uses the token of ``operad login``, renewed when it expires; without one a call fails with
+    ``AUTHORIZATION_REQUIRED``. A program can log its users in itself: ``redirect_handler`` is awaited with the URL
+    that the user must visit, ``callback_handler`` for the ``code``, ``state`` and (if present) ``iss`` of the
+    redirect. ``client_credentials`` needs no user: a ``client_secret``, or a ``private_key`` that signs a JWT (RFC
+    7523). ``jwt_bearer`` gets tokens for an ``assertion``: a JWT of the workload's platform, or of an enterprise's
+    identity provider.
+
+    ``provider`` is for everything else: an ``httpx2.Auth`` that is used unchanged.
     """
 
     type: Literal["bearer", "oauth", "client_credentials", "jwt_bearer", "caller", "provider"] = "bearer"
-    """Which kind; the others of these keys belong to one or two of them."""
+    """The kind of credentials; most of the other keys belong to one or two kinds."""
     token: str | None = attrs.field(default=None, repr=False)
     """For ``bearer``."""
     client_id: str | None = None
     """This client's name at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """Its secret there, where it has one."""
+    """Its secret there, if it has one."""
     client_name: str = "operad"
-    """What people read when they agree to this client."""
+    """The name that users see when they authorize this client."""
     client_metadata_url: str | None = None
-    """A document that is this client's id, where the authorization server takes such ids."""
+    """The URL of a document that serves as client id, if the authorization server supports such ids."""
     token_endpoint_auth_method: str | None = None
-    """``none``, ``client_secret_basic`` or ``client_secret_post``; chosen by what the server supports."""
+    """``none``, ``client_secret_basic`` or ``client_secret_post``; default: one that the server supports."""
     issuer: str | None = None
     """The URL of the authorization server. No other server gets ``client_id``, a registration or the user."""
     scope: str | None = None
-    """What to ask for, separated by spaces; default: what the server says."""
+    """The scopes to request, separated by spaces; default: those that the server names."""
     redirect_uri: str = "http://127.0.0.1:8763/callback"
-    """Where the browser comes back to: this machine."""
+    """The address on this machine to which the browser is redirected."""
     redirect_handler: Callable[[str], Awaitable[None]] | None = None
-    """Awaited with the URL that the user has to visit."""
+    """Awaited with the URL that the user must visit."""
     callback_handler: Callable[[], Awaitable[Sequence[str | None]]] | None = None
-    """Awaited for what came back from there."""
+    """Awaited for the parameters of the redirect."""
     account: str = ""
-    """Which of several accounts of this user."""
+    """The name of one of several accounts of this user."""
     private_key: str | None = attrs.field(default=None, repr=False)
     """PEM; signs instead of ``client_secret`` (``client_credentials``)."""
     signing_algorithm: str = "ES256"
-    """Of ``private_key``."""
+    """The algorithm of ``private_key``."""
     assertion: Any = attrs.field(default=None, repr=False)
-    """A JWT (``jwt_bearer``), or ``await assertion(issuer, resource)`` that answers one."""
+    """A JWT (``jwt_bearer``), or ``await assertion(issuer, resource)`` that returns one."""
     store: Any = None
     """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``."""
@@ -175,7 +178,7 @@ class MCPAuth:
         if self.type == "oauth" and self.client_secret and not self.issuer:
             raise ConfigError(
                 'auth: type "oauth" with client_secret needs issuer, the URL of the authorization server that the '
-                "secret belongs to; else any server that the MCP server names would get it"
+                "secret belongs to; otherwise any server that the MCP server names would receive it"
             )
         if self.type == "client_credentials" and not (self.client_id and secret and self.issuer):
             raise ConfigError(
@@ -194,8 +197,8 @@ def _shown_url(url: str | None) -> str:
 
 
 def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
-    """A policy, the number of further attempts, or a table."""
-    # No method is safe to repeat as such: here everything is a POST, and what it does stands in its body.
+    """Return a policy, the number of further attempts, or a table."""
+    # No method is safe to repeat in itself: every request is a POST, and its body determines its effect.
     if isinstance(value, Mapping):
         value = {"methods": (), **value}
     elif isinstance(value, int):
@@ -205,7 +208,7 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
 
 @record(kw_only=True)
 class MCPClientConfig:
-    """How to reach one MCP server, and how to treat what it offers. Give ``command``, ``url`` or ``server``."""
+    """The address of one MCP server, and options for its operations. Give ``command``, ``url`` or ``server``."""
 
     command: str | None = None
     """A program that speaks MCP on its standard streams. Its environment is ``HOME LOGNAME PATH SHELL TERM
@@ -219,8 +222,10 @@ class MCPClientConfig:
     cwd: str | None = None
     """The folder that the program starts in."""
     stderr: str | None = None
-    """A file to which the program's standard error is appended; else its end is in messages, and all of it in
-    the debug log."""
+    """A file to which the program's standard error is appended.
+
+    Without it, messages quote its end, and the debug log has all of it.
+    """
     url: str | None = attrs.field(default=None, repr=_shown_url)
     """A server over HTTP."""
     transport: Literal["http", "sse"] = "http"
@@ -228,7 +233,7 @@ class MCPClientConfig:
     headers: dict[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
     """Sent with every request to ``url``."""
     auth: MCPAuth | None = None
-    """How this client proves itself to ``url``."""
+    """The credentials of this client at ``url``."""
     list_auth: MCPAuth | None = None
     """With ``auth = {type = "caller", …}``: how this client proves itself when it lists what the server offers. No
     call uses it. ``None``: the listing needs no credential."""
@@ -246,48 +251,55 @@ class MCPClientConfig:
     tls_key: str | None = None
     """Path of its key; may be in the file of ``tls_cert``."""
     retries: RetryPolicy = attrs.field(factory=lambda: RetryPolicy(methods=()), converter=_retries)
-    """When a request is sent again after an HTTP status such as 429 or 503; the number of attempts, or a table. Of
-    itself only what changes nothing is, and what the server is sure to have refused: name the statuses of those in
-    ``also = { POST = [429] }``."""
+    """When a request is sent again after an HTTP status such as 429 or 503: the number of attempts, or a table.
+
+    Only requests that change nothing, or that the server certainly rejected, are repeated: name the statuses of
+    the latter in ``also = { POST = [429] }``.
+    """
     server: Any = None
     """A server object of the SDK (``MCPServer``, or the low-level ``Server``) in this process."""
 
     mode: Mode = "auto"
-    """``auto`` asks for the stateless protocol (2026-07-28) and falls back to the handshake; ``legacy`` shakes
-    hands at once, which saves the question to a server that never answers it."""
+    """``auto`` asks for the stateless protocol (2026-07-28) and falls back to the handshake; ``legacy`` uses the
+    handshake directly, which helps if a server never responds to the question.
+    """
     connect_timeout: float = 30.0
-    """Seconds until a server has to be ready."""
+    """Seconds until a server must be ready."""
     discover_timeout: float = 5.0
-    """Seconds that ``auto`` waits for the answer of a server that may not know the question."""
+    """Seconds that ``auto`` waits for the response of a server that may not support the question."""
     timeout: float | None = 30.0
-    """Seconds that a call without a deadline of its own may take; ``None``: for ever."""
+    """Seconds that a call without a deadline of its own may take; ``None``: no limit."""
     renew_timeout: bool = False
-    """Let each progress of a call begin its ``timeout`` anew."""
+    """Restart the ``timeout`` of a call whenever it reports progress."""
     shutdown_timeout: float = 2.0
-    """Seconds that a program gets to end by itself, and again after SIGTERM."""
+    """Seconds that a program has to end by itself, and again after SIGTERM."""
     max_message_bytes: int = 64 * 1024 * 1024
-    """The largest message that is taken from the server."""
+    """The largest message that is accepted from the server."""
     max_pages: int = 1000
-    """The most pages of a listing that are followed."""
+    """The maximum number of pages of a listing."""
     max_listing_bytes: int = 256 * 1024 * 1024
-    """The most that the pages of a listing may have together."""
+    """The maximum size of all pages of a listing together."""
 
     include: list[str] | None = None
-    """Shell patterns of the names to take; ``None``: all."""
+    """Shell patterns of the names to offer; ``None``: all."""
     exclude: list[str] = attrs.field(factory=list)
     """Shell patterns of the names to leave out."""
     overrides: dict[str, MCPTool] = attrs.field(factory=dict)
-    """What to make of tools, by the names that the server gives them."""
+    """Changes to tools, by the names that the server gives them."""
     pin: bool | str = False
     """Approve the definition of each tool when it is seen for the first time. A tool whose definition changes
     later is held: it is neither listed nor callable until ``operad pin --accept`` accepts the change. The
     definitions are in the file ``operad.pins.json`` next to the configuration (in this process if there is none),
     or in the file that is named here."""
     start: Literal["load", "first use"] = "load"
-    """``first use``: offer what the server offered the last time, and connect with the first call. A server that
-    was never seen is connected to at once."""
+    """``first use``: offer the remembered operations, and connect with the first call.
+
+    A server that has never been connected is connected immediately.
+    """
     server_operations: bool = False
-    """``server.about``, ``server.ping``, and where the server completes arguments, ``server.complete``."""
+    """Whether to offer ``server.about``, ``server.ping`` and, if the server completes arguments,
+    ``server.complete``.
+    """
     tools: bool = True
     """Whether its tools are operations."""
     resources: bool = True
@@ -295,34 +307,41 @@ class MCPClientConfig:
     prompts: bool = True
     """``prompts.list``, ``prompts.get``, and an operation per prompt."""
     trust_annotations: bool = False
-    """Believe ``readOnlyHint``: such a tool is a query, which may be called again after a failure; and
-    ``idempotentHint``: such a tool is an idempotent mutation."""
+    """Trust ``readOnlyHint``: such a tool is a query, which may be called again after a failure; and
+    ``idempotentHint``: such a tool is an idempotent mutation.
+    """
     parse_json_text: bool = False
-    """Take the text of a tool that declares an output schema but sends no structured content as JSON, if it
-    fits the schema."""
+    """Parse the text of a tool as JSON, if the tool declares an output schema but sends no structured content, and
+    the value fits the schema.
+    """
 
     elicitation: Elicitation | Literal["caller"] | None = None
-    """``await elicitation(params) -> {"action": "accept" | "decline" | "cancel", "content": {…}}``; the JSON of
-    the protocol. ``None`` as the answer cancels. With a second parameter it gets the `MCPCall`.
-    ``caller`` asks whoever waits for the call: the terminal of ``operad call``, the client of what is served."""
+    """``await elicitation(params) -> {"action":
+
+    "accept" | "decline" | "cancel", "content": {…}}``; the JSON of the protocol. ``None`` as the result cancels.
+    With a second parameter it receives the `MCPCall`. ``caller`` asks the client that waits for the call: the
+    terminal of ``operad call``, or the client of a served registry.
+    """
     sampling: Sampling | Literal["caller"] | None = None
     """``await sampling(params) -> {"role", "content", "model", …}``; the JSON of the protocol. With a second
     parameter it gets the `MCPCall`. ``caller`` as for ``elicitation``."""
     roots: Roots | Callable[[], Awaitable[Roots]] | None = None
-    """URIs (or ``{uri, name}``) that the server may work in, or a function that answers them."""
+    """URIs (or ``{uri, name}``) in which the server may work, or a function that returns them."""
     on_call: Callable[[MCPCall], Any] | None = None
-    """Called before each call; answers (or awaits) its `MCPExtras`, or ``None``."""
+    """Called before each call; returns (or awaits) its `MCPExtras`, or ``None``."""
     on_task: Callable[[MCPTask], Any] | None = None
-    """Called when a call becomes a task, and when the server says something new of it."""
+    """Called when a call becomes a task, and when the server reports a new state."""
     keep_tasks: bool = False
-    """Leave a task running whose call is cancelled or runs out of time; else it is cancelled. The task of a call
-    that has an idempotency key is always left running: the same call again asks for its result."""
+    """Leave a task running when its call is cancelled or times out; otherwise it is cancelled.
+
+    The task of a call with an idempotency key is always left running: the same call again requests its result.
+    """
     on_progress: Callable[[MCPProgress], Any] | None = None
-    """Called with the progress of calls; asked of servers only if given."""
+    """Called with the progress of calls; servers are asked for progress only if it is given."""
     on_log: Callable[[Json], Any] | None = None
     """Called with ``{level, logger, data}``; the default is the logger ``operad.mcp``."""
     log_level: LogLevel | None = None
-    """What to ask the server to log."""
+    """The level of log messages to request from the server."""
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
@@ -330,7 +349,7 @@ class MCPClientConfig:
             found = " and ".join(given) or "none of them"
             raise ConfigError(f"an MCP server needs exactly one of command, url and server; got {found}")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ConfigError("an MCP server's url has to start with http:// or https://")
+            raise ConfigError("an MCP server's url must start with http:// or https://")
         if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
             scheme = self.proxy.partition("://")[0] if "://" in self.proxy else "no scheme"
             raise ConfigError(f"proxy: expected a URL with http:// or https://, got {scheme}")
@@ -343,7 +362,9 @@ class MCPClientConfig:
             raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
         self._check_callers()
         if self.tls_key is not None and self.tls_cert is None:
-            raise ConfigError("tls_key without tls_cert: the key is of a certificate, name that one as well")
+            raise ConfigError(
+                "tls_key without tls_cert: expected the certificate of the key as well; set tls_cert"
+            )
         token = {} if self.auth is None or self.auth.token is None else {"the token of auth": self.auth.token}
         for name, value in {**self.headers, **token}.items():
             if not _VALUE.fullmatch(value) or (name not in token and not _NAME.fullmatch(name)):
@@ -375,7 +396,7 @@ class MCPClientConfig:
 
     @property
     def where(self) -> str:
-        """What to call the server in messages; holds no secret."""
+        """The name of the server in messages; contains no secret."""
         if self.command is not None:
             return self.command
         if self.url is not None:
@@ -384,14 +405,14 @@ class MCPClientConfig:
 
 
 async def maybe_await(value: Any) -> Any:
-    """What a callback returned, waited for if that is to be."""
+    """Return what a callback returned, awaited if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
 def takes_two(callback: Callable[..., Any]) -> bool:
-    """Whether a callback has a second parameter by position."""
+    """Return True if a callback has a second positional parameter."""
     try:
         inspect.signature(callback).bind(None, None)
-    except (TypeError, ValueError):  # no; or nothing is known of it, as of some builtins
+    except (TypeError, ValueError):  # no second parameter; or the signature is unknown, as for some builtins
         return False
     return True

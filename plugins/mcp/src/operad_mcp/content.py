@@ -1,8 +1,8 @@
-"""Content blocks: what an MCP server answers, as classes of our own that lose nothing of the JSON.
+"""Content blocks: the contents of an MCP server's responses, as classes that lose nothing of the JSON.
 
-Each block keeps the JSON object it came from and reads its fields out of it, so that fields which no revision of
-the protocol declares survive, and a `to_wire` is exactly what the server sent. What is no block of the
-protocol (revisions 2024-11-05 to 2026-07-28) becomes a text block with its JSON.
+Each block keeps the JSON object that it was made from and reads its fields from it, so that fields of any revision
+survive, and `to_wire` returns exactly what the server sent. A value that is not a block of the protocol (revisions
+2024-11-05 to 2026-07-28) becomes a text block with its JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operad.plugin import record
 
 _Made = TypeVar("_Made")
 _AT_ONCE = 2_000
-"""Blocks that are mapped before others have their turn: some milliseconds' work."""
+"""The number of blocks that are mapped before the event loop gets a turn: some milliseconds' work."""
 
 
 @record
@@ -37,8 +37,8 @@ class Annotations:
 class ContentBlock:
     """A block of content: one of the subclasses."""
 
-    # The only attrs field, because the JSON Schema of envelopes is made of the fields: everything else that a
-    # block has comes out of `wire`.
+    # The only attrs field, because the JSON Schema of envelopes is made from the fields; all other values are
+    # read from `wire`.
     type: str
 
     required: ClassVar[tuple[str, ...]] = ()
@@ -63,12 +63,12 @@ class ContentBlock:
         return wire
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         return dict(self.wire)
 
     @classmethod
     def from_wire(cls, wire: Any) -> ContentBlock:
-        """The block of a JSON form; a text block with the JSON, if it is none of the protocol."""
+        """Return the block of a JSON form; a text block with the JSON, if it is not a block of the protocol."""
         if isinstance(wire, Mapping):
             kind = _KINDS.get(cast("str", wire.get("type"))) if isinstance(wire.get("type"), str) else None
             if kind is not None and kind.fits(wire):
@@ -77,7 +77,7 @@ class ContentBlock:
 
     @classmethod
     def fits(cls, wire: Mapping[str, Any]) -> bool:
-        """Whether a JSON object has what this kind of block requires."""
+        """Return True if a JSON object has what this kind of block requires."""
         return all([isinstance(wire.get(name), str) for name in cls.required])  # noqa: C419  # a generator is slower
 
     @property
@@ -113,7 +113,7 @@ class TextContent(ContentBlock):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The block of a text."""
+        """Return the block of a text."""
         return cls({"type": "text", "text": text})
 
     @property
@@ -139,7 +139,7 @@ class ImageContent(ContentBlock):
 
 
 class AudioContent(ImageContent):
-    """A sound; fields as of an image."""
+    """Audio; its fields are those of an image."""
 
 
 class ResourceContent(ContentBlock):
@@ -147,7 +147,7 @@ class ResourceContent(ContentBlock):
 
     @classmethod
     def fits(cls, wire: Mapping[str, Any]) -> bool:
-        """Whether a JSON object has what this kind of block requires."""
+        """Return True if a JSON object has what this kind of block requires."""
         resource = wire.get("resource")
         return (
             isinstance(resource, Mapping)
@@ -203,7 +203,7 @@ class ResourceLinkContent(ContentBlock):
 
     @property
     def description(self) -> str | None:
-        """What it is."""
+        """The description."""
         return _text(self.wire, "description")
 
     @property
@@ -213,7 +213,7 @@ class ResourceLinkContent(ContentBlock):
 
     @property
     def size(self) -> int | None:
-        """Bytes."""
+        """The size in bytes."""
         value = self.wire.get("size")
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -228,23 +228,23 @@ _KINDS: dict[str, type[ContentBlock]] = {
 
 
 def map_mcp_content_blocks(blocks: Any) -> list[ContentBlock]:
-    """The blocks of an answer's ``content``.
+    """Return the blocks of a response's ``content``.
 
     Args:
-        blocks: JSON as a server sends it, objects of the SDK, or blocks of ours. Anything that is no list
-            counts as a list of it; ``None`` as none.
+        blocks: JSON as a server sends it, objects of the SDK, or `ContentBlock` objects. Anything except a list is
+            treated as a list with one item; ``None`` as an empty list.
     """
     return [block if isinstance(block, ContentBlock) else _block(block) for block in _each(blocks)]
 
 
 async def map_many_content_blocks(blocks: Any) -> list[ContentBlock]:
-    """The same, with turns for others in between: a server may answer with hundreds of thousands of them."""
+    """Return the same, but let the event loop run in between, because a server may send very many blocks."""
     return await in_turns(_block, _each(blocks))
 
 
 async def in_turns(make: Callable[[Any], _Made], items: Iterable[Any]) -> list[_Made]:
-    """What is made of each item, with turns for others in between."""
-    import asyncio  # here: who finds plugins has no event loop yet
+    """Return ``make(item)`` for each item, and let the event loop run in between."""
+    import asyncio  # imported here: finding plugins needs no event loop
 
     rest, made = iter(items), list[_Made]()
     while part := list(map(make, islice(rest, _AT_ONCE))):
@@ -272,7 +272,7 @@ def _block(block: Any) -> ContentBlock:
 
 
 def as_text(value: Any) -> str:
-    """A value as JSON, or as Python shows it where it is none."""
+    """Return a value as JSON, or its ``str()`` if it has no JSON form."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):

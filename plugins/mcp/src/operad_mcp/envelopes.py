@@ -1,4 +1,4 @@
-"""The envelope kind ``mcp``: what an MCP server answered, and which server."""
+"""The envelope kind ``mcp``: the response of an MCP server, and which server sent it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from operad_mcp.content import ContentBlock, map_mcp_content_blocks
 
 @record(kw_only=True)
 class MCPResponseMeta:
-    """Metadata of an MCP server's answer."""
+    """Metadata of an MCP server's response."""
 
     source: ClassVar[str] = "mcp"
 
     is_error: bool = False
-    """The tool says that it failed; `content` tells why."""
+    """The tool reports that it failed; `content` has the reason."""
     content: list[ContentBlock] = attrs.field(factory=list)
-    """What the server sent for people and models."""
+    """The content blocks that the server sent, for people and models."""
     structured_content: Any = msgspec.UNSET
-    """What it sent for programs, as it was sent; ``msgspec.UNSET`` if nothing (``None`` is a value)."""
+    """The structured content, unchanged, for programs; ``msgspec.UNSET`` if the server sent none (``None`` is a
+    value).
+    """
     meta: Any = attrs.field(default=msgspec.UNSET, metadata={"wire": "_meta"})
-    """``_meta`` of the answer."""
+    """``_meta`` of the response."""
     protocol_version: str | None = None
     """The revision of the protocol, such as ``2025-11-25``."""
     server: dict[str, Any] | None = None
-    """What the server says of itself: ``{name, version, …}``."""
+    """The server's description of itself: ``{name, version, …}``."""
 
 
 KIND = EnvelopeKind("mcp", MCPResponseMeta, is_error=lambda meta: meta.is_error)
@@ -46,16 +48,16 @@ def mcp_envelope(
     protocol_version: str | None = None,
     server: Mapping[str, Any] | None = None,
 ) -> ResponseEnvelope[Any]:
-    """An envelope of kind ``mcp``.
+    """Return an envelope of kind ``mcp``.
 
     Args:
-        data: the result; ``structured_content`` where the server sent some.
-        is_error: whether the tool says that it failed.
-        content: blocks, as `map_mcp_content_blocks` takes them.
+        data: the result; ``structured_content`` if the server sent some.
+        is_error: whether the tool reports that it failed.
+        content: blocks, as `map_mcp_content_blocks` accepts them.
         structured_content: as the server sent it.
-        meta: ``_meta`` of the answer.
+        meta: ``_meta`` of the response.
         protocol_version: the revision of the protocol.
-        server: what the server says of itself.
+        server: the server's description of itself.
     """
     return ResponseEnvelope(
         data,

@@ -1,7 +1,7 @@
-"""What went wrong with a request, and who said so: this process, or the server.
+"""Errors of requests, by their origin: this process, or the server.
 
-The two are told apart by their types, never by a number or a text, because both are the server's to choose.
-What this process and its transport find is a `Fault`; what the server answered is a `ServerError`, and becomes an
+The two are distinguished by their types, never by a number or a text, because a server can choose both. A failure
+in this process or its transport is a `Fault`; an error from the server is a `ServerError`, and becomes an
 `EXECUTION_ERROR`.
 """
 
@@ -17,19 +17,19 @@ _URL_ELICITATION = -32042
 
 
 class Fault(Exception):
-    """What this process, or its transport, made of a request. A server cannot make one."""
+    """A failure of a request in this process or its transport. A server cannot send one."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(one_line(reason))
 
 
 class ConnectionLost(Fault):
-    """The answer can no longer come.
+    """The response can no longer arrive.
 
     Args:
-        reason: how that came about.
+        reason: the cause.
         sent: whether the request may have reached the server.
-        whole: whether the connection ended, and not just this request's part of it.
+        whole: whether the connection ended, and not only this request's part of it.
     """
 
     def __init__(self, reason: str, *, sent: bool = True, whole: bool = True) -> None:
@@ -43,7 +43,7 @@ class SessionExpired(Fault):
 
     Args:
         reason: the server's response.
-        ran: whether the request may have been executed all the same.
+        ran: whether the request may have been executed anyway.
     """
 
     def __init__(self, reason: str, *, ran: bool) -> None:
@@ -52,7 +52,7 @@ class SessionExpired(Fault):
 
 
 class HTTPRefusal(Fault):
-    """The server answered with an HTTP status that is no answer."""
+    """The server responded with an HTTP status instead of a JSON-RPC response."""
 
     def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
         super().__init__(f"the server answered HTTP {status} {reason}".rstrip())
@@ -62,19 +62,19 @@ class HTTPRefusal(Fault):
 
 
 class TooLarge(Fault):
-    """The answer is above ``max_message_bytes``."""
+    """The response is larger than ``max_message_bytes``."""
 
 
 class Unreadable(Fault):
-    """The server answered, but nobody can tell what. The request may have been executed."""
+    """The server sent a response that cannot be read. The request may have been executed."""
 
 
 class Unusable(Fault):
-    """The request could not be made, as where logging in failed.
+    """The request could not be made, for example because the login failed.
 
     Args:
-        reason: why.
-        error: what to raise for it; the default is ``UNAVAILABLE``.
+        reason: the cause.
+        error: the error to raise for it; the default is ``UNAVAILABLE``.
     """
 
     def __init__(self, reason: str, error: CallError | None = None) -> None:
@@ -83,7 +83,7 @@ class Unusable(Fault):
 
 
 class ServerError(Exception):
-    """The error with which the server answered."""
+    """An error response of the server."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(one_line(message))
@@ -93,20 +93,20 @@ class ServerError(Exception):
 
 
 def leaf(error: BaseException) -> BaseException:
-    """The error inside of a task group's groups: the first that is no cancellation."""
+    """Return the error inside the groups of a task group: the first that is not a cancellation."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def unusable(error: Exception) -> Unusable:
-    """The fault of a request that something else than the server or the network stopped."""
+    """Return the fault of a request that failed for a reason other than the server or the network."""
     found = leaf(error)
     return Unusable(in_words(found), found if isinstance(found, CallError) else None)
 
 
 def classify(error: Exception, what: str) -> Exception:
-    """Return what an error of a request stands for: a `ConnectionLost`, a `SessionExpired`, or a `CallError`."""
+    """Return the exception for an error of a request: a `ConnectionLost`, a `SessionExpired`, or a `CallError`."""
     if isinstance(error, (CallError, ConnectionLost, SessionExpired)):
         return error
     if isinstance(error, Fault):
@@ -120,13 +120,13 @@ def classify(error: Exception, what: str) -> Exception:
     url = _to_visit(error.code, error.data)
     if url is not None:
         details["url"] = url
-        message = f"{what}: {error}; it wants you to visit {one_line(url)}, and to call again"
+        message = f"{what}: {error}; visit {one_line(url)}, then call again"
         return CallError(ErrorCode.EXECUTION_ERROR, message, details)
     return CallError(ErrorCode.EXECUTION_ERROR, f"{what}: {error}", details)
 
 
 def _to_visit(code: int, data: Any) -> str | None:
-    """The URL that a server wants somebody to visit before it takes the request (2025-11-25, URL elicitation)."""
+    """Return the URL that a user must visit before a request is accepted (2025-11-25, URL elicitation)."""
     asked = data.get("elicitations") if code == _URL_ELICITATION and isinstance(data, dict) else None
     urls = [item.get("url") for item in asked if isinstance(item, dict)] if isinstance(asked, list) else []
     found = [url for url in urls if isinstance(url, str) and url.startswith(("https://", "http://"))]

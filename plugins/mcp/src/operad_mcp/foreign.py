@@ -1,4 +1,4 @@
-"""Text of remote servers, as terminals, logs and models may get it."""
+"""Text of remote servers, made safe for terminals, logs and models."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from typing import Any, TypeVar
 
 MAX_TEXT = 16_384
-"""Characters of a title, a description or instructions."""
+"""The characters of a title, a description or instructions."""
 _MESSAGE = 2_000
-"""Characters of a message of a server that an error has."""
+"""The characters of a server's message that are kept in an error."""
 _TEXTS = ("title", "description")
 # Escape sequences of terminals, then invisible characters: controls, marks of direction, half surrogate pairs, and
 # tags, which can hold a whole hidden text. Joiners (U+200C, U+200D) belong to scripts and pictures.

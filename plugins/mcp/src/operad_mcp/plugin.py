@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_envelope_kinds() -> list[EnvelopeKind]:
-    """The envelope kind ``mcp``."""
+    """Return the envelope kind ``mcp``."""
     from operad_mcp.envelopes import KIND
 
     return [KIND]
@@ -21,7 +21,7 @@ def operad_envelope_kinds() -> list[EnvelopeKind]:
 
 @hookimpl
 def operad_sources() -> list[Source]:
-    """The source ``mcp``."""
+    """Return the source ``mcp``."""
     return [Source("mcp", _load, _source_config, "An MCP server, or a file of them.", _login)]
 
 
@@ -35,11 +35,11 @@ def operad_commands(cli: Any) -> None:
 
 @hookimpl
 def operad_servers() -> list[Server]:
-    """The server ``mcp``."""
+    """Return the server ``mcp``."""
     return [Server("mcp", _serve, _server_config, _app, "/mcp")]
 
 
-# Each imports what it needs when it is called: who finds plugins uses none of it.
+# Each imports what it needs when it is called, because finding plugins uses none of it.
 
 
 def _source_config() -> type[Any]:

@@ -1,6 +1,6 @@
 """A registry as an MCP server: over HTTP (ASGI), on standard streams, or in memory.
 
-The SDK is imported when something is served, never before.
+The SDK is imported only when something is served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
 
 Complete = Callable[[OperationSpec, str, str], "Sequence[str] | Awaitable[Sequence[str] | None] | None"]
-"""``complete(spec, argument, value)``: the values that a prompt's or template's argument may have, or ``None``."""
+"""``complete(spec, argument, value)`` returns values for a prompt's or template's argument, or ``None``."""
 
 
 def to_mcp(
@@ -36,10 +36,11 @@ def to_mcp(
     """Serve a registry as an MCP server.
 
     Args:
-        registry: what is served; clients hear of its changes.
-        authenticate: returns the caller over HTTP. With it, requests without credentials are refused, unless the
+        registry: the registry to serve; clients are notified of its changes.
+        authenticate: returns the caller over HTTP. With it, requests without credentials are rejected, unless the
             option ``anonymous`` is True. Without it every caller is anonymous.
-        complete: values for arguments of prompts and resource templates, beside those that a schema enumerates.
+        complete: values for arguments of prompts and resource templates, in addition to those that a schema
+            enumerates.
         options: the fields of `MCPServeConfig`; ``identity`` may be an `operad.Identity`.
 
     Raises:
@@ -48,14 +49,14 @@ def to_mcp(
     from operad import Identity
     from operad.plugin import check_options
 
-    if isinstance(options.get("identity"), Identity):  # a configuration has a table in its place
+    if isinstance(options.get("identity"), Identity):  # in a configuration it is a table
         options["identity"] = options["identity"].to_wire()
     config = check_options(options, MCPServeConfig, where="to_mcp")
     return MCPServing(registry, config, authenticate=authenticate, complete=complete)
 
 
 class MCPServing:
-    """A registry on its way to MCP clients. Made by `to_mcp`."""
+    """A served registry. Made by `to_mcp`."""
 
     def __init__(
         self,
@@ -95,23 +96,25 @@ class MCPServing:
         return MCPApplication(self._served, self._authenticate, path)
 
     def server(self) -> Any:
-        """A low-level server of the SDK, for its in-memory clients."""
+        """Return a low-level server of the SDK, for its in-memory clients."""
         return self._served.server()
 
     async def stdio(self) -> None:
-        """Serve on standard streams until stdin ends; what handlers print goes to stderr meanwhile."""
+        """Serve on standard streams until stdin ends; prints of handlers go to stderr during that time."""
         from operad_mcp.server.stdio import serve_stdio
 
         await serve_stdio(self._served)
 
     async def resource_updated(self, uri: str) -> None:
-        """Tell the clients that watch a resource that it changed."""
+        """Notify the clients that watch a resource that it changed."""
         await self._served.changes.updated(uri)
 
     def well_known_routes(self) -> list[Any]:
-        """Starlette routes with the metadata of the protected resource, for a host that mounts the application.
+        """Return Starlette routes with the metadata of the protected resource, for a host that mounts the
+        application.
 
-        Clients look for them at the root of the address (RFC 9728, 3.1), where what is mounted cannot answer.
+        Clients look for them at the root of the address (RFC 9728, 3.1), which a mounted application does not
+        serve.
         """
         from starlette.responses import JSONResponse
         from starlette.routing import Route

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 @record(kw_only=True)
 class MCPSourceConfig(MCPClientConfig):
-    """The options of an ``mcp`` source: those of `MCPClientConfig`, and those of a file of servers."""
+    """The options of an ``mcp`` source: those of `MCPClientConfig`, and those for a file of servers."""
 
     config: str | None = None
-    """The path of an ``mcpServers`` file, from the configuration's folder, instead of ``command``, ``url`` or
-    ``server``; the other options then hold for all of its servers."""
+    """The path of an ``mcpServers`` file, relative to the configuration's folder, instead of ``command``, ``url``
+    or ``server``; the other options then apply to all of its servers.
+    """
     name: str | None = None
     """One server of that file. Its operations have no prefix; those of several servers are
     ``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace."""
     inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Answers to what that file asks for as ``${input:…}``."""
+    """Values that the file requires as ``${input:…}``."""
 
     def __attrs_post_init__(self) -> None:
         """Check nothing: the servers are checked when they are loaded."""
@@ -46,8 +47,8 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
     """Connect to the server or servers.
 
     Raises:
-        ConfigError: the options do not say how to reach a server.
-        SourceError: the server cannot be loaded; of several, all of them.
+        ConfigError: the options do not specify a server.
+        SourceError: the server cannot be loaded; for several, none of them can.
     """
     values = _values(config, context)
     if config.config is None:
@@ -63,7 +64,7 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
 
 
 def _values(config: Any, context: SourceContext) -> dict[str, Any]:
-    """The options of a client; paths from the configuration's folder."""
+    """Return the options of a client; paths are resolved from the configuration's folder."""
     values = {field.name: getattr(config, field.name) for field in attrs.fields(MCPClientConfig)}
     if values["pin"] is True and context.base_dir is not None:
         values["pin"] = FILE
@@ -86,7 +87,7 @@ def _of_callers(values: dict[str, Any], context: SourceContext) -> Any:
 
 
 async def login(config: Any, context: SourceContext, account: str | None) -> Login:
-    """How to log in at the server. Raises `ConfigError` for one that needs no login."""
+    """Return the login at the server. Raises `ConfigError` for one that needs no login."""
     values = _values(config, context)
     name = context.namespace or "mcp"
     if config.config is None:
@@ -100,8 +101,8 @@ async def login(config: Any, context: SourceContext, account: str | None) -> Log
     if server.auth is not None and server.auth.type == "caller":  # the user logs in for the listing
         server = attrs.evolve(server, auth=server.list_auth, list_auth=None)
     if server.url is None or server.auth is None or server.auth.type != "oauth":
-        hint = 'auth = { type = "oauth" } is for servers that ask'
-        raise ConfigError(f'source "{name}": nobody logs in here; {hint}')
+        hint = 'set auth = { type = "oauth" } for one that does'
+        raise ConfigError(f'source "{name}": this server needs no login; {hint}')
     from operad_mcp.client.login import MCPLogin
 
     auth = server.auth if account is None else attrs.evolve(server.auth, account=account)
@@ -127,7 +128,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
         if values[name] not in (None, [], {}, "http"):
             raise ConfigError(f"give {name} or config, the path of an mcpServers file, but not both")
     path = context.path(config.config)
-    # To answer a question may take a person's time.
+    # Asking a user for inputs may take long.
     unusable: dict[str, ConfigError] = {}
     options = {"inputs": config.inputs, "name": config.name, "failures": unusable if config.name is None else None}
     servers = await asyncio.to_thread(load_mcp_servers, path, **options)
@@ -156,7 +157,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
 
 
 def _shared(server: MCPClientConfig, values: dict[str, Any]) -> MCPClientConfig:
-    """A server of a file with the options of its source. Both say which tools to take: both hold."""
+    """Return a server of a file with the options of its source. The tool filters of both apply."""
     shared = {name: value for name, value in values.items() if name not in _PLACES}
     shared["exclude"] = [*server.exclude, *values["exclude"]]
     if values["include"] is None:
@@ -168,7 +169,7 @@ def _shared(server: MCPClientConfig, values: dict[str, Any]) -> MCPClientConfig:
 
 
 class MCPSession(SourceSession):
-    """The operations of servers, as they are now."""
+    """The current operations of servers."""
 
     def __init__(self, wrappers: Sequence[MCPClientWrapper]) -> None:
         self._wrappers = wrappers
@@ -190,7 +191,7 @@ class MCPSession(SourceSession):
         return {id: reason for wrapper in self._wrappers for id, reason in wrapper.held.items()}
 
     async def aclose(self) -> None:
-        """Close all connections; one that fails keeps none of the others."""
+        """Close all connections, even if one fails."""
         import asyncio
 
         ended = await asyncio.gather(*(wrapper.aclose() for wrapper in self._wrappers), return_exceptions=True)
@@ -200,7 +201,7 @@ class MCPSession(SourceSession):
 
 
 def not_loaded(config: MCPClientConfig, error: CallError) -> str:
-    """What to do about a server that refused, or nothing."""
+    """Return advice about a server that rejected the connection, or an empty text."""
     details = error.details if isinstance(error.details, dict) else {}
     status = details.get("statusCode")
     if status in (401, 403) and config.auth is not None and config.auth.type == "caller":

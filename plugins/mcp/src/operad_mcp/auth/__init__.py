@@ -1,1 +1,1 @@
-"""Logins at MCP servers: OAuth, and where tokens are kept."""
+"""Logins at MCP servers: OAuth, and the storage of tokens."""

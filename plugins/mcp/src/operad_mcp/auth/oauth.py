@@ -38,7 +38,7 @@ Answer = Callable[[], Awaitable[Sequence[str | None]]]
 
 
 def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
-    """The httpx2 authentication of a configuration; ``None`` where a header will do."""
+    """Return the httpx2 authentication of a configuration; ``None`` if a header is enough."""
     auth = config.auth
     if auth is None or auth.type == "bearer":
         return None
@@ -91,7 +91,7 @@ def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
 
 
 def client_of(auth: MCPAuth) -> OAuthClientInformationFull | None:
-    """The client that a configuration names."""
+    """Return the client that a configuration names."""
     if auth.client_id is None:
         return None
     given = "none" if auth.client_secret is None else "client_secret_basic"
@@ -121,7 +121,7 @@ def _code_provider(
     async def ask(_: str) -> None:
         account = f" --account {auth.account}" if auth.account else ""
         command = f"operad login {name}{account}"
-        message = f'MCP server "{name}" wants you to log in; run: {command}'
+        message = f'MCP server "{name}" requires a login; run: {command}'
         raise LoginRequired("AUTHORIZATION_REQUIRED", message, {"command": command})
 
     async def answered() -> AuthorizationCodeResult:
@@ -147,11 +147,11 @@ class KeptAuth(httpx2.Auth):
     """The SDK's flow, with tokens in a `TokenStore`; only one process at a time renews them.
 
     Args:
-        url: of the server.
-        auth: who logs in.
-        redirect: awaited with the URL that the user has to visit; ``None``: say that a login is needed.
+        url: the URL of the server.
+        auth: the credentials.
+        redirect: awaited with the URL that the user must visit; ``None``: report that a login is needed.
         callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
-        name: of the source.
+        name: the name of the source.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class KeptAuth(httpx2.Auth):
         self._loaded = False
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The requests that lead to an answer to this one."""
+        """Yield the requests that lead to a response to this one."""
         if not self._loaded:
             self._loaded = True
             context = self._provider.context
@@ -173,7 +173,7 @@ class KeptAuth(httpx2.Auth):
             context.client_info = await self.kept.get_client_info()
         async with AsyncExitStack() as stack:
             if self.kept.has_expired():
-                # A refresh token may count only once: what another process got meanwhile is found inside.
+                # A refresh token may be valid only once, so look for tokens that another process got meanwhile.
                 await stack.enter_async_context(self.kept.store.lock(self.kept.key))
                 await self.kept.renewed_elsewhere()
             flow = self._provider.async_auth_flow(request)
@@ -191,9 +191,9 @@ class KeptAuth(httpx2.Auth):
 
 
 class AssertionAuth(httpx2.Auth):
-    """Gets a token for an assertion (RFC 7523), and a new one when it expires; a refusal is raised.
+    """Gets a token for an assertion (RFC 7523), and a new one when it expires; raises if it is rejected.
 
-    The SDK has this for clients with a secret only.
+    The SDK supports this for clients with a secret only.
     """
 
     def __init__(self, url: str, auth: MCPAuth) -> None:
@@ -204,7 +204,7 @@ class AssertionAuth(httpx2.Auth):
         self._lock = asyncio.Lock()
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The request with a token, and once more with a new one where the old one is not accepted any more."""
+        """Yield the request with a token, and once more with a new one if the old one is no longer accepted."""
         token, is_new = await self._current(None)
         request.headers["authorization"] = f"Bearer {token}"
         response = yield request
@@ -214,7 +214,7 @@ class AssertionAuth(httpx2.Auth):
             yield request
 
     async def _current(self, refused: str | None) -> tuple[str, bool]:
-        """The token, and whether it was got just now. One is got however many ask."""
+        """Return the token, and whether it was just requested. Concurrent callers share one request."""
         async with self._lock:
             kept = self._token
             if kept is not None and kept.usable(time.time()) and kept.access_token != refused:

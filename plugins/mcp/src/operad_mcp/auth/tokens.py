@@ -1,7 +1,7 @@
-"""Where the SDK's OAuth flow keeps what it learns, so that a login outlives the process.
+"""Storage for the state of the SDK's OAuth flow, so that a login outlives the process.
 
-The SDK keeps tokens as they came, with the seconds that they were to last. Kept here with them: when they expire,
-whose they are, and the authorization server, so that they can be renewed by another process.
+The SDK stores tokens as received, with their lifetime in seconds. Stored here in addition: when they expire, which
+client they belong to, and the authorization server, so that another process can renew them.
 
 Imported with the first connection that logs in: it needs the SDK.
 """
@@ -29,10 +29,10 @@ class KeptTokens:
     """The tokens of one account at one server, in a `TokenStore`.
 
     Args:
-        store: where.
-        key: whose.
-        client: the client of the configuration, if it names one; it counts before what was kept.
-        issuer: the only authorization server that clients may be registered at; None: any.
+        store: the store.
+        key: the account and the server.
+        client: the client of the configuration, if it names one; it takes precedence over a stored one.
+        issuer: the only authorization server at which clients may be registered; None: any.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class KeptTokens:
         self._found: Json | None = None
 
     async def load(self) -> Json:
-        """The record; empty where there is none, or one of another client."""
+        """Return the record; empty if it is missing, or of another client."""
         found = await self.store.get(self.key) or {}
         kept = found.get("client")
         if self._client is not None and isinstance(kept, dict) and kept.get("client_id") != self._client.client_id:
@@ -57,18 +57,18 @@ class KeptTokens:
         return found
 
     async def renewed_elsewhere(self) -> None:
-        """Take the tokens as they are now: another process may have renewed them."""
+        """Load the tokens again: another process may have renewed them."""
         context = self.context
         if context is not None:
             context.current_tokens = await self.get_tokens()
 
     def has_expired(self) -> bool:
-        """Whether tokens are known that no longer count, and could be renewed."""
+        """Return True if known tokens are no longer valid, and could be renewed."""
         context = self.context
         return context is not None and not context.is_token_valid() and context.can_refresh_token()
 
     async def delete(self, *, client_too: bool = False) -> bool:
-        """Forget the tokens, and the client's registration too if that is said; whether there were tokens."""
+        """Delete the tokens, and with ``client_too`` the client's registration; return whether tokens existed."""
         found = await self.load()
         if client_too or not found.get("client"):
             await self.store.delete(self.key)
@@ -79,7 +79,7 @@ class KeptTokens:
     # --- mcp.client.auth.TokenStorage ----------------------------------------------------------------
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The tokens; the context learns when they expire, and where they come from."""
+        """Return the tokens, and tell the context when they expire and where they come from."""
         found = await self.load()
         try:
             token = OAuthToken.model_validate(found["token"])
@@ -95,7 +95,7 @@ class KeptTokens:
         return token
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens."""
+        """Store tokens."""
         context = self.context
         record: Json = {"token": tokens.model_dump(mode="json", exclude_none=True)}
         if tokens.expires_in is not None:
@@ -112,7 +112,7 @@ class KeptTokens:
         self.where = await self.store.set(self.key, record)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """What the authorization server knows this client as."""
+        """Return this client's registration at the authorization server."""
         if self._client is not None:
             return self._client
         found = (await self.load() if self._found is None else self._found).get("client")
@@ -122,7 +122,7 @@ class KeptTokens:
             return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it. Raises `CallError` if it is registered at another authorization server."""
+        """Store the registration. Raises `CallError` if it is at another authorization server."""
         _check_issuer(client_info, self._issuer)
         found = {**await self.load(), "client": client_info.model_dump(mode="json", exclude_none=True)}
         await self.store.set(self.key, found)
@@ -131,7 +131,7 @@ class KeptTokens:
 class OwnTokens:
     """The tokens of a store of the application, with the four methods of ``mcp.client.auth.TokenStorage``.
 
-    It says neither when tokens expire nor where they come from: those that can be renewed are, at first.
+    The store does not tell when tokens expire or where they come from, so renewable tokens are renewed at first.
     """
 
     def __init__(self, store: TokenStorage, client: OAuthClientInformationFull | None, issuer: str | None) -> None:
@@ -141,7 +141,7 @@ class OwnTokens:
         self.context: OAuthContext | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The tokens, unless they are another client's."""
+        """Return the tokens, unless they belong to another client."""
         known, tokens = await self._store.get_client_info(), await self._store.get_tokens()
         if self._client is not None and known is not None and known.client_id != self._client.client_id:
             return None
@@ -152,17 +152,17 @@ class OwnTokens:
         return tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens."""
+        """Store tokens."""
         await self._store.set_tokens(tokens)
         if self._client is not None:
             await self._store.set_client_info(self._client)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """What the authorization server knows this client as."""
+        """Return this client's registration at the authorization server."""
         return self._client if self._client is not None else await self._store.get_client_info()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it. Raises `CallError` if it is registered at another authorization server."""
+        """Store the registration. Raises `CallError` if it is at another authorization server."""
         _check_issuer(client_info, self._issuer)
         await self._store.set_client_info(client_info)
 
@@ -179,28 +179,28 @@ async def _metadata(issuer: str) -> OAuthMetadata | None:
     try:
         return OAuthMetadata.model_validate(await discover(issuer, default_fetch))
     except (OperadError, ConfigError, ValueError):
-        return None  # then the flow takes the endpoints that it supposes
+        return None  # then the flow uses its default endpoints
 
 
 class MemoryTokens:
-    """Tokens for as long as the process lives: those that nobody has to log in for."""
+    """Tokens for the lifetime of the process: those that need no login by a user."""
 
     def __init__(self) -> None:
         self._tokens: OAuthToken | None = None
         self._client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The tokens."""
+        """Return the tokens."""
         return self._tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens."""
+        """Store tokens."""
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """What the authorization server knows this client as."""
+        """Return this client's registration at the authorization server."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep it."""
+        """Store the registration."""
         self._client = client_info

@@ -14,7 +14,7 @@ _ABOUT: Json = {
         "protocolVersion": {"type": "string"},
         "server": {"type": "object", "additionalProperties": True},
         "capabilities": {"type": "object", "additionalProperties": True},
-        "instructions": {"type": ["string", "null"], "description": "What the server says about its use."},
+        "instructions": {"type": ["string", "null"], "description": "The server's instructions for its use."},
     },
     "required": ["name", "protocolVersion", "server", "capabilities", "instructions"],
 }
@@ -24,7 +24,7 @@ _COMPLETE: Json = {
         "prompt": {"type": "string", "description": "The name of a prompt."},
         "template": {"type": "string", "description": "The URI template of resources."},
         "argument": {"type": "string", "description": "The argument, or the variable of the template."},
-        "value": {"type": "string", "description": "What is typed so far.", "default": ""},
+        "value": {"type": "string", "description": "The text typed so far.", "default": ""},
         "context": {"type": "object", "additionalProperties": {"type": "string"}},
     },
     "required": ["argument"],
@@ -44,17 +44,17 @@ _COMPLETION: Json = {
 
 
 class About:
-    """Makes the operations on the server itself."""
+    """Makes the operations about the server itself."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
-        """What the server says of itself, whether it is there, and the completion of arguments."""
+        """Return the operations that describe the server, ping it, and complete arguments."""
         make = self._maker.fixed
         operations = [
-            make("server.about", self._about, "What the server says of itself.", output_schema=_ABOUT),
-            make("server.ping", self._ping, "Whether the server answers."),
+            make("server.about", self._about, "Return the server's description of itself.", output_schema=_ABOUT),
+            make("server.ping", self._ping, "Check that the server responds."),
         ]
         if "completions" in capabilities:
             what = "Values for an argument of a prompt, or a variable of a resource template."

@@ -1,4 +1,4 @@
-"""What the makers of operations share: names, metadata, and the request behind each of them."""
+"""The parts that makers of operations share: names, metadata, and the request behind each operation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Maker:
         self.prefix = prefix
 
     def operation(self, name: str, handler: Callable[..., Any], **spec: Any) -> AnyOperation:
-        """An operation of that name; what an id cannot hold becomes ``_``."""
+        """Return an operation with this name; characters that an id cannot have become ``_``."""
         return Operation(OperationSpec(namespace=self.namespace, name=self.prefix + safe(name), **spec), handler)
 
     def fixed(
@@ -96,7 +96,7 @@ class Maker:
     async def ask(
         self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
     ) -> tuple[Any, Session]:
-        """Send the request of a call, in its time, and with whatever belongs to it."""
+        """Send the request of a call within its timeout, with its headers and metadata."""
         if self._sessions is None:
             return await self._asked(self.connection, method, params, context, name, safe)
         connection = await self._sessions.of(context)
@@ -128,7 +128,7 @@ class Maker:
         )
 
     def call(self, context: OperationContext, name: str) -> MCPCall:
-        """A call, as callbacks learn of it."""
+        """Return a call as callbacks receive it."""
         return MCPCall(
             server=self.connection.name,
             operation_id=f"{self.namespace}.{self.prefix}{name}",
@@ -153,17 +153,17 @@ class Maker:
 
 
 def safe(name: str) -> str:
-    """A name that an operation's id can hold: white space and unprintable characters become ``_``."""
+    """Return a name that an operation's id can have: white space and unprintable characters become ``_``."""
     return "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) if _BAD.search(name) else name
 
 
 def text_of(value: Any) -> str | None:
-    """A text that says something, or ``None``."""
+    """Return a non-empty text, or ``None``."""
     return value if isinstance(value, str) and value else None
 
 
 def nested(value: Mapping[str, Any], *keys: str) -> Any:
-    """What is found by keys, one after the other; ``None`` if nothing is."""
+    """Return the value found by keys, one after the other; ``None`` if one is missing."""
     found: Any = value
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
@@ -171,7 +171,7 @@ def nested(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def metadata_of(kind: str, item: Json) -> Json:
-    """What a listing says of an item beyond what a spec has fields for; hints, not to be trusted."""
+    """Return the fields of a listed item that a spec has no field for; hints, not to be trusted."""
     dropped = ("inputSchema", "outputSchema", "description", "title")
     metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}
     if isinstance(item.get("annotations"), dict):
@@ -180,12 +180,12 @@ def metadata_of(kind: str, item: Json) -> Json:
 
 
 async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
-    """All items of a paged listing, within ``max_pages`` and ``max_listing_bytes``.
+    """Return all items of a paged listing, within ``max_pages`` and ``max_listing_bytes``.
 
-    A cursor that comes again ends the listing, and so do the two limits: what came before them is taken.
+    A repeated cursor ends the listing, and so do the two limits; earlier items are kept.
 
     Raises:
-        CallError: a page cannot be had.
+        CallError: a page cannot be loaded.
     """
     config, logger = connection.config, connection.logger
     items: list[Any] = []
@@ -199,27 +199,27 @@ async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
         if seen or isinstance(following, str):  # a listing of one page is within max_message_bytes
             size += _size(page)
         if size > config.max_listing_bytes:
-            message = "the listing %s is larger than max_listing_bytes = %d; its first %d items are taken"
+            message = "the listing %s is larger than max_listing_bytes = %d; its first %d items are used"
             logger.warning(message, method, config.max_listing_bytes, len(items))
             return items
         items += await in_turns(clean_words, found if isinstance(found, list) else ())
         if not isinstance(following, str):
             return items
         if following in seen:
-            logger.warning("the listing %s goes in circles; %d items", method, len(items))
+            logger.warning("the listing %s repeats a cursor; its %d items are used", method, len(items))
             return items
         seen.add(following)
         params = {"cursor": following}
-    message = "the listing %s has more than max_pages = %d pages; the first %d items are taken"
+    message = "the listing %s has more than max_pages = %d pages; the first %d items are used"
     logger.warning(message, method, config.max_pages, len(items))
     return items
 
 
 def _size(page: Any) -> int:
-    """Bytes of a page's JSON."""
+    """Return the bytes of a page's JSON."""
     try:
         return len(msgspec.json.encode(page))
-    except (ValueError, RecursionError, OverflowError):  # a number or a depth that strict JSON has not
+    except (ValueError, RecursionError, OverflowError):  # a number or a depth that strict JSON does not allow
         return len(str(page))
 
 
@@ -227,12 +227,12 @@ def _size(page: Any) -> int:
 
 
 async def tool_envelope(raw: Any, live: Session, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
-    """The envelope of a tool's raw result.
+    """Return the envelope of a tool's raw result.
 
     Args:
-        raw: ``{content, structuredContent?, isError?, _meta?}``, if the server keeps to the protocol.
-        live: the connection that it came by.
-        text_schema: take a lone text that is JSON, and fits, as the data.
+        raw: ``{content, structuredContent?, isError?, _meta?}``, if the server follows the protocol.
+        live: the connection on which it was received.
+        text_schema: use a single text that is JSON, and fits this schema, as the data.
     """
     if not isinstance(raw, dict):
         raw = {"content": [TextContent.of(as_text(raw))]}
@@ -268,12 +268,12 @@ def _parsed(block: Any, schema: Schema, otherwise: Any) -> Any:
 def envelope_of(
     data: Any, live: Session, *, content: Any = (), meta: Any = msgspec.UNSET
 ) -> ResponseEnvelope[Any]:
-    """The envelope of any other answer."""
+    """Return the envelope of any other response."""
     return mcp_envelope(
         data, content=content, meta=meta, protocol_version=live.protocol_version, server=live.server
     )
 
 
 def meta_of(raw: Any) -> Any:
-    """``_meta`` of an answer, ``UNSET`` where there is none."""
+    """Return ``_meta`` of a response, ``UNSET`` if it is missing."""
     return raw.get("_meta", msgspec.UNSET) if isinstance(raw, dict) else msgspec.UNSET

@@ -1,4 +1,4 @@
-"""``operad login`` and ``operad logout`` for a server: a browser, and nothing to program."""
+"""``operad login`` and ``operad logout`` for a server: in a browser, without any programming."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from operad_mcp.config import MCPAuth, MCPClientConfig
 from operad_mcp.wire.connection import Connection
 
 _PATIENCE = 60.0
-"""Seconds that a server gets besides those of the person."""
+"""Seconds that a server gets in addition to those of the user."""
 
 
 class MCPLogin:
-    """How to log in at a server, and out of it."""
+    """The login at a server, and the logout."""
 
     def __init__(self, name: str, config: MCPClientConfig) -> None:
         assert config.auth is not None
@@ -33,10 +33,11 @@ class MCPLogin:
         self._url = config.url
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in by a browser on this machine, and keep the token; the answer says where it is kept.
+        """Log in with a browser on this machine, and store the token; return a message with the place where it is
+        stored.
 
         Raises:
-            CallError: the person or the server refused, or nobody came within ``timeout`` seconds.
+            CallError: the user or the server refused, or the login was not completed within ``timeout`` seconds.
         """
         visit = _Visit(tell, open_url, timeout)
         auth = KeptAuth(self._url, self._auth, visit.begin, visit.answer, self._name)
@@ -51,22 +52,22 @@ class MCPLogin:
             await connection.aclose()
             await visit.end()
         if not auth.kept.where:
-            return f"{config.where} let us in without one"
+            return f"{config.where} accepted the connection without one"
         return f"the token is in {auth.kept.where}"
 
     async def logout(self) -> str:
-        """Forget the token, and revoke it (RFC 7009) where the server lets us; the answer says what was done."""
+        """Delete the token, and revoke it (RFC 7009) if the server supports it; return a message about it."""
         kept = KeptAuth(self._url, self._auth, None, None, self._name).kept
         record = await kept.load()
         if not await kept.delete(client_too=True):
             return "there was no token"
         if await _revoked(record):
-            return "the token is forgotten here, and revoked"
-        return "the token is forgotten here; the server does not know, or was not told"
+            return "the token is deleted here, and revoked"
+        return "the token is deleted here; it was not revoked at the server"
 
 
 class _Visit:
-    """The person's visit to the authorization server."""
+    """The user's visit to the authorization server."""
 
     def __init__(self, tell: Tell, open_url: OpenURL | None, timeout: float) -> None:
         self._tell = tell
@@ -76,7 +77,7 @@ class _Visit:
         self._listener: LoopbackListener | None = None
 
     async def begin(self, url: str) -> None:
-        """Wait for the redirect, and send the person to the URL."""
+        """Listen for the redirect, and send the user to the URL."""
         query = parse_qs(urlsplit(url).query)
         state, redirect = query.get("state", [""])[0], query.get("redirect_uri", [""])[0]
         self._listener = await self._stack.enter_async_context(LoopbackListener(state, redirect))
@@ -85,7 +86,7 @@ class _Visit:
             await asyncio.to_thread(self._open_url, url)
 
     async def answer(self) -> list[str | None]:
-        """``code``, ``state`` and ``iss`` of the redirect."""
+        """Return ``code``, ``state`` and ``iss`` of the redirect."""
         assert self._listener is not None
         found = await self._listener.wait(self._timeout)
         await self.end()
@@ -95,12 +96,12 @@ class _Visit:
         return [found.get(name) for name in ("code", "state", "iss")]
 
     async def end(self) -> None:
-        """Wait no more."""
+        """Stop listening."""
         await self._stack.aclose()
 
 
 async def _revoked(record: dict[str, Any]) -> bool:
-    """Tell the authorization server to forget the tokens of a record; whether it did."""
+    """Revoke the tokens of a record at the authorization server; return whether it succeeded."""
     token, client, server = (record.get(name) or {} for name in ("token", "client", "server"))
     endpoint = server.get("revocation_endpoint")
     secret = token.get("refresh_token") or token.get("access_token")

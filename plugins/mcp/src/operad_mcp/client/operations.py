@@ -19,12 +19,12 @@ from operad_mcp.wire.connection import Connection
 
 _METHOD_NOT_FOUND = -32601
 _AT_ONCE = 100
-"""Items of a listing that are made into operations before others have their turn: some milliseconds' work."""
+"""The number of listed items that become operations before the event loop gets a turn: some milliseconds' work."""
 LISTS = ("tools", "resourceTemplates", "resources", "prompts")
 
 
 class Offer:
-    """The operations of a server, listed again when they change; what did not change stays the same object."""
+    """The operations of a server, listed again when they change; an unchanged operation stays the same object."""
 
     def __init__(
         self, connection: Connection, namespace: str, prefix: str = "", sessions: CallerSessions | None = None
@@ -56,7 +56,7 @@ class Offer:
         merged: dict[str, AnyOperation] = {}
         for operation in (*self.tools, *self.resources, *self.prompts, *self.about):
             if operation.id in merged:
-                self._logger.warning("%s is offered twice; the first is taken", operation.id)
+                self._logger.warning("%s is offered twice; the first is used", operation.id)
             else:
                 merged[operation.id] = operation
         return list(merged.values())
@@ -64,12 +64,12 @@ class Offer:
     # --- listings ----------------------------------------------------------------------------------
 
     async def refresh(self, what: str = "all") -> None:
-        """List ``tools``, ``resources``, ``prompts`` or ``all`` of them. Raises `CallError`."""
+        """Load the listing of ``tools``, ``resources``, ``prompts`` or ``all`` of them. Raises `CallError`."""
         live = await self._connection.open()
         config, offered = self._config, live.capabilities
         listed: dict[str, list[Any]] = {}
         if what in ("all", "tools") and config.tools:
-            # A server that declares nothing may still have tools: old ones did not care.
+            # A server that declares no capabilities may still have tools, as some old ones do.
             required = "tools" in offered or not offered
             listed["tools"] = await self._list("tools/list", "tools", required=required)
         # Many servers declare resources and prompts and have none: then there is nothing to offer.
@@ -83,7 +83,7 @@ class Offer:
         await self._take(listed)
 
     async def restore(self, capabilities: Json, listed: Mapping[str, list[Any]]) -> None:
-        """Offer what a server offered the last time."""
+        """Offer the operations that the server offered the last time."""
         self._capabilities = capabilities
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
@@ -123,7 +123,7 @@ class Offer:
         except CallError as error:
             if required:
                 raise
-            # A server that declares a capability need not know all of its methods.
+            # A server that declares a capability may not support all of its methods.
             code = error.details.get("jsonrpcCode") if isinstance(error.details, dict) else None
             if error.code != ErrorCode.EXECUTION_ERROR or code != _METHOD_NOT_FOUND:
                 self._logger.warning("%s cannot be listed: %s", key, error)
@@ -145,12 +145,12 @@ class Offer:
     async def _each(
         self, kind: str, items: Iterable[Any], make: Callable[[Json], AnyOperation | None]
     ) -> list[AnyOperation]:
-        """An operation per item. A bad item is reported and left out; the others are not lost for it."""
+        """Return an operation for each item. A bad item is reported and left out; the others are kept."""
         before, now = self._made.get(kind, {}), dict[str, tuple[Any, AnyOperation | None]]()
         made: dict[str, AnyOperation] = {}
         for number, item in enumerate(sorted(items, key=_is_renamed)):
             if number % _AT_ONCE == _AT_ONCE - 1:
-                await asyncio.sleep(0)  # a server may have very many, and other calls go on meanwhile
+                await asyncio.sleep(0)  # a server may have very many, and other calls must not wait
             name = item["name"] if is_named(item) else None
             if name is None:
                 self._logger.warning("a %s without a name is left out: %.200r", kind, item)
@@ -162,35 +162,35 @@ class Offer:
                 self._logger.warning("the %s %r is left out: %s", kind, name, error)
                 continue
             if name in now or (operation is not None and operation.id in made):
-                self._logger.warning("%s is offered twice; the first is taken", name)
+                self._logger.warning("%s is offered twice; the first is used", name)
                 continue
             now[name] = (item, operation)
             if operation is not None and self._wanted(operation):
                 made[operation.id] = operation
-        # What is no longer listed is forgotten: a server may change for ever.
+        # Forget items that are no longer listed: a server may change forever.
         self._made[kind] = now
         return list(made.values())
 
     def _wanted(self, operation: AnyOperation) -> bool:
         name = operation.spec.name.removeprefix(self._prefix)
         include, exclude = self._config.include, self._config.exclude
-        # A server chooses the names of its operations: it must not get past what the user switched off.
+        # A server chooses the names of its operations, which must not bypass the user's filters.
         own = str(nested(operation.spec.metadata, "mcp", "name"))
         return (include is None or any(fnmatchcase(name, pattern) for pattern in include)) and not any(
             fnmatchcase(each, pattern) for pattern in exclude for each in (name, own)
         )
 
     def _kept(self, operations: Iterable[AnyOperation]) -> list[AnyOperation]:
-        """The operations that are not an item of a listing, the same objects each time."""
+        """Return the operations that are not items of a listing; they are the same objects each time."""
         known = [self._fixed.setdefault(operation.id, operation) for operation in operations]
         return [operation for operation in known if self._wanted(operation)]
 
 
 def _is_renamed(item: Any) -> bool:
-    """Whether an item has another name here. It yields to an item that has this name itself."""
+    """Return True if an item has another name here. An item with that name of its own takes precedence."""
     return is_named(item) and (safe(item["name"]) != item["name"] or own_name(item) != item["name"])
 
 
 def is_named(item: Any) -> bool:
-    """Whether an item of a listing has a name."""
+    """Return True if an item of a listing has a name."""
     return isinstance(item, dict) and isinstance(item.get("name"), str) and bool(item["name"])

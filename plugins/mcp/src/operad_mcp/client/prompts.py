@@ -16,13 +16,13 @@ _MESSAGES: Json = {
 
 
 class Prompts:
-    """Makes operations of prompts."""
+    """Makes operations from prompts."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
 
     def fixed(self) -> list[AnyOperation]:
-        """To list prompts, and to get one."""
+        """Return the operations that list prompts and get one."""
         strings = {"type": "object", "additionalProperties": {"type": "string"}}
         given: Json = {
             "type": "object", "required": ["name"], "additionalProperties": False,
@@ -36,7 +36,7 @@ class Prompts:
         return await self._get(input["name"], input.get("arguments", {}), "prompts.get", context)
 
     def prompt(self, prompt: Json) -> AnyOperation:
-        """The operation that gets a prompt, its arguments as the input."""
+        """Return the operation that gets a prompt; its arguments are the input."""
         name = prompt["name"]
         listed = prompt.get("arguments")
         arguments = [

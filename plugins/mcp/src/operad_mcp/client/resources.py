@@ -27,13 +27,13 @@ _CONTENTS: Json = {
 
 
 class Resources:
-    """Makes operations of resources."""
+    """Makes operations from resources."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
-        """To list resources, to read one, and to watch one where the server offers that."""
+        """Return the operations that list resources, read one, and watch one if the server supports that."""
         make = self._maker.fixed
         what = "The contents of a resource."
         read = make("resources.read", self._read_one, what, input_schema=_URI_INPUT, output_schema=_CONTENTS)
@@ -62,7 +62,7 @@ class Resources:
             await updates.aclose()
 
     def template(self, template: Json) -> AnyOperation:
-        """The operation that reads the resources of a template."""
+        """Return the operation that reads the resources of a template."""
         pattern = template["uriTemplate"]
         if not isinstance(pattern, str):
             raise TypeError(f"uriTemplate: expected a string, got {type(pattern).__name__}")
@@ -109,15 +109,15 @@ def variables(template: str) -> dict[str, bool]:
         for name in expression.variable_names:
             names[name] = names.get(name, False) or expression.operator.value not in ("?", "&")
     if "{}" in template or "" in names:
-        raise ValueError(f"URI template: {template} is not understood")
+        raise ValueError(f"URI template: {template} is not supported")
     return names
 
 
 def expand(template: str, values: Mapping[str, Any]) -> str:
-    """Return the URI. A value is encoded, so that it stays within its place.
+    """Return the URI. A value is encoded, so that it cannot change other parts of the URI.
 
     Raises:
-        CallError: ``VALIDATION_ERROR`` for a path segment ``.`` or ``..``, which would leave its place.
+        CallError: ``VALIDATION_ERROR`` for a path segment ``.`` or ``..``, which would change the path.
     """
     parsed = URITemplate(template)
     texts = {name: list(map(str, one)) if isinstance(one, list) else str(one) for name, one in values.items()}
@@ -127,7 +127,7 @@ def expand(template: str, values: Mapping[str, Any]) -> str:
             for text in found if isinstance(found, list) else [found[: modifiers["prefix"]]]:
                 segments = text.split("/") if expression.operator.value in ("+", "#") else [text]
                 if "." in segments or ".." in segments:
-                    message = f"the value {text!r} has a segment . or .., which would leave its place in the URI"
+                    message = f"the value {text!r} has a segment . or .., which would change the path of the URI"
                     details = {"errors": [{"path": "$", "message": message}]}
                     raise CallError(ErrorCode.VALIDATION_ERROR, message, details)
     return parsed.expand({name: text for name, text in texts.items() if text != []})

@@ -20,7 +20,7 @@ from operad_mcp.wire.connection import Connection
 
 logger = logging.getLogger("operad.mcp")
 _REST = 10.0
-"""Seconds; a server that changes its listings all the time has them listed no more often."""
+"""The minimum number of seconds between listings of a server that changes them all the time."""
 Json = dict[str, Any]
 OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
@@ -71,7 +71,7 @@ class MCPClientWrapper:
 
     @property
     def instructions(self) -> str | None:
-        """What the server says about its use."""
+        """The server's instructions for its use."""
         return self.client.instructions
 
     def on_change(self, callback: OnChange) -> None:
@@ -79,10 +79,10 @@ class MCPClientWrapper:
         self._callbacks.append(callback)
 
     async def connect(self) -> None:
-        """Connect, and list what the server offers; or remember it, with ``start = "first use"``.
+        """Connect, and list what the server offers; with ``start = "first use"``, use the remembered listing.
 
         Raises:
-            CallError: it cannot be had.
+            CallError: the server cannot be reached, or its listing cannot be loaded.
         """
         kept = _remembered(self.client.config) if self._remembers else None
         if kept is not None:
@@ -128,7 +128,7 @@ class MCPClientWrapper:
             except CallError as error:  # the operations stay as they were
                 self.client.logger.warning("listing again failed: %s", error)
                 continue
-            except Exception:  # nobody waits for this task, which has to be there for the next change
+            except Exception:  # a background task, which must be ready for the next change
                 self.client.logger.exception("listing again failed")
                 continue
             finally:
@@ -140,7 +140,7 @@ class MCPClientWrapper:
                     callback(after)
 
     def _next_pause(self) -> float:
-        """Seconds before the next listing: none after a time of rest, then more and more."""
+        """Return the seconds before the next listing: 0 if the server has been quiet, otherwise increasing."""
         rested = asyncio.get_running_loop().time() - self._refreshed
         if rested > _REST + self._pause:
             self._pause = 0.0
@@ -160,10 +160,10 @@ async def create_mcp_client(
     """Connect to a server and list what it offers.
 
     Args:
-        name: what to call the server in messages.
+        name: the name of the server in messages.
         config: how to reach it.
-        namespace: of the operations; ``name`` by default.
-        prefix: of the operations' names.
+        namespace: the namespace of the operations; ``name`` by default.
+        prefix: the prefix of the operations' names.
         logger: for diagnostics and the server's own log; ``operad.mcp`` by default.
 
     Raises:
@@ -179,26 +179,27 @@ async def create_mcp_client(
 
 
 async def close_mcp_client(wrapper: MCPClientWrapper) -> None:
-    """End a client; idempotent."""
+    """Close a client; idempotent."""
     await wrapper.aclose()
 
 
 def safe_namespace(name: str) -> str:
-    """A server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``."""
+    """Return a server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name) or "mcp"
 
 
 async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: Any) -> MCPClientWrapper:
-    """Connect to a server: its operations, and the connection that they need.
+    """Connect to a server; return its operations with the connection that they need.
 
     Args:
-        name: what to call the server; the namespace of its operations.
+        name: the name of the server, which is also the namespace of its operations.
         config: how to reach it; or give its fields as keywords.
         options: the fields of `MCPClientConfig`.
 
     Raises:
         CallError: it cannot be started or reached, or does not speak the protocol.
-        ConfigError: the options do not say how to reach it.
+        ConfigError: the options do not specify a server.
+        TypeError: both a config and its fields are given.
     """
     if config is not None and options:
         raise TypeError("from_mcp takes a config or its fields, not both")
@@ -223,12 +224,12 @@ class MCPClientLoader:
         prefix: str | Callable[[str], str] = "",
         **options: Any,
     ) -> list[MCPClientWrapper]:
-        """Connect to servers, all at the same time; one that fails does not stop the others.
+        """Connect to servers concurrently; one that fails does not stop the others.
 
         Args:
             servers: configurations by name.
             strict: raise an `ExceptionGroup` if any fails, and close those that this call connected.
-            prefix: of the operations' names, or a function that returns it for a server's name.
+            prefix: the prefix of the operations' names, or a function that returns it for a server's name.
             options: further arguments of `create_mcp_client`.
         """
         names = list(servers)
@@ -263,19 +264,19 @@ class MCPClientLoader:
         return loaded
 
     def get_client(self, name: str) -> MCPClientWrapper | None:
-        """The client of a server, or ``None``."""
+        """Return the client of a server, or ``None``."""
         return self._clients.get(name)
 
     def get_all_wrappers(self) -> list[MCPClientWrapper]:
-        """All clients."""
+        """Return all clients."""
         return list(self._clients.values())
 
     def get_all_operations(self) -> Sequence[Operation[..., Any]]:
-        """The operations of all servers."""
+        """Return the operations of all servers."""
         return [operation for wrapper in self._clients.values() for operation in wrapper.operations]
 
     async def close_all(self) -> None:
-        """Close all clients, at the same time; idempotent."""
+        """Close all clients concurrently; idempotent."""
         clients, self._clients = list(self._clients.values()), {}
         for result in await asyncio.gather(*map(close_mcp_client, clients), return_exceptions=True):
             if isinstance(result, BaseException):
@@ -283,7 +284,7 @@ class MCPClientLoader:
 
 
 async def _gather(connecting: list[Any]) -> list[Any]:
-    """All results or errors; if this task is cancelled, whatever was connected is closed."""
+    """Return all results or errors; if this task is cancelled, close all connections."""
     tasks = [asyncio.ensure_future(each) for each in connecting]
     try:
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -294,7 +295,8 @@ async def _gather(connecting: list[Any]) -> list[Any]:
         raise
 
 
-# --- what servers offered the last time, for those that start with their first call ------------------------------
+# --- remembered listings, for servers that are started by their first call ----------
+# ------------------------------
 
 
 def _remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
@@ -305,7 +307,7 @@ def _remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
 
 
 def _keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
-    """Remember what a server offers. That this does not succeed costs a start the next time."""
+    """Remember what a server offers. A failure only makes the next start slower."""
     try:
         remember("mcp-listing", _identity(config), None, [capabilities, listed])
     except (ValueError, TypeError, RecursionError) as error:
@@ -313,7 +315,7 @@ def _keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
 
 
 def _identity(config: MCPClientConfig) -> str:
-    """Return where a server is and all that it is given, as a hash: secrets are among it."""
+    """Return a hash of a server's address and all its options: secrets are among them."""
     auth = config.auth
     given = [
         config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,

@@ -1,7 +1,7 @@
-"""Tools that run as tasks: the server answers at once, and is asked until there is a result.
+"""Tools that run as tasks: the server responds immediately, and is polled until there is a result.
 
-Two protocols of it: 2025-11-25 (the client asks for a task, and fetches its result) and the extension
-``io.modelcontextprotocol/tasks`` of 2026-07-28 (the server decides, and the state brings the result).
+There are two protocols: that of 2025-11-25 (the client asks for a task, and fetches its result) and the extension
+``io.modelcontextprotocol/tasks`` of 2026-07-28 (the server decides, and the state contains the result).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from operad_mcp.config import MCPClientConfig, MCPTask, maybe_await
 from operad_mcp.wire.session import Session
 
 _POLL = (0.05, 1.0, 30.0)
-"""Seconds between two questions: the least, what holds where the server does not say, and the most."""
+"""Seconds between two polls: the minimum, the default if the server gives none, and the maximum."""
 _OUTAGE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before a server that cannot be reached is asked again: what it works on may outlive its absence."""
+"""Seconds before an unreachable server is polled again: its tasks may survive an outage."""
 _EXPIRED = 60.0
-"""Seconds beyond its time to live after which a task that says nothing else is given up."""
+"""Seconds after its time to live at which a task without any other state is given up."""
 _KEPT = 7 * 86_400.0
-"""Seconds for which a task is known whose server does not say how long it keeps it."""
+"""Seconds for which a task is remembered if the server gives no time to live."""
 _KIND = "mcp-task"
 _MOST_KEPT = 10_000
-"""Tasks of calls with an idempotency key that are kept for this user."""
+"""The number of tasks of calls with an idempotency key that are kept for this user."""
 _AT_WORK = ("working", "input_required", "submitted")
 _DONE = ("completed", "failed", "cancelled")
 
 
 class Tasks:
-    """The calls of one server's tools, as far as they become tasks."""
+    """Calls of one server's tools that become tasks."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -45,19 +45,19 @@ class Tasks:
     async def call(
         self, params: Json, context: OperationContext, *, name: str, safe: bool, support: str | None
     ) -> tuple[Any, Session]:
-        """Call a tool; its raw result, and the connection that it came by.
+        """Call a tool; return its raw result, and the connection on which it was received.
 
-        A call whose task is known, by its idempotency key or its metadata, asks for that one's result.
+        A call whose task is known, by its idempotency key or its metadata, requests that task's result.
 
         Args:
-            params: of ``tools/call``.
-            context: of the call.
-            name: of the operation.
+            params: the parameters of ``tools/call``.
+            context: the context of the call.
+            name: the name of the operation.
             safe: whether the call may be sent again.
             support: the tool's ``execution.taskSupport``.
 
         Raises:
-            CallError: as `Maker.ask`; ``EXECUTION_ERROR`` where the server gave the task up.
+            CallError: as `Maker.ask`; ``EXECUTION_ERROR`` if the server gave the task up.
         """
         given, keyed = _given(context), self._handles.remembers(context)
         known = given if given is not None else self._handles.find(params, context, name)
@@ -91,7 +91,7 @@ class Tasks:
 
 @attrs.define
 class _Running:
-    """A task that is followed."""
+    """A task that is being polled."""
 
     maker: Maker
     task: Json
@@ -107,7 +107,7 @@ class _Running:
         self.known = {"taskId": self.task["taskId"]}
 
     async def result(self) -> tuple[Any, Session]:
-        """What the call that it stands for would have answered."""
+        """Return the result of the call that became this task."""
         await self._tell()
         while self.task.get("status") in _AT_WORK:
             if self.task["status"] == "input_required" and await self._asked():
@@ -121,9 +121,9 @@ class _Running:
         return self._inlined(), self.live
 
     async def _asked(self) -> bool:
-        """Answer what the server asks for; whether its result has to be fetched now (2025-11-25)."""
+        """Answer the server's questions; return whether its result must be fetched now (2025-11-25)."""
         if not self.live.modern:
-            return True  # it asks for it when the result is
+            return True  # the server asks when its result is requested
         requests = self.task.get("inputRequests")
         asked = requests.items() if isinstance(requests, dict) else ()
         new = {key: one for key, one in asked if key not in self._answered}
@@ -136,7 +136,7 @@ class _Running:
         return False
 
     async def _state(self) -> Json:
-        """What the server says of the task now; asked for again where it cannot be reached."""
+        """Return the current state of the task; poll again if the server cannot be reached."""
         pauses = iter(_OUTAGE)
         while True:
             try:
@@ -145,15 +145,15 @@ class _Running:
             except CallError as error:
                 pause = next(pauses, None)
                 if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.TIMEOUT) or pause is None:
-                    self.task = {}  # nothing is known of it: there is nothing to cancel
+                    self.task = {}  # the task is unknown, so there is nothing to cancel
                     raise
                 await asyncio.sleep(pause)
         if not isinstance(found, dict) or found.get("status") not in (*_AT_WORK, *_DONE):
-            raise self._error(f"the state of the task of {self.name} is not understood")
+            raise self._error(f"the state of the task of {self.name} is invalid")
         return found
 
     def _inlined(self) -> Any:
-        """The result that a state of the extension brings with it. Raises `CallError` where it brings none."""
+        """Return the result in a state of the extension. Raises `CallError` if the state has none."""
         if self.task["status"] == "completed":
             return self.task.get("result")
         if self.task["status"] == "cancelled":
@@ -167,7 +167,7 @@ class _Running:
             raise CallError(ErrorCode.TIMEOUT, message)
 
     async def _tell(self) -> None:
-        """Tell the application what has become of it, where that is news."""
+        """Report the state to the application, if it has changed."""
         report = self.maker.config.on_task
         status, message = self.task.get("status"), self.task.get("statusMessage")
         if report is None or self._told == (status, message):
@@ -186,14 +186,14 @@ class _Running:
 
 
 def _given(context: OperationContext) -> str | None:
-    """The task that a call is to ask for, as its metadata say."""
+    """Return the id of the task whose result a call requests, from its metadata."""
     found = context.metadata.get("mcp")
     task = found.get("task") if isinstance(found, dict) else None
     return task if isinstance(task, str) and task else None
 
 
 def _is_task(raw: Any, live: Session) -> bool:
-    """Whether an answer is a task; what is none is a result."""
+    """Return True if a response is a task; otherwise it is a result."""
     if not isinstance(raw, dict) or (live.modern and raw.get("resultType") != "task"):
         return False
     task = raw if live.modern else raw.get("task")
@@ -201,7 +201,7 @@ def _is_task(raw: Any, live: Session) -> bool:
 
 
 def _lifetime(task: Json) -> float | None:
-    """Seconds for which the server keeps a task; ``None``: it does not say, or for ever."""
+    """Return the seconds for which the server keeps a task; ``None`` if it gives none, or keeps it forever."""
     found = task.get("ttlMs", task.get("ttl"))
     return found / 1000 if isinstance(found, (int, float)) and not isinstance(found, bool) and found >= 0 else None
 
@@ -214,25 +214,25 @@ def _pause(task: Json) -> float:
 
 
 class Handles:
-    """The known tasks of one server: of calls with an idempotency key, one private file each.
+    """The known tasks of one server, of calls with an idempotency key: one private file for each.
 
-    If the same call is made again, by any process of this user, it gets the result of the first call's task. The
-    id of a task is a secret: it gives access to the result.
+    If any process of this user makes the same call again, it receives the result of the first call's task. The id
+    of a task is a secret: it gives access to the result.
 
     Args:
-        config: of the server; where it is, and who one is there, is part of each key. Its secrets are not: they
-            are renewed while a task runs.
+        config: the configuration of the server; its address and account are part of each key. Its secrets are not,
+            because they are renewed while a task runs.
     """
 
     def __init__(self, config: MCPClientConfig) -> None:
         self._config = config
 
     def remembers(self, context: OperationContext) -> bool:
-        """Whether the task of such a call is kept. Those of a server in this process end with it."""
+        """Return True if the task of such a call is kept. Tasks of a server in this process end with it."""
         return context.idempotency_key is not None and self._config.server is None
 
     def find(self, params: Json, context: OperationContext, name: str) -> str | None:
-        """The task of an earlier call of the operation with this key.
+        """Return the task of an earlier call of the operation with this key.
 
         Raises:
             CallError: ``VALIDATION_ERROR``: that call had another input.
@@ -252,7 +252,7 @@ class Handles:
         return task
 
     def keep(self, task: str, lifetime: float | None, params: Json, context: OperationContext, name: str) -> None:
-        """Remember a task for its time to live; in seconds."""
+        """Remember a task for its time to live, in seconds."""
         if not self.remembers(context):
             return
         until = time.time() + (_KEPT if lifetime is None else lifetime)

@@ -1,4 +1,4 @@
-"""Tools as operations, as the server describes them or as the configuration says."""
+"""Tools as operations, as described by the server or by the configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AS_IT_IS = MCPTool()
 
 
 class Tools:
-    """Makes operations of tools."""
+    """Makes operations from tools."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -25,7 +25,10 @@ class Tools:
         self._tasks = Tasks(maker)
 
     def make(self, tool: Json) -> AnyOperation | None:
-        """The operation of a tool, or ``None`` if it is hidden. Raises `ValueError`: it cannot be offered."""
+        """Return the operation of a tool, or ``None`` if it is hidden.
+
+        Raises `ValueError` if it cannot be offered.
+        """
         name = tool["name"]
         override = self._config.overrides.get(name, _AS_IT_IS)
         if override.hide:
@@ -59,7 +62,7 @@ class Tools:
         )
 
     def _promises(self, annotations: Json, override: MCPTool) -> tuple[OperationType, bool]:
-        """Whether it is a query, and whether it is idempotent; the server's hints count only where trusted."""
+        """Return the type, and whether it is idempotent; the server's hints are used only if they are trusted."""
         trusted = self._config.trust_annotations
         kind = "query" if trusted and annotations.get("readOnlyHint") is True else "mutation"
         idempotent = trusted and annotations.get("idempotentHint") is True
@@ -89,7 +92,7 @@ class Tools:
 
 
 class Arguments:
-    """The arguments of a tool, and what callers see of them."""
+    """The arguments of a tool, and how callers see them."""
 
     def __init__(self, schema: Json, overrides: Mapping[str, MCPArgument]) -> None:
         self._names = {name: argument.name for name, argument in overrides.items() if argument.name is not None}
@@ -132,14 +135,14 @@ class Arguments:
         return {**part, "description": argument.description} if isinstance(part, dict) else part
 
     def given(self, input: Json) -> Json:
-        """What to send for an input."""
+        """Return the arguments to send for an input."""
         if not self._back and not self._values:
             return input
         return {**{self._back.get(name, name): value for name, value in input.items()}, **self._values}
 
 
 def inner_schema(tool: Json) -> Any:
-    """The schema of the data in a tool's wrapped ``outputSchema``; ``None`` if the tool wraps nothing."""
+    """Return the schema of the data in a tool's wrapped ``outputSchema``; ``None`` if the tool wraps nothing."""
     meta, output = tool.get("_meta"), tool.get("outputSchema")
     if not isinstance(meta, dict) or meta.get("operad/wrapped") is not True or not isinstance(output, dict):
         return None
@@ -152,7 +155,7 @@ def inner_schema(tool: Json) -> Any:
 
 
 def unwrapped(raw: Any) -> Any:
-    """A tool's result with the data that it wraps; another one as it is."""
+    """Return a tool's result with the data that it wraps; any other result unchanged."""
     structured = raw.get("structuredContent") if isinstance(raw, dict) else None
     if not isinstance(structured, dict) or "result" not in structured or raw.get("isError") is True:
         return raw
@@ -160,9 +163,9 @@ def unwrapped(raw: Any) -> Any:
 
 
 def own_name(tool: Json) -> str:
-    """Return the id of the operation that a tool is of another operad; else the tool's name.
+    """Return the id of the operation if the tool comes from another operad; else the tool's name.
 
-    A server may send any id. It is used only if the name is what operad makes of it.
+    A server may send any id. It is used only if the tool's name is the one that operad makes from it.
     """
     name: str = tool["name"]
     own = nested(tool, "_meta", "operad/id")
@@ -170,7 +173,7 @@ def own_name(tool: Json) -> str:
 
 
 def object_schema(schema: Any) -> Json:
-    """Return an input schema as the protocol wants it, which is that of an object."""
+    """Return an input schema as the protocol requires it: the schema of an object."""
     if not isinstance(schema, dict):
         return {"type": "object"}
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}

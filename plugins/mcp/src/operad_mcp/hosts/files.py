@@ -27,7 +27,7 @@ _KEYS = {
     "command", "args", "env", "envFile", "cwd", "headers", "type", "transport", "disabled", "enabled", "oauth",
     *_URL_KEYS, *_EXCLUDED, *_INCLUDED,
 }  # fmt: skip
-# What a host may do without asking its user, and what it shows of a server: no matter here.
+# What a host may do without asking its user, and what it shows of a server, is ignored here.
 _HOSTS_OWN = {
     "alwaysAllow", "autoApprove", "trust", "description", "icon", "name", "title", "gallery", "version", "dev",
     "note", "sandboxEnabled", "sandbox", "id",
@@ -48,19 +48,20 @@ def load_mcp_servers(
     name: str | None = None,
     failures: dict[str, ConfigError] | None = None,
 ) -> dict[str, MCPClientConfig]:
-    """The servers of a file that an MCP host wrote; those that are switched off are left out.
+    """Return the servers in a file of an MCP host, without those that are disabled.
 
-    Comments and trailing commas are taken; the servers are under ``mcpServers``, ``servers`` (which may be a list
-    of them with their names), or ``mcp.servers``, or they are all that there is.
+    Comments and trailing commas are accepted. The servers are under ``mcpServers``, ``servers`` (which may be a
+    list of entries with names), or ``mcp.servers``, or they are the whole document.
+
     ``${VAR}``, ``${env:VAR}`` and ``${VAR:-default}`` come from the environment, ``${workspaceFolder}`` is the
-    file's folder (or the one above ``.vscode``, ``.cursor``, …), ``${userHome}`` the user's. ``${input:id}`` is
-    what ``inputs`` says; else it is asked for, where there is a terminal.
+    file's folder (or the one above ``.vscode``, ``.cursor``, …), ``${userHome}`` the user's. ``${input:id}`` comes
+    from ``inputs``; without it, the user is asked on the terminal, if there is one.
 
     Args:
-        path: of the file.
-        inputs: answers to what the file asks for.
-        name: of the only server that is wanted; what the others need is then not looked at.
-        failures: takes, by name, why an entry cannot be used; without it the first such entry is raised.
+        path: the path of the file.
+        inputs: values for the inputs that the file asks for.
+        name: the only server to return; values of the others are then not needed.
+        failures: receives, by name, the error of each unusable entry; without it the first such error is raised.
 
     Raises:
         ConfigError: the file cannot be read, or a server's entry cannot be used.
@@ -93,12 +94,12 @@ def _document(path: Path) -> Any:
     try:
         return _loads(_read(path))
     except (OSError, ValueError, RecursionError) as error:
-        hint = "; a backslash within a text is written twice" if "escape" in str(error) else ""
+        hint = "; write a backslash inside a string twice" if "escape" in str(error) else ""
         raise ConfigError(f"{path} cannot be read as JSON: {error}{hint}") from error
 
 
 def _servers(document: Any) -> tuple[Any, str]:
-    """The entries by name, and what stands before a name in messages."""
+    """Return the entries by name, and the prefix of a name in messages."""
     if not isinstance(document, dict):
         return None, ""
     inner = document.get("mcp")  # settings.json of VS Code
@@ -111,7 +112,7 @@ def _servers(document: Any) -> tuple[Any, str]:
 
 
 def _by_name(found: Any) -> Any:
-    """A list of entries that say their names as what it stands for; anything else as it is."""
+    """Return a list of named entries as an object by name; anything else unchanged."""
     if not isinstance(found, list) or not all(
         _is_entry(item) and isinstance(item.get("name"), str) for item in found
     ):
@@ -128,12 +129,12 @@ def _is_off(entry: Any) -> bool:
 
 
 class Values:
-    """What ``${…}`` stands for in a file.
+    """The values of ``${…}`` in a file.
 
     Args:
-        path: of the file.
-        asked: its ``inputs``, which describe what is to be asked for.
-        given: answers.
+        path: the path of the file.
+        asked: its ``inputs``, which describe the values to ask for.
+        given: the values that are known.
     """
 
     def __init__(self, path: Path, asked: Any, given: Mapping[str, str]) -> None:
@@ -145,7 +146,7 @@ class Values:
         self._given = dict(given)
 
     def expanded(self, value: Any, where: str) -> Any:
-        """A value of the file with everything put in. Raises `ConfigError` for what is not known."""
+        """Return a value of the file with all variables filled in. Raises `ConfigError` for an unknown one."""
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._one(match[1], where), value)
         if isinstance(value, dict):
@@ -169,7 +170,7 @@ class Values:
         variable, is_optional, default = name.removeprefix("env:").partition(":-")
         found = os.environ.get(variable, default if is_optional else None)
         if found is None:
-            raise ConfigError(f"{where} wants the environment variable {variable}, which is not set")
+            raise ConfigError(f"{where}: environment variable {variable} is required but not set; set it")
         return found
 
     def _input(self, name: str, where: str) -> str:
@@ -189,7 +190,7 @@ class Values:
                 f'give inputs = {{ "{name}" = "…" }}'
             )
         default = str(described.get("default") or "")
-        # Nobody sees what is typed, as it may be a secret, unless the file says that it is none.
+        # The typed text is hidden, because it may be a secret, unless the file marks it as not secret.
         if described.get("password") is False:
             sys.stderr.write(f"{where}: {text}: ")
             sys.stderr.flush()
@@ -266,7 +267,7 @@ def _program(entry: Json, where: str, folder: Path) -> Json:
 
 
 def _texts(found: Json | None) -> dict[str, str]:
-    """Values as their texts in JSON; what is ``null`` is not given."""
+    """Return values as their texts in JSON; values that are ``null`` are left out."""
     return {name: _text(value) for name, value in (found or {}).items() if value is not None}
 
 
@@ -275,7 +276,7 @@ def _text(value: Any) -> str:
 
 
 def _filters(entry: Json, where: str) -> Json:
-    """Which tools the user switched off, or on."""
+    """Return which tools the user disabled or enabled."""
     filters: Json = {}
     for option, keys in (("exclude", _EXCLUDED), ("include", _INCLUDED)):
         for key in keys:
@@ -293,31 +294,31 @@ def _warn(entry: Json, where: str) -> None:
     if not ignored:
         return
     hint = "; give timeout to the source, in seconds" if "timeout" in ignored else ""
-    logger.warning("%s: not understood, and ignored: %s%s", where, ", ".join(ignored), hint)
+    logger.warning("%s: unknown keys are ignored: %s%s", where, ", ".join(ignored), hint)
 
 
 # --- JSON with comments, as editors write it; files of environment variables ----------------------------------
 
 
 def _read(path: Path) -> str:
-    """The text of a file: UTF-8, or what its byte order mark says. Raises `OSError`, `ValueError`."""
+    """Return the text of a file: UTF-8, or the encoding of its byte order mark. Raises `OSError`, `ValueError`."""
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as Windows' shell writes files
     return content.decode("utf-16" if wide else "utf-8-sig")
 
 
 def _loads(text: str) -> Any:
-    """The value of a text. Raises `ValueError`, with the line of the text as it is."""
+    """Return the value of a text. Raises `ValueError`, with the line of the original text."""
     try:
         return json.loads(text)
     except ValueError:
-        # What is left out becomes white space, so that the lines of errors are right.
+        # Comments become white space, so that the lines in errors are right.
         bare = _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
         return json.loads(_COMMA.sub(lambda match: match[1] or " ", bare))
 
 
 def _variables(text: str) -> dict[str, str]:
-    """The variables of a ``.env`` file: ``NAME=value`` per line, quoted or not. Raises `ValueError`."""
+    """Return the variables of a ``.env`` file: ``NAME=value`` per line, quoted or not. Raises `ValueError`."""
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):

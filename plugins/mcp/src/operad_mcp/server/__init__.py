@@ -1,1 +1,1 @@
-"""What `operad_mcp.serving` is made of. Its modules need the SDK, unless they say not."""
+"""The implementation of `operad_mcp.serving`. Its modules need the SDK, unless they state otherwise."""

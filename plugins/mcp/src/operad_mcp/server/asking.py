@@ -1,4 +1,4 @@
-"""The client of a call, as its handler reaches it: telling and asking, in either generation of the protocol."""
+"""The client of a call, as its handler uses it: reports and questions, in either generation of the protocol."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 class Client:
-    """What both generations share: progress, logs, and what may be asked; by itself, one that cannot be asked.
+    """The parts that both generations share: progress, logs, and capabilities.
+
+    This class alone cannot ask questions.
 
     Args:
         ctx: the SDK's context of the request.
-        level: the lowest level of logs that a client of the handshake generation wants.
+        level: the lowest level of logs that a client of the handshake generation requested.
     """
 
     def __init__(self, ctx: Any, level: str = "debug") -> None:
@@ -44,7 +46,7 @@ class Client:
 
     @property
     def capabilities(self) -> Json:
-        """What the client declared."""
+        """The capabilities that the client declared."""
         declared = self._ctx.session.client_capabilities
         if declared is None or not declared.model_fields_set:  # of most calls
             return {}
@@ -56,13 +58,13 @@ class Client:
         return "url" in (self.capabilities.get("elicitation") or {})
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report it, if it grew: the protocol wants nothing else."""
+        """Report progress, if it increased, as the protocol requires."""
         if progress > self._progress:
             self._progress = progress
             await self._tell(self._ctx.session.report_progress(progress, total, message))
 
     async def log(self, level: str, data: Any, source: str | None) -> None:
-        """Send it, if the client wants logs of the level."""
+        """Send a log message, if the client requested logs of its level."""
         allowed = allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
         if level not in allowed or LEVELS.index(level) < LEVELS.index(self._level):
             return
@@ -74,7 +76,7 @@ class Client:
         try:
             await telling
         except _GONE:
-            logger.debug("the client of request %s listens no more", self._ctx.request_id)
+            logger.debug("the client of request %s no longer listens", self._ctx.request_id)
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
@@ -112,7 +114,7 @@ class Client:
         return declared if isinstance(declared, dict) else {}
 
     def _lacks(self, capability: str, needed: Json, words: str) -> CallError:
-        message = f"the client cannot be asked: it declares no capability {words}"
+        message = f"the client cannot be asked: expected the capability {words}, which it does not declare"
         self.required = {capability: needed}
         details = {"message": message, "requiredCapabilities": self.required}
         self.missing = CallError(ErrorCode.EXECUTION_ERROR, message, details)
@@ -127,7 +129,7 @@ _RESULTS: dict[str, type[BaseModel]] = {
 
 
 def checked(method: str, answer: Any, form: Json | None) -> Json:
-    """What a client answered, if it is an answer to what was asked. Raises `ValueError`, with words."""
+    """Return a client's answer if it fits the question. Raises `ValueError` with the reason."""
     try:
         model = _RESULTS[method]
         if method == "sampling/createMessage" and isinstance(answer, Mapping):
@@ -160,7 +162,7 @@ class HandshakeClient(Client):
             answer = await self._ctx.session.send_request(request, _Answer, metadata=related)
             return checked(method, answer.model_extra or {}, form)
         except MCPError as error:
-            message = f"the client did not answer {method}: {error.message}"
+            message = f"the client rejected {method}: {error.message}"
             details = {"message": message, "jsonrpcCode": error.code}
             raise CallError(ErrorCode.EXECUTION_ERROR, message, details) from error
         except ValueError as error:
@@ -169,14 +171,14 @@ class HandshakeClient(Client):
 
 
 class _Answer(BaseModel, extra="allow"):
-    """An answer that is judged by `checked`."""
+    """An answer, which `checked` validates."""
 
 
 class StatelessClient(Client):
-    """A client of 2026-07-28: what is asked ends the request, and comes back with the next one.
+    """A client of 2026-07-28: a question ends the request, and its answer arrives with the next request.
 
-    The handler then runs again, from its start; questions that are answered already return at once. The answers
-    so far travel as the request's state, which the SDK seals.
+    The handler then runs again from its start; questions that are answered already return immediately. The answers
+    so far are sent in the request's state, which the SDK seals.
     """
 
     def __init__(self, ctx: Any) -> None:
@@ -200,28 +202,28 @@ class StatelessClient(Client):
             try:
                 self._answers[key] = answer = checked(method, found, form)
             except ValueError as error:
-                logger.info("the answer to %s is asked for again: %s", key, error)
+                logger.info("question %s is sent again: %s", key, error)
                 continue
             return answer
         self._pending[key] = {"method": method} if params is None else {"method": method, "params": params}
         self.waiting.set()
-        # Nobody answers within this request: whoever runs the handler ends it here.
+        # No answer arrives within this request: the code that runs the handler ends it here.
         await asyncio.get_running_loop().create_future()
         raise AssertionError("unreachable")
 
     def result(self) -> Json:
-        """The result that asks."""
+        """Return the result that contains the questions."""
         state = json.dumps(self._answers, separators=(",", ":"))
         return {"resultType": "input_required", "inputRequests": self._pending, "requestState": state}
 
 
 def _state(text: Any) -> Json:
-    """The answers in a state that this server sealed."""
+    """Return the answers in a state that this server sealed."""
     found = json.loads(text) if isinstance(text, str) else {}
     return found if isinstance(found, dict) else {}
 
 
 def dump(model: BaseModel) -> Json:
-    """A model of the SDK as JSON."""
+    """Return a model of the SDK as JSON."""
     dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

@@ -1,4 +1,4 @@
-"""Telling clients that a list or a resource changed."""
+"""Notifications to clients that a list or a resource changed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from operad_mcp.server.resources import Resources
 logger = logging.getLogger("operad.mcp")
 
 _SETTLES = 0.05
-"""Seconds that a burst of changes has before clients hear of it: a source that loads adds hundreds."""
+"""Seconds for which changes are collected before clients are notified: loading a source makes hundreds."""
 MAX_WATCHED = 1_000
-"""Resources that one session may watch."""
+"""The maximum of resources that one session may watch."""
 _EVENTS: dict[str, type[Any]] = {
     "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
@@ -36,9 +36,9 @@ _EVENTS: dict[str, type[Any]] = {
 
 
 class Changes:
-    """Who wants to hear of changes, and the hearing.
+    """The clients to notify of changes, and the notifications.
 
-    Sessions of the handshake generation are told each on its own; 2026-07-28 listens to a bus.
+    Sessions of the handshake generation are notified one by one; those of 2026-07-28 listen to a bus.
     """
 
     def __init__(self, door: Door) -> None:
@@ -54,7 +54,7 @@ class Changes:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Follow the registry as long as somebody is served."""
+        """Follow the registry while at least one client is served."""
         self._users += 1
         if self._users == 1:
             self._states = self._door.listing.states
@@ -83,11 +83,14 @@ class Changes:
 
     @property
     def is_last(self) -> bool:
-        """Whether nobody else is served."""
+        """Whether no other client is served."""
         return self._users == 1
 
     def watch(self, ctx: Any, uri: str) -> bool:
-        """Tell a session of changes of a resource. ``False``: it is told already, or watches too many."""
+        """Notify a session of changes of a resource.
+
+        Return False if it is notified already, or watches too many.
+        """
         watched: set[str] = connection_of(ctx).state.setdefault("operad.watched", set())
         if uri in watched or len(watched) >= MAX_WATCHED:
             return False
@@ -95,7 +98,7 @@ class Changes:
         return True
 
     def unwatch(self, ctx: Any, uri: str) -> bool:
-        """Tell it no longer. ``False``: it was not told."""
+        """Stop notifying it. Return False if it was not notified."""
         watched: set[str] = connection_of(ctx).state.get("operad.watched", set())
         if uri not in watched:
             return False
@@ -103,7 +106,7 @@ class Changes:
         return True
 
     async def updated(self, uri: str) -> None:
-        """Tell whoever watches a resource that it changed."""
+        """Notify the clients that watch a resource that it changed."""
         await self._bus.publish(ResourceUpdated(uri=uri))
         for connection in tuple(self._connections):
             if uri in connection.state.get("operad.watched", ()):
@@ -130,16 +133,16 @@ class Changes:
 
 
 def connection_of(ctx: Any) -> Any:
-    """The connection behind a request, which lives as long as its session.
+    """Return the connection behind a request, which lives as long as its session.
 
-    The SDK's handlers get a session per request; the connection, with its documented ``state`` and ``exit_stack``,
-    is reachable through it alone.
+    The SDK's handlers get a session for each request; the connection, with its documented ``state`` and
+    ``exit_stack``, can only be reached through it.
     """
     return ctx.session._connection
 
 
 class Watching:
-    """One subscription for each resource that anybody watches, however many do."""
+    """One subscription for each watched resource, shared by all clients that watch it."""
 
     def __init__(self, door: Door, resources: Resources, updated: Callable[[str], Awaitable[None]]) -> None:
         self._door = door
@@ -150,7 +153,7 @@ class Watching:
 
     @asynccontextmanager
     async def following(self, ctx: Any, uris: Iterable[str]) -> AsyncIterator[None]:
-        """Follow resources meanwhile."""
+        """Follow resources while the block runs."""
         joined: list[str] = []
         try:
             for uri in uris:
@@ -162,20 +165,20 @@ class Watching:
                 self.leave(uri)
 
     async def join(self, ctx: Any, uri: str) -> None:
-        """Follow a resource, if a server behind the registry has it and lets the caller watch it."""
+        """Follow a resource, if a server behind the registry has it and allows the caller to watch it."""
         self._watchers[uri] = self._watchers.get(uri, 0) + 1
         if uri in self._tasks:
             return
         upstream = await self._resources.upstream_of(ctx, uri)
         spec = None if upstream is None else upstream.subscribe
         caller = self._door.caller(ctx)
-        # Another client may have come first while the server was looked for, or this one have left.
+        # While the server was searched for, another client may have joined, or this one may have left.
         is_wanted = uri in self._watchers and uri not in self._tasks
         if is_wanted and spec is not None and may_list(spec.access_control, caller):
             self._tasks[uri] = asyncio.ensure_future(self._follow(spec, uri, OperationContext(identity=caller)))
 
     def leave(self, uri: str) -> None:
-        """Follow it no longer, if nobody else does."""
+        """Stop following it, if no other client watches it."""
         left = self._watchers.get(uri, 0) - 1
         if left > 0:
             self._watchers[uri] = left
@@ -186,7 +189,7 @@ class Watching:
             task.cancel()
 
     async def aclose(self) -> None:
-        """Follow nothing."""
+        """Stop following all resources."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         self._watchers.clear()

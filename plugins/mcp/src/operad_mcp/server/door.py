@@ -1,4 +1,4 @@
-"""What all requests of a served registry go through: who calls, what is there, and how an operation is run."""
+"""The steps that all requests to a served registry share: caller, listing, and running an operation."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ logger = logging.getLogger("operad.mcp")
 
 R = TypeVar("R")
 PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""Of every listing and reading: what one caller may see is not another one's (a shared cache would show it)."""
+"""Added to every listing and read: one caller's result must not be shown to another one by a shared cache."""
 _OF_CODE_MODE = "operad.code"
 """The key of the metadata of operad-code's search, describe and run."""
 _CONSENT = "AUTHORIZATION_REQUIRED"
 CALLER = "operad.caller"
-"""The key of the ASGI scope that holds who calls."""
+"""The key of the ASGI scope that holds the caller."""
 CREDENTIALS = "operad.credentials"
-"""The key of the ASGI scope that holds what the caller authenticated with."""
+"""The key of the ASGI scope that holds the caller's credentials."""
 
 
 def is_handshake(ctx: Any) -> bool:
-    """Whether a request is one of the revisions before 2026-07-28."""
+    """Return True if a request belongs to a revision before 2026-07-28."""
     return ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
 
@@ -57,11 +57,11 @@ class Door:
         if config.tools == "code":
             registry.plugins.source("code")  # without operad-code: an error that names it
 
-    # --- what is there ---------------------------------------------------------------------------
+    # --- listing ---------------------------------------------------------------------------------
 
     @property
     def listing(self) -> Listing:
-        """The operations as they are now."""
+        """The current operations."""
         specs = self.registry.specs()
         if self._listing is None or specs is not self._specs:
             self._specs, self._listing = specs, listing_of(specs, self.config.names)
@@ -71,7 +71,7 @@ class Door:
                 self._listing = attrs.evolve(self._listing, tools=tools)
                 if not tools:
                     logger.warning('tools = "code" needs a source of type "code", such as [sources.code]')
-            if len(self._forms) > 4 * len(tools):  # of operations that went
+            if len(self._forms) > 4 * len(tools):  # forms of removed operations
                 self._forms.clear()
         return self._listing
 
@@ -81,17 +81,17 @@ class Door:
         return self.searches_in(self.listing)
 
     def searches_in(self, listing: Listing) -> bool:
-        """`searches`, of a listing that is at hand."""
+        """Return `searches` for a listing that is known already."""
         wanted = self.config.tools
         return wanted == "search" or (wanted is None and len(listing.tools) > self.config.search_above)
 
     def has_form(self, name: str, spec: OperationSpec, *, handshake: bool) -> bool:
-        """Whether `form` has been made before."""
+        """Return True if `form` was made before."""
         known = self._forms.get((name, handshake))
         return known is not None and known[0] is spec
 
     def form(self, name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm | None:
-        """An operation as a tool; ``None`` for one that the protocol's models refuse, which is logged once."""
+        """Return an operation as a tool; ``None`` if the protocol's models reject it, which is logged once."""
         known = self._forms.get((name, handshake))
         if known is not None and known[0] is spec:
             return known[1]
@@ -100,7 +100,7 @@ class Door:
         return checked
 
     def _made(self, name: str, spec: OperationSpec, handshake: bool) -> ToolForm | None:
-        """The form of an operation; where it cannot be told, of one that says nothing of its schemas."""
+        """Return the form of an operation; if it cannot be made, that of an operation without schemas."""
         values = self.config.output_values
         try:
             return self._checked(tool_form(name, spec, handshake=handshake, output_values=values), handshake)
@@ -113,7 +113,10 @@ class Door:
         return None if form is None else attrs.evolve(form, spec=spec)
 
     def _checked(self, form: ToolForm, handshake: bool) -> ToolForm | None:
-        """One tool that the SDK refuses would cost the whole listing: its trimmings go first, then the tool."""
+        """Return a form that the SDK accepts, because one rejected tool would break the whole listing.
+
+        First optional fields are dropped, then the tool.
+        """
         for trimmings in ((), ("icons", "annotations", "title"), ("outputSchema",)):
             for key in trimmings:
                 form.tool.pop(key, None)
@@ -123,7 +126,7 @@ class Door:
                 reason = error.errors()[0]["msg"]
             else:
                 if trimmings:
-                    logger.warning("the tool %r is listed without all of its words: %s", form.spec.id, reason)
+                    logger.warning("the tool %r is listed without all of its fields: %s", form.spec.id, reason)
                 form.tool.update(listed["tools"][0])
                 return attrs.evolve(form, size=len(to_json(form.tool)))
         logger.warning("the tool %r is left out: %s", form.spec.id, reason)
@@ -150,7 +153,7 @@ class Door:
     # --- calling ---------------------------------------------------------------------------------
 
     def caller(self, ctx: Any) -> Identity | None:
-        """Who calls: over HTTP who the credentials say, else who the configuration says."""
+        """Return the caller: over HTTP that of the credentials, otherwise the one in the configuration."""
         request = ctx.request
         if request is None:
             return self.config.caller
@@ -160,10 +163,10 @@ class Door:
     async def run(
         self, ctx: Any, call: Callable[[OperationContext], Awaitable[R]], *, level: str = "debug"
     ) -> R | Json:
-        """Run ``call`` for a request: with its caller, its client, and the time that it may take.
+        """Run ``call`` for a request: with its caller, its client, and its time limit.
 
         Returns:
-            What ``call`` answers; or, with revision 2026-07-28, the result that asks the client something.
+            The result of ``call``; or, with revision 2026-07-28, the result that asks the client a question.
 
         Raises:
             CallError: as ``call`` does.
@@ -196,13 +199,13 @@ class Door:
     def _client(self, ctx: Any, level: str) -> Client:
         if is_handshake(ctx):
             return HandshakeClient(ctx, level)
-        # One that can be asked nothing needs no second task: its questions fail at once.
+        # A client without capabilities needs no second task: its questions fail immediately.
         client = Client(ctx)
         return StatelessClient(ctx) if client.capabilities else client
 
     @contextmanager
     def _polled(self, ctx: Any, after: float) -> Iterator[None]:
-        """Close the stream of a long call, where clients are to come back for the result."""
+        """Close the stream of a long call if clients should reconnect for the result."""
         close = ctx.close_sse_stream
         if close is None:
             yield
@@ -222,24 +225,24 @@ class Door:
         return MCPError(code, masked.message or masked.code, {**data, "error": masked.to_wire()})
 
     def masked(self, error: CallError, operation_id: str) -> CallError:
-        """What of an error leaves this process."""
+        """Return the part of an error that may leave this process."""
         spec = self.registry.get_spec(operation_id)
         declared = () if spec is None else [definition.code for definition in spec.error_schemas]
         return mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
 
 
 def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
-    """A listing as the protocol's models make it. Raises pydantic's `ValidationError`."""
+    """Return a listing as the protocol's models serialise it. Raises pydantic's `ValidationError`."""
     version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
     return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
 
 
 def _trace(ctx: Any) -> dict[str, str]:
-    """The trace context of a request: in its ``_meta``, or in the headers of its HTTP request."""
+    """Return the trace context of a request: from its ``_meta``, or from the headers of its HTTP request."""
     found = trace_context(ctx.meta) if ctx.meta else {}
     if found or ctx.request is None:
         return found
-    for name, _ in ctx.request.scope["headers"]:  # those of starlette are looked through once for each name
+    for name, _ in ctx.request.scope["headers"]:  # starlette's own lookup searches all headers for each name
         if name in (b"traceparent", b"baggage"):
             return trace_context(ctx.request.headers)
     return found
@@ -269,7 +272,7 @@ async def _until_asked(client: StatelessClient, call: Awaitable[R]) -> R | Json:
     try:
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            await asyncio.sleep(0)  # questions that are asked together are asked in one turn
+            await asyncio.sleep(0)  # concurrent questions are asked in the same turn of the loop
         return running.result() if running.done() else client.result()
     finally:
         running.cancel()

@@ -1,4 +1,4 @@
-"""Operations as tools: their JSON, and how arguments and results differ from inputs and data. Needs no SDK."""
+"""Operations as tools: their JSON, and the mapping of arguments and results. Does not need the SDK."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from operad import OperationSpec, OperationType, Schema
 from operad_mcp.server.kinds import Json, mcp_metadata
 
 WRAPPED = "result"
-"""The field that holds data which are no object, for clients that know objects only."""
+"""The field that holds data that are not an object, for clients that support objects only."""
 INPUT = "input"
-"""The argument that holds an input which is no object."""
+"""The argument that holds an input that is not an object."""
 
 
 @attrs.frozen(eq=False)
@@ -23,24 +23,24 @@ class ToolForm:
     tool: Json
     """The entry of a listing."""
     wraps_input: bool
-    """Whether the input is the argument `INPUT`, because it is no object."""
+    """Whether the input is in the argument `INPUT`, because it is not an object."""
     wraps_output: bool
-    """Whether data are the field `WRAPPED`."""
+    """Whether data are in the field `WRAPPED`."""
     declares_output: bool
     has_headers: bool
-    """Whether arguments travel as HTTP headers, too (``x-mcp-header``), which have to be compared."""
+    """Whether arguments are also sent as HTTP headers (``x-mcp-header``), which must be compared."""
     size: int = 0
-    """Bytes of the tool as JSON, about."""
+    """The approximate size of the tool's JSON in bytes."""
 
 
 def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values: int) -> ToolForm:
-    """The tool of an operation.
+    """Return the tool of an operation.
 
     Args:
         name: the tool's name.
         spec: the operation.
-        handshake: whether it is for revisions before 2026-07-28, where output schemas describe objects.
-        output_values: of how many JSON values an output schema may be; a larger one is not told.
+        handshake: whether it is for revisions before 2026-07-28, whose output schemas describe objects.
+        output_values: the maximum of JSON values in an output schema; a larger one is left out.
     """
     input_schema, wraps_input = _input(spec.input_schema)
     tool: Json = {"name": name, "description": _description(spec), "inputSchema": input_schema}
@@ -69,14 +69,14 @@ def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values:
 
 
 def bare_form(spec: OperationSpec) -> ToolForm:
-    """For a call through another tool, which declares nothing of what comes back."""
+    """Return the form for a call through another tool, which declares no output."""
     return ToolForm(spec, {}, False, False, False, False)
 
 
 def told(schema: Schema, values: int) -> bool:
-    """Whether a schema says anything, in no more than so many JSON values.
+    """Return True if a schema has constraints, and at most ``values`` JSON values.
 
-    The answer of a large API's operation may reach everything that the API knows: half a megabyte for each tool.
+    The result of a large API's operation may refer to every type of the API: half a megabyte for each tool.
     """
     return not schema.is_larger(values) and not schema.is_unknown
 
@@ -96,7 +96,7 @@ def _description(spec: OperationSpec) -> str:
 
 def _annotations(spec: OperationSpec) -> Json:
     given = spec.metadata.get("annotations")
-    if isinstance(given, Mapping):  # of the server that it came from, or of the application
+    if isinstance(given, Mapping):  # set by the server that it came from, or by the application
         return dict(given)
     if spec.type is OperationType.QUERY:
         return {"readOnlyHint": True}
@@ -104,7 +104,7 @@ def _annotations(spec: OperationSpec) -> Json:
 
 
 def _input(schema: Schema) -> tuple[Json, bool]:
-    """The input schema of a tool, whose root has to say that it describes an object."""
+    """Return the input schema of a tool, whose root must be that of an object."""
     published = schema.published()
     if isinstance(published, bool) or not published:
         return {"type": "object"}, False
@@ -117,10 +117,10 @@ def _input(schema: Schema) -> tuple[Json, bool]:
 
 
 def _output(schema: Schema, *, handshake: bool) -> tuple[Json, bool]:
-    """The output schema, and whether data are wrapped.
+    """Return the output schema, and whether data are wrapped.
 
-    They are for older revisions where they need not be objects; and for all where they may be ``null``, which the
-    SDKs leave out of a result.
+    Data that may not be an object are wrapped for older revisions; data that may be ``null`` are wrapped for all,
+    because the SDKs drop ``null`` from a result.
     """
     published = schema.published()
     is_object = isinstance(published, dict) and published.get("type") == "object"
@@ -138,7 +138,7 @@ def _wrapped(schema: Schema, field: str) -> Json:
 
 
 def _items(schema: Schema) -> Json:
-    """Return the schema of what a subscription is called for: the items until it ended, or was ended."""
+    """Return the schema of the result of a subscription: its items until it ended, or was ended."""
     made = _wrapped(schema, "items")
     fields = {
         "items": {"type": "array", "items": made["properties"]["items"]},

@@ -45,8 +45,8 @@ _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 class MCPApplication:
     """An ASGI 3 application that responds at its own root and at ``path``.
 
-    It starts with the lifespan of its host, or with its first request if the host forwards none. It can be started
-    again after it ended. A request that the front door has admitted is not checked again.
+    It starts with the lifespan of its host, or with its first request if the host forwards no lifespan. It can be
+    started again after it ended. A request that the front door has admitted is not checked again.
 
     Args:
         served: the registry that is served.
@@ -186,7 +186,8 @@ class MCPApplication:
         exchange.scope[CREDENTIALS] = admission.credentials
         if identity is not None:
             # The SDK compares this with the caller who opened the session: a session belongs to one caller.
-            token = AccessToken(token="", client_id=identity.id, scopes=[], subject=identity.id)  # none is kept
+            # The token itself is not kept.
+            token = AccessToken(token="", client_id=identity.id, scopes=[], subject=identity.id)
             exchange.scope["user"] = AuthenticatedUser(token)
 
     def _check_access(self, body: bytes, identity: Identity | None) -> None:

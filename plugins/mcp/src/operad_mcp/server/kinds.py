@@ -1,7 +1,8 @@
-"""What an operation is to an MCP client: a tool, a resource, a resource template or a prompt. Needs no SDK.
+"""The kind of an operation for MCP clients: a tool, a resource, a resource template or a prompt. Needs no SDK.
 
-An operation says so in ``metadata["mcp"]``, as those do that came from an MCP server: ``{"kind": "resource",
-"uri": …}``, ``{"kind": "resourceTemplate", "uriTemplate": …}``, ``{"kind": "prompt"}``; without one it is a tool.
+It is in ``metadata["mcp"]``, which operations that came from an MCP server have: ``{"kind": "resource", "uri":
+…}``, ``{"kind": "resourceTemplate", "uriTemplate": …}``, ``{"kind": "prompt"}``; an operation without it is a
+tool.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _PASSED_ON = ("resources.list", "resources.read", "resources.subscribe", "prompt
 
 
 def mcp_metadata(spec: OperationSpec) -> Mapping[str, Any]:
-    """What the operation says of itself as a part of MCP; empty if nothing."""
+    """Return the operation's metadata for MCP; empty without any."""
     found = spec.metadata.get("mcp")
     return found if isinstance(found, Mapping) else {}
 
 
 def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
-    """Return the entry of a listing: these keys of the operation's metadata, and the words of its spec."""
+    """Return the entry of a listing: these keys of the operation's metadata, and the texts of its spec."""
     metadata, own = mcp_metadata(spec), {"title": spec.title, "description": spec.description}
     found = {key: metadata[key] for key in keys if key in metadata}
     return found | {key: text for key, text in own.items() if text}
@@ -37,7 +38,7 @@ def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
 
 @attrs.frozen(eq=False)
 class Upstream:
-    """The operations by which an MCP server behind the registry lists and reads its resources."""
+    """The operations that list and read the resources of an MCP server behind the registry."""
 
     list: OperationSpec
     read: OperationSpec
@@ -46,19 +47,19 @@ class Upstream:
 
 @attrs.frozen(eq=False)
 class Listing:
-    """The operations of a registry at one moment, each under the name that it has for clients."""
+    """The operations of a registry at one moment, each under its name for clients."""
 
     tools: Mapping[str, OperationSpec]
     prompts: Mapping[str, OperationSpec]
     resources: Mapping[str, OperationSpec]
-    """By URI."""
+    """Resources by URI."""
     templates: Mapping[str, OperationSpec]
-    """By URI template."""
+    """Templates by URI template."""
     upstreams: Sequence[Upstream]
     names: Mapping[str, str]
-    """Of tools and prompts, by id."""
+    """The names of tools and prompts, by id."""
     guarded: bool
-    """Whether any operation requires something of its caller."""
+    """Whether any operation has access requirements."""
     sorted_tools: Sequence[str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -66,7 +67,7 @@ class Listing:
 
     @property
     def states(self) -> dict[str, dict[str, int]]:
-        """What tells whether a list changed: the specs behind each name, by list."""
+        """The specs behind each name, by list: they differ if a list changed."""
         return {
             "tools": {name: id(spec) for name, spec in self.tools.items()},
             "prompts": {name: id(spec) for name, spec in self.prompts.items()},
@@ -79,7 +80,7 @@ class Listing:
     def page(
         self, after: str | None, size: int, identity: Identity | None
     ) -> tuple[list[tuple[str, OperationSpec]], str | None]:
-        """The tools that ``identity`` may call, behind the name ``after``; and the last name if more follow."""
+        """Return the tools after the name ``after`` that ``identity`` may call; and the last name if more follow."""
         start = 0 if after is None else bisect_right(self.sorted_tools, after)
         found: list[tuple[str, OperationSpec]] = []
         for name in self.sorted_tools[start:]:
@@ -92,7 +93,7 @@ class Listing:
 
 
 def listing_of(specs: Sequence[OperationSpec], naming: Naming) -> Listing:
-    """Sort the operations by what they are, and name them."""
+    """Sort the operations by kind, and give each a name."""
     by_kind: dict[str, list[OperationSpec]] = {}
     for spec in specs:
         by_kind.setdefault(_kind(spec), []).append(spec)
@@ -127,7 +128,7 @@ def _named(specs: Sequence[OperationSpec], naming: Naming) -> tuple[dict[str, Op
 def _wanted_name(spec: OperationSpec, naming: Naming) -> str:
     name = spec.name
     if name.startswith("prompts.get.") and isinstance(mcp_metadata(spec).get("name"), str):
-        name = mcp_metadata(spec)["name"]  # what it was called where it came from
+        name = mcp_metadata(spec)["name"]  # its name at the server that it came from
     return name if naming == "name" else f"{spec.namespace}.{name}"
 
 
@@ -139,7 +140,7 @@ def _by(specs: Sequence[OperationSpec], key: Callable[[OperationSpec], str]) -> 
 
 
 def _upstreams(by_kind: Mapping[str, Sequence[OperationSpec]]) -> Iterator[Upstream]:
-    """The listings, each with what reads and watches what it lists: of the same prefix."""
+    """Yield the listings, each with the operations of the same prefix that read and watch its resources."""
     reads, watches = (
         {spec.id.removesuffix(kind): spec for spec in by_kind.get(kind, ())}
         for kind in ("resources.read", "resources.subscribe")

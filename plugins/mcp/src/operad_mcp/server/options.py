@@ -1,4 +1,4 @@
-"""How a registry is served as an MCP server. Needs no SDK."""
+"""Options for serving a registry as an MCP server. Does not need the SDK."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 @record(kw_only=True)
 class MCPServeConfig:
-    """How a registry is served as an MCP server: the options of `to_mcp`, and the table ``[serve.mcp]``."""
+    """Options for serving a registry as an MCP server: those of `to_mcp`, and the table ``[serve.mcp]``."""
 
     name: str | None = None
     """The server's name. None: the name of its only source, else ``operad``."""
@@ -25,67 +25,76 @@ class MCPServeConfig:
     title: str | None = None
     """A name for people. None: the titles of its sources."""
     instructions: str | None = None
-    """What a model should know of the server. None: the descriptions of its sources."""
+    """Instructions for models that use the server. None: the descriptions of its sources."""
     tools: Literal["all", "search", "code"] | None = attrs.field(
         default=None, validator=attrs.validators.in_((None, "all", "search", "code"))
     )
-    """A tool for each operation; three that search, describe and call; or the three of operad-code, which search,
-    describe and run programs. ``None`` decides by `search_above`."""
+    """``all``: a tool for each operation; ``search``: three tools that search, describe and call; ``code``: the
+    three of operad-code, which search, describe and run programs. ``None`` decides by `search_above`.
+    """
     search_above: int = 100
-    """From how many operations on three tools are better."""
+    """With more operations than this, three tools are offered instead of one for each."""
     output_values: int = 500
-    """Of how many JSON values an output schema may be made; one that is larger is not told to clients."""
+    """The maximum of JSON values in an output schema; a larger one is not sent to clients."""
     names: Literal["id", "name"] = attrs.field(default="id", validator=attrs.validators.in_(("id", "name")))
-    """What names of tools and prompts are made of: the whole id, or what follows its namespace."""
+    """How names of tools and prompts are made: from the whole id, or from the part after its namespace."""
     page_size: int = attrs.field(default=100, validator=attrs.validators.ge(1))
-    """Entries of a listing at a time."""
+    """The number of entries on a page of a listing."""
     timeout: float | None = 300.0
-    """Seconds that a call may take, with the time that people take to answer; ``None``: no end."""
+    """Seconds that a call may take, including the time in which users answer questions; ``None``: no limit."""
     stream_timeout: float = 30.0
-    """Seconds that a subscription is followed when it is called as a tool."""
+    """Seconds after which a subscription that is called as a tool is closed."""
     stream_items: int = 1_000
-    """Items after which it is left."""
+    """Number of items after which it is closed."""
     stream_bytes: int = 1024 * 1024
-    """Bytes after which it is left, at most a third of ``result_bytes``."""
+    """Bytes after which it is closed, at most a third of ``result_bytes``."""
     result_bytes: int = attrs.field(default=512 * 1024, validator=attrs.validators.ge(1024))
-    """Bytes of a result. Longer text is cut; a tool with an output schema, a resource or a prompt fails with
-    ``PAYLOAD_TOO_LARGE``."""
+    """The maximum size of a result in bytes.
+
+    Longer text is cut; a tool with an output schema, a resource or a prompt fails with ``PAYLOAD_TOO_LARGE``.
+    """
     mask_errors: bool = True
-    """Whether undeclared exceptions are answered by a reference to the log."""
+    """Whether undeclared exceptions are replaced by a reference to the log."""
     identity: Mapping[str, Any] | None = None
-    """Who calls on standard streams and in memory: ``{id, scopes?, resources?}``; ``None``: nobody."""
+    """The caller on standard streams and in memory: ``{id, scopes?, resources?}``; ``None``: anonymous."""
     json_response: bool = False
-    """Over HTTP, answer JSON and never a stream: no progress, no logs, no questions."""
+    """Over HTTP, respond with JSON and never with a stream: no progress, no logs, no questions."""
     resumable: bool = False
-    """Over HTTP, keep the last 256 events of each session of the handshake generation, so that a client whose
-    connection broke takes up its streams."""
+    """Over HTTP, keep the last 256 events of each session of the handshake generation, so that a client can resume
+    its streams after its connection broke.
+    """
     poll_after: float | None = None
-    """Seconds after which the stream of such a call is closed, for the client to come back for its result; with
-    `resumable` only. ``None``: never."""
+    """Seconds after which the stream of a call is closed, so that the client reconnects for the result; with
+    `resumable` only. ``None``: never.
+    """
     max_body: int = 4 * 1024 * 1024
-    """Bytes of a request."""
+    """The maximum size of a request in bytes."""
     body_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    """Seconds in which a request has to come."""
+    """Seconds within which a request must arrive."""
     max_sessions: int = 10_000
-    """Sessions of the handshake generation at a time; for one more, the one that was idle longest ends."""
+    """The maximum number of sessions of the handshake generation; a new one then ends the one that was idle
+    longest.
+    """
     session_idle: float = 1800.0
-    """Seconds after which a session that nobody uses ends."""
+    """Seconds after which an unused session ends."""
     allowed_hosts: Sequence[str] = ()
-    """Values of ``Host`` besides those of this machine: ``name``, ``name:port``, ``name:*``; ``*``: any."""
+    """Accepted values of ``Host`` besides those of this machine: ``name``, ``name:port``, ``name:*``; ``*``: any.
+    """
     allowed_origins: Sequence[str] = ()
-    """Values of ``Origin`` besides those of this machine."""
+    """Accepted values of ``Origin`` besides those of this machine."""
     resource_url: str | None = None
-    """This server's URL as clients know it (RFC 8707), where an authorization server issues its tokens."""
+    """This server's URL as clients know it (RFC 8707), if an authorization server issues its tokens."""
     authorization_servers: Sequence[str] = ()
     """The issuers of those tokens."""
     scopes_supported: Sequence[str] = ()
-    """Scopes that clients may ask those servers for."""
+    """Scopes that clients may request from those servers."""
     anonymous: bool = False
     """Whether to accept requests without credentials although there is an authenticator or an authorization
     server."""
     state_key: str | None = attrs.field(default=None, repr=False)
-    """The secret, of 32 bytes or more, that seals what a client keeps between a question and its answer; several
-    processes of one address need the same. ``None``: a new one in each process."""
+    """The secret, of 32 bytes or more, that seals the state that a client keeps between a question and its answer;
+    all processes of one address need the same. ``None``: a new one in each process.
+    """
     listen: str | None = None
     """``HOST:PORT`` of this machine where `serve` serves over HTTP; None: it serves on standard streams."""
 
@@ -96,14 +105,14 @@ class MCPServeConfig:
                 "(RFC 9728) name both"
             )
         if self.poll_after is not None and not self.resumable:
-            raise ConfigError("poll_after needs resumable: a stream that is closed has to be taken up again")
+            raise ConfigError("poll_after needs resumable = true, so that a closed stream can be resumed")
         if self.state_key is not None and len(self.state_key.encode()) < 32:
             raise ConfigError("state_key: expected 32 bytes or more of secret randomness")
         self.caller  # noqa: B018  # raises for what is no identity
 
     @property
     def caller(self) -> Identity | None:
-        """`identity`. Raises `ConfigError` if it is none."""
+        """The caller of `identity`. Raises `ConfigError` if its form is wrong."""
         if self.identity is None:
             return None
         try:
@@ -113,7 +122,7 @@ class MCPServeConfig:
 
     @property
     def metadata_url(self) -> str | None:
-        """Where the metadata of the protected resource are (RFC 9728, 3.1)."""
+        """The URL of the protected resource's metadata (RFC 9728, 3.1)."""
         if self.resource_url is None:
             return None
         parts = urlsplit(self.resource_url)

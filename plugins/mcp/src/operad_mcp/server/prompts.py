@@ -1,4 +1,4 @@
-"""Prompts, and the completion of what is typed into them."""
+"""Prompts, and the completion of their arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from operad_mcp.server.kinds import Json, described, mcp_metadata
 from operad_mcp.server.results import prompt_result, within
 
 _MAX_VALUES = 100
-"""Of a completion, by the protocol."""
+"""The maximum number of values in a completion, by the protocol."""
 
 
 class Prompts:
@@ -33,7 +33,7 @@ class Prompts:
         self._complete = complete
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """``prompts/list``"""
+        """Handle ``prompts/list``."""
         identity = self._door.caller(ctx)
         items = [
             _prompt(name, spec)
@@ -43,7 +43,7 @@ class Prompts:
         return self._door.page("prompts/list", "prompts", items, ctx, params)
 
     async def get(self, ctx: Any, params: Any) -> Json:
-        """``prompts/get``"""
+        """Handle ``prompts/get``."""
         spec = self._door.listing.prompts.get(params.name)
         if spec is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}")
@@ -59,7 +59,7 @@ class Prompts:
             raise self._door.refused(error, spec.id) from error
 
     async def complete(self, ctx: Any, params: Any) -> Json:
-        """``completion/complete``: the values of an enumeration, or what the application says."""
+        """Handle ``completion/complete``: the values of an enumeration, or those of the application."""
         spec = self._referred(params.ref)
         identity = self._door.caller(ctx)
         values: list[str] = []
@@ -117,10 +117,10 @@ def _property(spec: OperationSpec, name: str) -> Mapping[str, Any]:
 
 
 def _decoded(spec: OperationSpec, name: str, value: str) -> Any:
-    """An argument in the type that its operation takes: prompts know strings alone."""
+    """Return an argument in the type that its operation takes: arguments of prompts are strings."""
     if _property(spec, name).get("type") in ("integer", "number", "boolean", "array", "object"):
         try:
             return json.loads(value)
         except ValueError:
-            return value  # the operation says what is wrong with it
+            return value  # validation reports what is wrong with it
     return value

@@ -1,4 +1,4 @@
-"""Resources: those that operations are, and those of the MCP servers behind the registry."""
+"""Resources: operations that are resources, and the resources of MCP servers behind the registry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from operad_mcp.server.results import resource_contents, within
 logger = logging.getLogger("operad.mcp")
 
 _MAX_KNOWN = 10_000
-"""Of the resources of other servers, how many are remembered with the server that listed them."""
+"""The number of other servers' resources that are remembered with the server that listed them."""
 _DESCRIBED = ("name", "title", "description", "mimeType", "size", "icons", "annotations", "_meta")
 
 
@@ -33,7 +33,7 @@ class Resources:
         self._known: dict[str, str] = {}  # URI -> id of the operation that lists it
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """``resources/list``"""
+        """Handle ``resources/list``."""
         listing, identity = self._door.listing, self._door.caller(ctx)
         found = [
             _described(spec, {"uri": uri})
@@ -41,12 +41,12 @@ class Resources:
             if may_list(spec.access_control, identity)
         ]
         found += await self._of_others(ctx, listing.upstreams)
-        unique = {item["uri"]: item for item in reversed(found)}  # the first of a URI counts
+        unique = {item["uri"]: item for item in reversed(found)}  # the first one of a URI is used
         items = [item for item in found if unique[item["uri"]] is item]
         return self._door.page("resources/list", "resources", items, ctx, params)
 
     async def templates(self, ctx: Any, params: Any) -> Json:
-        """``resources/templates/list``"""
+        """Handle ``resources/templates/list``."""
         identity = self._door.caller(ctx)
         items = [
             _described(spec, {"uriTemplate": template})
@@ -56,7 +56,7 @@ class Resources:
         return self._door.page("resources/templates/list", "resourceTemplates", items, ctx, params)
 
     async def read(self, ctx: Any, params: Any) -> Json:
-        """``resources/read``"""
+        """Handle ``resources/read``."""
         uri = str(params.uri)
         spec, input, mime = await self._reader(ctx, uri)
 
@@ -72,7 +72,7 @@ class Resources:
         return answer
 
     async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
-        """The server behind the registry that has a resource; ``None`` for one that an operation is."""
+        """Return the server behind the registry that has a resource; ``None`` if an operation is the resource."""
         listing = self._door.listing
         if uri in listing.resources:
             return None
@@ -82,7 +82,7 @@ class Resources:
         return await self._lister(ctx, uri)
 
     def target(self, uri: str) -> OperationSpec | None:
-        """The operation that reads a URI, as far as that is known without asking anybody."""
+        """Return the operation that reads a URI, if it is known without asking a server."""
         listing = self._door.listing
         if uri in listing.resources:
             return listing.resources[uri]
@@ -93,7 +93,7 @@ class Resources:
     # --- reading ---------------------------------------------------------------------------------
 
     async def _reader(self, ctx: Any, uri: str) -> tuple[OperationSpec, Json, str | None]:
-        """The operation that reads a URI, its input, and the media type that it was announced with."""
+        """Return the operation that reads a URI, its input, and the media type from the listing."""
         listing = self._door.listing
         spec = listing.resources.get(uri)
         if spec is not None:
@@ -111,14 +111,14 @@ class Resources:
         return upstream.read, {"uri": uri}, None
 
     def _behind(self, spec: OperationSpec) -> Upstream | None:
-        """The server that a template came from, which reads whatever URI the template makes."""
+        """Return the server that a template came from, which reads every URI made from the template."""
         prefix = spec.id.partition("resources.templates.")[0]
         return next(
             (one for one in self._door.listing.upstreams if one.read.id == f"{prefix}resources.read"), None
         )
 
     async def _lister(self, ctx: Any, uri: str) -> Upstream | None:
-        """The server behind the registry that listed a URI; the only one, if none did."""
+        """Return the server behind the registry that listed a URI; if none did, the only server."""
         upstreams = self._door.listing.upstreams
         if uri not in self._known and len(upstreams) > 1:
             await self._of_others(ctx, upstreams)
@@ -128,7 +128,7 @@ class Resources:
         return next((upstream for upstream in upstreams if upstream.list.id == known), None)
 
     async def _of_others(self, ctx: Any, upstreams: Sequence[Upstream]) -> list[Json]:
-        """What the servers behind the registry list; one that cannot be asked costs the others nothing."""
+        """Return the resources of the servers behind the registry; one that cannot be reached is skipped."""
         identity = self._door.caller(ctx)
         asked = [upstream for upstream in upstreams if may_list(upstream.list.access_control, identity)]
         answers = await asyncio.gather(*(self._listed_by(ctx, upstream) for upstream in asked))

@@ -1,4 +1,4 @@
-"""Envelopes and errors as results of tools, resources and prompts. Needs no SDK."""
+"""Envelopes and errors as results of tools, resources and prompts. Does not need the SDK."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from operad_mcp.server.forms import WRAPPED, ToolForm
 from operad_mcp.server.kinds import Json
 
 MAX_DEPTH = 100
-"""How deep structured data may be; what is deeper is text alone, because the SDKs' models refuse it."""
+"""The maximum depth of structured data; deeper data are sent as text only, because the SDKs' models reject them.
+"""
 _ERROR = "operad/error"
 """The key of ``_meta`` for the error of a call: structured content would have to match the output schema."""
 _ERROR_TEXT = 4_000
-"""Characters of an error's message, and of its details, that a result has."""
+"""The characters of an error's message, and of its details, in a result."""
 
 
 def text_block(text: str) -> Json:
-    """A block of text."""
+    """Return a block of text."""
     return {"type": "text", "text": text}
 
 
 def tool_result(envelope: ResponseEnvelope[Any], form: ToolForm, *, handshake: bool) -> Json:
-    """The result of a tool: blocks for people and models, structured content for programs.
+    """Return the result of a tool: blocks for people and models, structured content for programs.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR``, data that JSON cannot hold.
+        CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
     """
     meta = envelope.meta
     if isinstance(meta, MCPResponseMeta):
@@ -42,7 +43,7 @@ def tool_result(envelope: ResponseEnvelope[Any], form: ToolForm, *, handshake: b
     else:
         content = text_block(data if isinstance(data, str) else to_json(data).decode())
         if isinstance(data, str):
-            to_json(data)  # half a surrogate pair has no JSON form
+            to_json(data)  # a lone surrogate has no JSON form
     if form.declares_output and not form.spec.output_schema.is_valid(data):
         return _mismatch(content, form)
     return {"content": [content], **_structured(data, form, handshake=handshake)}
@@ -54,7 +55,7 @@ def data_result(data: Json) -> Json:
 
 
 def stream_result(items: list[Any], *, truncated: bool) -> Json:
-    """The result of a subscription that was called as a tool."""
+    """Return the result of a subscription that was called as a tool."""
     return data_result({"items": items, "truncated": truncated})
 
 
@@ -62,7 +63,7 @@ def error_result(error: CallError) -> Json:
     """Return the result of a call that failed: text for the model; code and details for programs, in ``_meta``."""
     text, details = (error.message or error.code)[:_ERROR_TEXT], error.details
     if isinstance(details, Mapping):
-        details = {key: details[key] for key in details if key != "headers"}  # of HTTP: of no use to a model
+        details = {key: details[key] for key in details if key != "headers"}  # HTTP headers are useless to a model
     wire = {"code": error.code, "message": text, **({} if details is None else {"details": details})}
     if isinstance(details, Mapping):
         details = {key: value for key, value in details.items() if value != error.message}
@@ -99,7 +100,7 @@ def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
 
 
 def within(made: Json, limit: int) -> Json:
-    """Return what a resource or a prompt has. Raises `CallError` if it has more than ``limit`` bytes."""
+    """Return the content of a resource or a prompt. Raises `CallError` if it has more than ``limit`` bytes."""
     size = len(to_json(made))
     if size > limit:
         raise _too_large(size, limit)
@@ -118,7 +119,7 @@ def _cut(content: list[Json], limit: int) -> list[Json]:
         size = len(to_json(block))
         if size > limit:
             text = block.get("text") if block["type"] == "text" else None
-            while text and (written := len(to_json(text))) > limit:  # what JSON escapes has more bytes than it had
+            while text and (written := len(to_json(text))) > limit:  # characters that JSON escapes take more bytes
                 text = text[: len(text) * limit // written]
             return [*kept, text_block(text)] if text else kept
         kept.append(block)
@@ -127,7 +128,7 @@ def _cut(content: list[Json], limit: int) -> list[Json]:
 
 
 def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
-    """A block of bytes, of the media type that their envelope tells, and the bytes in base64."""
+    """Return a block of bytes, with the media type of their envelope, and the bytes in base64."""
     encoded = base64.b64encode(data).decode()
     found = getattr(meta, "content_type", None)
     mime = found.partition(";")[0].strip().lower() if isinstance(found, str) else ""
@@ -139,7 +140,7 @@ def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
 
 
 def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | None) -> list[Any]:
-    """The contents of a resource. Raises `CallError` ``SERIALIZATION_ERROR``."""
+    """Return the contents of a resource. Raises `CallError` ``SERIALIZATION_ERROR``."""
     meta, data = envelope.meta, envelope.data
     if isinstance(meta, MCPResponseMeta):
         return [block.to_wire()["resource"] for block in meta.content if block.type == "resource"]
@@ -158,7 +159,7 @@ def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | Non
 
 
 def prompt_result(envelope: ResponseEnvelope[Any], description: str) -> Json:
-    """The messages of a prompt: given as such, or as the text of one.
+    """Return the messages of a prompt: the data if they are messages, otherwise one message with their text.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR``
@@ -176,13 +177,13 @@ def prompt_result(envelope: ResponseEnvelope[Any], description: str) -> Json:
 
 
 def _passed_on(meta: MCPResponseMeta, data: Any, form: ToolForm, *, handshake: bool) -> Json:
-    """What another MCP server answered, as it was."""
+    """Return another MCP server's result unchanged."""
     made: Json = {"content": [block.to_wire() for block in meta.content]}
     if isinstance(meta.meta, Mapping):
         made["_meta"] = dict(meta.meta)
     if meta.is_error:
         structured = meta.structured_content
-        if isinstance(structured, Mapping) and form.declares_output:  # it need not match the schema
+        if isinstance(structured, Mapping) and form.declares_output:  # it may not match the schema
             made["_meta"] = {**made.get("_meta", {}), _ERROR: structured}
         elif isinstance(structured, Mapping):
             made["structuredContent"] = structured
@@ -205,9 +206,11 @@ def _structured(data: Any, form: ToolForm, *, handshake: bool) -> Json:
 
 
 def _mismatch(content: Json, form: ToolForm) -> Json:
-    """Clients refuse a whole result whose structure is not what was declared, and with it what the call did."""
+    """Return a result that is marked as an error: clients reject one whose structure differs from the declared
+    schema.
+    """
     text = (
-        "The operation ran and answered what follows. It is marked as an error only because it does not match "
+        "The operation ran and returned what follows. It is marked as an error only because it does not match "
         f"the output schema that {form.spec.id} declares."
     )
     return {"content": [text_block(text), content], "isError": True}

@@ -1,4 +1,4 @@
-"""The SDK's low-level server, with a registry behind it."""
+"""The SDK's low-level server on top of a registry."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from operad_mcp.server.resources import Resources
 from operad_mcp.server.tools import Tools
 
 _TITLE = 200
-"""Characters of the titles of all sources."""
+"""The characters of the titles of all sources."""
 _INSTRUCTIONS = 2_000
-"""Characters of one source's description."""
+"""The characters of one source's description."""
 _UNTRACED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
@@ -33,14 +33,16 @@ class _Server(Server[Any]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Over HTTP nobody says that lists change, and so clients of the handshake generation were not told."""
+        """Declare that lists change: over HTTP the SDK does not, so clients of the handshake generation would not
+        listen.
+        """
         return super().create_initialization_options(
             notification_options or NotificationOptions(True, True, True), *args, **kwargs
         )
 
 
 class Served:
-    """The handlers of a served registry. One of it feeds any number of servers of the SDK."""
+    """The handlers of a served registry, shared by any number of SDK servers."""
 
     def __init__(self, door: Door, complete: Any = None) -> None:
         self.door = door
@@ -53,7 +55,7 @@ class Served:
         self._keys: list[bytes | str] = [os.urandom(32) if key is None else key]
 
     def server(self) -> Server[Any]:
-        """A server of the SDK."""
+        """Return a server of the SDK."""
         config = self.door.config
         # A view of a registry has no sources.
         states = self.door.registry.sources.states() if hasattr(self.door.registry, "sources") else ()
@@ -73,7 +75,7 @@ class Served:
             server.add_request_handler(method, params, _complete(handler, info))
         security = RequestStateSecurity(keys=self._keys, bind_principal=self._principal)
         boundary = RequestStateBoundary(security, default_audience=server.name)
-        # The SDK puts its tracing there, and that alone.
+        # The SDK's list has only its tracing.
         server.middleware[:] = [WhereTraced(each) for each in server.middleware]
         server.middleware += [self._remember, WhereAsked(boundary)]
         return server
@@ -94,7 +96,7 @@ class Served:
         ]
 
     def _instructions(self, sources: Sequence[Any]) -> str:
-        """Return how to use the three tools of a large registry, and what its sources say of themselves."""
+        """Return how to use the three tools of a large registry, and the instructions of its sources."""
         told = [
             f"{one_line(_told(each, 'title') or each.name)}: {clean_text(text)[:_INSTRUCTIONS]}"
             for each in sources
@@ -149,8 +151,10 @@ def _told(state: Any, what: str) -> str:
 
 
 def _complete(handler: Any, info: Json) -> Any:
-    """``handler``, whose results say that they are complete unless they say another thing, and who made them
-    (since 2026-07-28; the SDK would copy ``info`` deeply for each)."""
+    """Return ``handler`` with results marked as complete, unless they have another type, and with ``info``.
+
+    Required since 2026-07-28. The SDK would copy ``info`` deeply for each result.
+    """
 
     async def handle(ctx: Any, params: Any) -> Json:
         result: Json = await handler(ctx, params)
@@ -168,7 +172,7 @@ async def _set_level(ctx: Any, params: Any) -> Json:
 
 
 def log_level(ctx: Any) -> str:
-    """The lowest level of logs that a session wants."""
+    """Return the lowest level of logs that a session requested."""
     level: str = connection_of(ctx).state.get("operad.level", "debug")
     return level
 
@@ -177,10 +181,10 @@ def log_level(ctx: Any) -> str:
 
 
 class WhereTraced:
-    """The tracing of the SDK, where somebody traces.
+    """The SDK's tracing, used only if traces are recorded.
 
-    Without a tracer provider a span records nothing; it is entered all the same where the client sent the context
-    of a trace, so that what a handler calls belongs to it.
+    Without a tracer provider a span records nothing. It is still entered if the client sent a trace context, so
+    that calls of the handler belong to that trace.
     """
 
     def __init__(self, tracing: Any) -> None:
@@ -189,7 +193,7 @@ class WhereTraced:
         self._fields: frozenset[str] = frozenset()
 
     async def __call__(self, ctx: Any, call_next: Any) -> Any:
-        """Pass a request on."""
+        """Handle a request."""
         if isinstance(trace.get_tracer_provider(), _UNTRACED) and not self._has_trace(ctx.meta):
             return await call_next(ctx)
         return await self._tracing(ctx, call_next)
@@ -198,19 +202,19 @@ class WhereTraced:
         if not meta:
             return False
         propagator = get_global_textmap()
-        if propagator is not self._propagator:  # which makes a new set each time it is asked
+        if propagator is not self._propagator:  # it makes a new set each time
             self._propagator, self._fields = propagator, frozenset(propagator.fields)
         return not self._fields.isdisjoint(meta)
 
 
 class WhereAsked:
-    """The sealing of what a client keeps while it is asked, where it is asked something or has answered."""
+    """The sealing of state during questions, used only if a client is asked something or has answered."""
 
     def __init__(self, boundary: RequestStateBoundary) -> None:
         self._boundary = boundary
 
     async def __call__(self, ctx: Any, call_next: Any) -> Any:
-        """Pass a request on."""
+        """Handle a request."""
         if ctx.params and ctx.params.get("requestState") is not None:
             return await self._boundary(ctx, call_next)
         result = await call_next(ctx)

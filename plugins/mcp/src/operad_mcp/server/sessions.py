@@ -1,4 +1,4 @@
-"""Sessions of the handshake generation: room for new ones, and streams that can be resumed."""
+"""Sessions of the handshake generation: a limit with eviction, and streams that can be resumed."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def _caller(scope: Scope) -> str | None:
 
 
 class Sessions:
-    """A running session manager of the SDK, which by itself refuses whoever comes when it is full.
+    """A running session manager of the SDK, with eviction: the SDK's own rejects new clients when it is full.
 
-    A session that is used is never ended; if all are, a new one is refused (503). Whose session has ended gets 404
-    for his next request, and opens a new one (2025-11-25, transports, session management).
+    A session in use is never ended; if all are in use, a new one is rejected (503). A client whose session was
+    ended receives 404 for its next request, and opens a new one (2025-11-25, transports, session management).
     """
 
     def __init__(self, manager: StreamableHTTPSessionManager, most: int) -> None:
@@ -113,7 +113,7 @@ class Sessions:
             await self._end(session_id, session)
 
     async def _end(self, session_id: bytes, session: _Session) -> None:
-        """End a session as its own client would; nothing happens where the manager has ended it already."""
+        """End a session as its own client would; does nothing if the manager has ended it already."""
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "DELETE",
             "scheme": "http", "path": "/", "root_path": "", "query_string": b"", "server": None, "client": None,
@@ -129,10 +129,10 @@ class Sessions:
 
 
 class ResumableManager(StreamableHTTPSessionManager):
-    """A session manager whose sessions each have a store of their own.
+    """A session manager that gives each session its own store.
 
-    One store for all would mix their streams: the SDK names a stream by the id of its request, which each client
-    counts from 1, and tells the store no session.
+    A shared store would mix their streams: the SDK names a stream by the id of its request, which each client
+    counts from 1, and does not pass the session to the store.
     """
 
     @property
@@ -142,7 +142,7 @@ class ResumableManager(StreamableHTTPSessionManager):
 
     @event_store.setter
     def event_store(self, value: Any) -> None:
-        """The base class sets what it was given: nothing."""
+        """Return the base class sets what it was given: nothing."""
 
 
 class SessionEvents(EventStore):
@@ -154,7 +154,7 @@ class SessionEvents(EventStore):
         self._events: OrderedDict[str, tuple[str, Any]] = OrderedDict()
 
     async def store_event(self, stream_id: str, message: Any) -> str:
-        """Keep an event. Its id says nothing of others."""
+        """Keep an event. Its id is random, so it reveals nothing about others."""
         event_id = uuid4().hex
         self._events[event_id] = stream_id, message
         if len(self._events) > self.max_events:
@@ -162,7 +162,7 @@ class SessionEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: Any) -> str | None:
-        """Send what came after an event on its stream; ``None`` if it is not known (any more)."""
+        """Send the events after a given one on its stream; return ``None`` if it is unknown or no longer kept."""
         if last_event_id not in self._events:
             return None
         wanted, seen = self._events[last_event_id][0], False

@@ -1,4 +1,4 @@
-"""A served registry on standard streams, on which nothing but the protocol is written."""
+"""A served registry on standard streams, to which only the protocol is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mcp.server.stdio import stdio_server
 from operad_mcp.server.sdk import Served
 
 MAX_LINE = 64 * 1024 * 1024
-"""Bytes of one message."""
+"""The maximum size of one message in bytes."""
 
 
 async def serve_stdio(served: Served) -> None:
@@ -32,7 +32,7 @@ async def serve_stdio(served: Served) -> None:
 
 @contextmanager
 def _wires() -> Iterator[tuple[Any, Any]]:
-    """Stdin and stdout for the protocol alone: what prints goes to stderr meanwhile, what reads finds an end."""
+    """Reserve stdin and stdout for the protocol: prints go to stderr, and reads find the end of the file."""
     sys.stdout.flush()
     private_in, private_out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -41,7 +41,7 @@ def _wires() -> Iterator[tuple[Any, Any]]:
     os.close(nothing)
     printed, sys.stdout = sys.stdout, sys.stderr
     try:
-        # Not closed: a thread may still wait in them, and their numbers must not become another file's.
+        # Not closed: a thread may still read them, and their descriptors must not be reused for another file.
         yield os.fdopen(private_in, "rb", closefd=False), os.fdopen(private_out, "wb", buffering=0, closefd=False)
     finally:
         sys.stdout = printed
@@ -50,7 +50,7 @@ def _wires() -> Iterator[tuple[Any, Any]]:
 
 
 class _Lines:
-    """The lines of a stream, read by a thread that nobody waits for: a read of stdin cannot be cancelled."""
+    """The lines of a stream, read by a daemon thread, because a read of stdin cannot be cancelled."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -76,7 +76,7 @@ class _Lines:
                 line = b""
             try:
                 self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
-            except RuntimeError:  # the loop is closed, and with it everybody who would read
+            except RuntimeError:  # the loop is closed, so there is no reader
                 return
             if not line:
                 return

@@ -1,4 +1,4 @@
-"""Tools: listing and calling them; and three that search, describe and call where there are too many."""
+"""Tools: listing and calling them; for many operations, three tools that search, describe and call."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from operad_mcp.server.results import bounded, data_result, error_result, stream
 
 _CURSOR = "after:"
 _PAGE_BYTES = 96 * 1024
-"""Bytes of a page of tools, about: one that has more ends, however few its tools."""
+"""The approximate maximum of bytes of a page of tools; a larger page ends early."""
 _MEANT, _MEANT_OF = 8, 2_000
-"""By how many characters an id may be longer or shorter to be meant, and among how many ids it is looked for."""
+"""The maximum difference in length of a suggested id, and the number of ids that are compared."""
 _SHORT = 120
-"""Characters of a description in search results."""
+"""The characters of a description in search results."""
 _PREVIEW = 2_000
-"""Characters of an item in the report of progress."""
+"""The characters of an item in a progress report."""
 
 
 class Tools:
@@ -51,7 +51,7 @@ class Tools:
     # --- listing ---------------------------------------------------------------------------------
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """``tools/list``"""
+        """Handle ``tools/list``."""
         if self._door.searches:
             return {**PRIVATE, "tools": list(_SEARCH_TOOLS.values())}
         cursor = None if params is None else params.cursor
@@ -68,7 +68,7 @@ class Tools:
                 break
             spec = await self._described(spec)
             known = door.has_form(name, spec, handshake=handshake)
-            # The schema of a large tool takes tens of milliseconds to make: not in the loop.
+            # The schema of a large tool takes tens of milliseconds to make, so it is made in a thread.
             make = partial(door.form, name, spec, handshake=handshake)
             form = make() if known else await asyncio.to_thread(make)
             if form is not None:
@@ -78,7 +78,7 @@ class Tools:
         return listed if last is None else {**listed, "nextCursor": _CURSOR + last}
 
     async def _described(self, spec: OperationSpec) -> OperationSpec:
-        """The spec with its schemas, which a source may leave out until they are asked for."""
+        """Return the spec with its schemas, which a source may omit until they are needed."""
         try:
             if spec.input_schema.raw is not True:
                 return spec
@@ -87,10 +87,10 @@ class Tools:
             return spec
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The schema against which HTTP headers are compared; ``None`` where there is nothing to compare.
+        """Return the schema with which HTTP headers are compared; ``None`` if none are.
 
-        Without it the SDK lists all tools before each call. It is not told who asks, so it answers only for the
-        tools that need it.
+        Without it the SDK lists all tools before each call. The SDK does not pass the caller, so a schema is
+        returned only for tools that need it.
         """
         listing = self._door.listing
         spec = listing.tools.get(name)
@@ -102,7 +102,7 @@ class Tools:
     # --- calling ---------------------------------------------------------------------------------
 
     async def call(self, ctx: Any, params: Any) -> Json:
-        """``tools/call``"""
+        """Handle ``tools/call``."""
         arguments: Json = params.arguments or {}
         listing = self._door.listing
         if self._door.searches_in(listing):
@@ -117,7 +117,7 @@ class Tools:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
 
     async def _answer(self, ctx: Any, form: ToolForm, input: Any) -> Json:
-        """The result of an operation, or the one that says why there is none."""
+        """Return the result of an operation, or one with its error."""
         spec, registry, handshake = form.spec, self._door.registry, is_handshake(ctx)
 
         async def call(context: OperationContext) -> Json:
@@ -133,9 +133,9 @@ class Tools:
             return error_result(self._door.masked(error, spec.id))
 
     async def _collect(self, spec: OperationSpec, input: Any, context: OperationContext) -> Json:
-        """The items of a stream: each is reported as progress when it comes, all of them are the result."""
+        """Return the items of a stream. Each is reported as progress when it arrives; all are in the result."""
         config = self._door.config
-        context.deadline = None  # what came until then is an answer, no error
+        context.deadline = None  # the items until then are a result, not an error
         items: list[Any] = []
         size, truncated = 0, True
         most = min(config.stream_bytes, config.result_bytes // 3)  # the result has the items twice
@@ -179,7 +179,7 @@ class Tools:
             return error_result(error)
         spec = self._door.registry.get_spec(arguments["id"])
         input = arguments.get("input", {})
-        if spec is None:  # a plugin may know it all the same
+        if spec is None:  # a plugin may still resolve it
             spec = _unlisted(arguments["id"])
         elif isinstance(input, str):
             input = _parsed(input, await self._described(spec))
@@ -193,7 +193,8 @@ class Tools:
         limit = arguments.get("limit", 10)
         names = self._door.listing.names
         found: list[OperationSpec] = []
-        for depth in (4 * limit, len(registry)):  # what the caller may not see has to make room for the next
+        # Search more, if results that the caller may not see were dropped.
+        for depth in (4 * limit, len(registry)):
             best = registry.search(arguments["query"], depth)
             found = [spec for spec in best if spec.id in names and may_list(spec.access_control, identity)][:limit]
             if len(found) == limit or len(best) < depth:
@@ -232,7 +233,7 @@ class Tools:
             size = len(operation_id)
             meant = nearest(operation_id, [each for each in known if abs(len(each) - size) <= _MEANT][:_MEANT_OF])
         hint = f'did you mean "{meant}"?' if meant else "use search to find operations"
-        message = f'there is no operation "{operation_id}"; {hint}'
+        message = f'unknown operation "{operation_id}"; {hint}'
         return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
 
 
@@ -253,7 +254,7 @@ def _parsed(text: str, spec: OperationSpec) -> Any:
 
 
 def _unlisted(operation_id: str) -> OperationSpec | None:
-    """A stand-in for an operation that only a plugin knows, so that it can be called."""
+    """Return a placeholder for an operation that only a plugin knows, so that it can be called."""
     namespace, dot, name = operation_id.partition(".")
     try:
         return OperationSpec(namespace=namespace, name=name) if dot else None

@@ -1,6 +1,6 @@
-"""What a server may ask of its client: elicitation, sampling, roots; and what it logs.
+"""Requests of a server to its client: elicitation, sampling, roots; and its log messages.
 
-The application's callbacks speak the JSON of the protocol.
+The application's callbacks use the JSON of the protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _MOST_ASKED = 64
-"""Questions of a server that are with the application at once; whoever asks more is refused."""
+"""The maximum of a server's questions that the application handles at once; further ones are rejected."""
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -39,12 +39,12 @@ _LEVELS = {
 
 
 class Declined(Exception):
-    """A request of the server that is not answered.
+    """A request of the server that is rejected.
 
     Args:
-        code: of the error that the server gets.
+        code: the code of the error that the server receives.
         message: its text.
-        option: the callback of `MCPClientConfig` that would answer it.
+        option: the callback of `MCPClientConfig` that would handle it.
     """
 
     def __init__(self, code: int, message: str, option: str | None = None) -> None:
@@ -54,7 +54,7 @@ class Declined(Exception):
 
 
 class Callbacks:
-    """The callbacks of a session, made of a configuration."""
+    """The callbacks of a session, made from a configuration."""
 
     def __init__(self, config: MCPClientConfig, logger: ServerLogger, calls: Calls) -> None:
         self._config = config
@@ -64,7 +64,7 @@ class Callbacks:
         self._asked = 0
 
     def capabilities(self) -> Json:
-        """Return what is offered to the server: what the configuration has callbacks for."""
+        """Return the capabilities offered to the server: those with a callback in the configuration."""
         config = self._config
         offered: Json = {}
         if config.elicitation is not None:
@@ -88,7 +88,7 @@ class Callbacks:
         raise Declined(METHOD_NOT_FOUND, "Method not found")
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Pass on what the server logs, at once: it may log faster than anybody awaits."""
+        """Pass on a log message without waiting: a server may log faster than callbacks run."""
         self._tell_observers(params)
         report = self._config.on_log
         if report is None:
@@ -106,7 +106,7 @@ class Callbacks:
             self._await(answer)
 
     def _tell_observers(self, params: Mapping[str, Any]) -> None:
-        """Tell those of the call for which the server logs, if it says for which, or there is but one."""
+        """Report to the observers of the call to which the message belongs, if it is known or the only one."""
         report = self._calls.asking().report
         if report is not None:
             data, level, named = params.get("data"), str(params.get("level")), params.get("logger")
@@ -118,7 +118,7 @@ class Callbacks:
         if len(self._reporting) >= KEPT:
             if inspect.iscoroutine(answer):
                 answer.close()
-            self._logger.debug("a log message is left out: on_log has %d to work on", KEPT)
+            self._logger.debug("a log message is dropped: on_log has %d in progress", KEPT)
             return
         task = asyncio.ensure_future(answer)
         self._reporting.add(task)
@@ -130,7 +130,7 @@ class Callbacks:
             self._logger.error("on_log raised", exc_info=task.exception())
 
     async def end(self) -> None:
-        """Cancel what still reports."""
+        """Cancel the reports in progress."""
         reporting = list(self._reporting)
         for task in reporting:
             task.cancel()
@@ -157,9 +157,9 @@ class Callbacks:
         return self._checked(answer, "sampling", role=("assistant", "user"))
 
     async def _ask(self, callback: Callable[..., Any], params: Json) -> Any:
-        """Return the application's answer. While it thinks, no call of this server runs out of time."""
+        """Return the application's answer. While it is pending, no call of this server times out."""
         if self._asked >= _MOST_ASKED:
-            raise Declined(BUSY, f"the client answers {_MOST_ASKED} questions at once; ask again later")
+            raise Declined(BUSY, f"the client accepts at most {_MOST_ASKED} questions at once; ask again later")
         call = self._calls.asking()
         self._asked += 1
         try:
@@ -171,7 +171,7 @@ class Callbacks:
             self._asked -= 1
 
     def _checked(self, answer: Any, name: str, **wanted: tuple[str, ...]) -> Json:
-        """Return the answer of a callback, if it has the fields that the protocol wants. Raises `Declined`."""
+        """Return the answer of a callback, if it has the fields that the protocol requires. Raises `Declined`."""
         fits = isinstance(answer, Mapping) and all(answer.get(key) in known for key, known in wanted.items())
         if not fits:
             self._logger.error("%s: expected a mapping with %s, got %.200r", name, wanted, answer)
@@ -186,7 +186,7 @@ class Callbacks:
 
 
 def _with_defaults(content: Any, schema: Any) -> Json:
-    """What the user left out of a form has the form's defaults."""
+    """Return the content of a form, with its defaults for fields that the user left out."""
     filled = dict(content) if isinstance(content, Mapping) else {}
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     for name, field in (properties if isinstance(properties, Mapping) else {}).items():
@@ -196,7 +196,10 @@ def _with_defaults(content: Any, schema: Any) -> Json:
 
 
 async def elicited(params: Json, call: MCPCall) -> Json:
-    """The answer of the caller's user to ``elicitation/create``. Raises `CallError`: nobody can be asked."""
+    """Return the answer of the caller's user to ``elicitation/create``.
+
+    Raises `CallError` if no user can be asked.
+    """
     client, message = _client(call), clean_text(str(params.get("message") or ""))
     if params.get("mode") == "url":
         return dict(await client.elicit(_named(message, call), None, one_line(str(params.get("url"))), None))
@@ -205,19 +208,23 @@ async def elicited(params: Json, call: MCPCall) -> Json:
 
 
 async def sampled(params: Json, call: MCPCall) -> Json:
-    """The answer of the caller's model to ``sampling/createMessage``. Raises `CallError`: nobody can be asked."""
+    """Return the answer of the caller's model to ``sampling/createMessage``. Raises `CallError` without one."""
     client = _client(call)
     return dict(await client.sample({key: value for key, value in params.items() if key != "_meta"}, None))
 
 
 def _named(message: str, call: MCPCall) -> str:
-    """A question with who asks it: the user trusts a server, and not whatever it says of itself."""
+    """Return a question with the server's name: the user trusts a server, but not its description of itself."""
     return f"{call.operation_id or call.server} asks: {message}"
 
 
 def _client(call: MCPCall) -> CallClient:
     if call.client is None:
-        which = "this call has nobody" if call.operation_id else "the server does not say for which call it asks"
-        message = f"MCP server {call.server!r} asks something, and there is nobody to answer: {which}"
+        which = (
+            "this call has no client that can be asked"
+            if call.operation_id
+            else "the server does not state for which call it asks"
+        )
+        message = f"MCP server {call.server!r} asks a question that cannot be answered: {which}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
     return call.client

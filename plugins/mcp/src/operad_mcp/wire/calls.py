@@ -1,4 +1,4 @@
-"""The calls that a server is at work on: whose they are, and how long they may take."""
+"""The calls in progress at a server: their callers and their time limits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras, maybe_await
 
 Json = dict[str, Any]
 current_call: ContextVar[MCPCall | None] = ContextVar("operad_mcp_call", default=None)
-"""The call for which something is sent. What comes back by the same HTTP exchange is read within it."""
+"""The call for which something is sent. Messages on the same HTTP exchange are read within its context."""
 _PROTOCOLS_OWN = ("accept", "content-type", "content-length", "host", "connection", "transfer-encoding")
 
 
 class Clock:
-    """The time that a request may take; begun anew by progress, and held while somebody is asked."""
+    """The time limit of a request; restarted by progress, and paused while a user is asked."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -28,13 +28,13 @@ class Clock:
         self._holds = 0
 
     def renew(self) -> None:
-        """Begin anew."""
+        """Restart the time limit."""
         if self.seconds is not None and not self._holds and not self.timeout.expired():
             self.timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it no time passes; afterwards it begins anew."""
+        """Pause the time limit inside the block; restart it afterwards."""
         self._holds += 1
         if self.seconds is not None and not self.timeout.expired():
             self.timeout.reschedule(None)
@@ -46,7 +46,7 @@ class Clock:
 
 
 class Calls:
-    """The calls under way at one server."""
+    """The calls in progress at one server."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -54,7 +54,7 @@ class Calls:
 
     @contextmanager
     def running(self, call: MCPCall | None, clock: Clock) -> Iterator[None]:
-        """Within it the call is under way."""
+        """Count the call as in progress inside the block."""
         self._running[clock] = call
         token = current_call.set(call)
         try:
@@ -69,7 +69,7 @@ class Calls:
         return bool(self._running)
 
     def asking(self) -> MCPCall:
-        """The call for which the server asks something: the one by whose exchange it asks, or the only one."""
+        """Return the call for which the server asks: the one whose exchange it uses, or the only one."""
         call = current_call.get()
         if call is None and len(self._running) == 1:
             call = next(iter(self._running.values()))
@@ -77,7 +77,7 @@ class Calls:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it no call runs out of time: the server waits for us, one cannot always tell in which."""
+        """Pause all time limits inside the block: the server waits for us, and may not state for which call."""
         holds = [clock.held() for clock in self._running]
         for hold in holds:
             hold.__enter__()
@@ -89,16 +89,16 @@ class Calls:
 
 
 async def extras_of(config: MCPClientConfig, call: MCPCall, metadata: Mapping[str, Any]) -> MCPExtras:
-    """The headers and ``_meta`` of a call: those of its context, those of ``on_call``, and its trace.
+    """Return the headers and ``_meta`` of a call: those of its context, those of ``on_call``, and its trace.
 
     Args:
-        config: with ``on_call``.
+        config: the configuration with ``on_call``.
         call: the call.
-        metadata: of its context: ``mcp = {"headers": {…}, "meta": {…}}``, ``traceparent``, ``tracestate``,
-            ``baggage``.
+        metadata: the metadata of its context: ``mcp = {"headers": {…}, "meta": {…}}``, ``traceparent``,
+            ``tracestate``, ``baggage``.
 
     Raises:
-        ConfigError: they are not what they should be; no value is quoted.
+        ConfigError: they have the wrong form; no value is quoted.
     """
     trace = trace_context(metadata) if metadata else {}
     given = _checked(metadata.get("mcp"), 'the context\'s metadata["mcp"]')

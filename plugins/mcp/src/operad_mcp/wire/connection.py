@@ -1,4 +1,4 @@
-"""A connection to one MCP server, which survives the server's ends.
+"""A connection to one MCP server, which is made again after the server ended.
 
 Everything that a connection opens is entered and left in one task, the owner. Callers send requests from their own
 tasks. When a connection ends its owner ends; the next request makes a new one.
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """One server. `open` connects; `aclose` ends it for good.
+    """One server. `open` connects; `aclose` closes it permanently.
 
     Args:
-        name: what to call the server in messages.
+        name: the name of the server in messages.
         config: how to reach it.
-        on_change: called with ``tools``, ``resources`` or ``prompts`` when the server says that they changed, and
-            with ``all`` after a reconnection.
+        on_change: called with ``tools``, ``resources`` or ``prompts`` when the server reports that they changed,
+            and with ``all`` after a reconnection.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Connection:
     # --- connecting ----------------------------------------------------------------------------
 
     async def open(self) -> Session:
-        """The connection, made if there is none.
+        """Return the connection; connect if necessary.
 
         Raises:
-            CallError: ``UNAVAILABLE`` (or what the server's refusal stands for), or ``TIMEOUT``.
+            CallError: ``UNAVAILABLE`` (or the error for the server's rejection), or ``TIMEOUT``.
         """
         if self._closing:
             raise CallError(ErrorCode.UNAVAILABLE, f'the connection to MCP server "{self.name}" is closed')
@@ -97,7 +97,7 @@ class Connection:
     def _connected(self, task: asyncio.Task[Session]) -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # the callers may all have left
+            task.exception()  # there may be no caller left
 
     async def _connect(self) -> Session:
         try:
@@ -105,7 +105,7 @@ class Connection:
         except ConnectionLost as lost:
             if self.config.command is None or self._legacy or self.config.mode != "auto":
                 raise self._unavailable(lost) from lost
-            # Some servers end at a first message that is no initialize.
+            # Some servers end if the first message is not initialize.
             self.logger.debug("the server ended when asked for its protocol; starting it again")
             self._legacy = True
             try:
@@ -132,8 +132,8 @@ class Connection:
             raise
 
     async def _own(self, ready: asyncio.Future[Session]) -> None:
-        """The owner task: the whole life of a connection."""
-        current_call.set(None)  # of the call that happened to be the first
+        """Hold a connection from its start to its end; the owner task."""
+        current_call.set(None)  # not that of the call that opened the connection
         started: list[Session] = []
         limit = self.config.connect_timeout
         try:
@@ -192,7 +192,10 @@ class Connection:
     # --- updates -------------------------------------------------------------------------------
 
     async def watch_resource(self, uri: str) -> AsyncGenerator[Json, None]:
-        """The updates of a resource, until the iterator is closed. Raises `CallError` if the connection ends."""
+        """Yield the updates of a resource, until the iterator is closed.
+
+        Raises `CallError` if the connection ends.
+        """
         self._watching += 1
         try:
             async for update in self._updates(uri):
@@ -222,7 +225,7 @@ class Connection:
                 await self.farewell("resources/unsubscribe", {"uri": uri})
 
     async def farewell(self, method: str, params: Json) -> None:
-        """Tell the server that something is over, if it is still there; whether it hears that does not matter."""
+        """Notify the server that something has ended, if it is still connected; failures are ignored."""
         live = self._current
         if live is None or live.closed.is_set() or self._closing:
             return
@@ -245,20 +248,20 @@ class Connection:
         call: MCPCall | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> tuple[Any, Session]:
-        """Send a request; the server's answer as it came, and the connection that it came by.
+        """Send a request; return the server's result unchanged, and the connection on which it was received.
 
         Args:
-            method: as the protocol names it.
+            method: the name of the method in the protocol.
             params: its parameters.
-            safe: whether it may be sent again if the connection ends before the answer, or the server has no time
-                for it. What surely was not executed is sent again once in any case.
+            safe: whether it may be sent again if the connection ends before the response, or the server is busy. A
+                request that certainly was not executed is sent again once in any case.
             timeout: seconds; ``None``: the caller's own deadline ends it.
             progress: awaited with each progress notification.
-            call: for which it is sent.
+            call: the call for which it is sent.
             extras: metadata of the call's context, see `extras_of`.
 
         Raises:
-            CallError: whatever goes wrong.
+            CallError: the request failed.
         """
         clock = Clock(timeout)
         if progress is not None and self.config.renew_timeout:
@@ -269,12 +272,12 @@ class Connection:
                     more = None if call is None else await extras_of(self.config, call, extras or {})
                     return await self._patiently(method, params, safe, progress, more)
         except TimeoutError as error:
-            raise CallError(ErrorCode.TIMEOUT, f"{self._what} did not answer within {timeout:g} s") from error
+            raise CallError(ErrorCode.TIMEOUT, f"{self._what} did not respond within {timeout:g} s") from error
 
     async def _patiently(
         self, method: str, params: Json, safe: bool, progress: Progress | None, extras: MCPExtras | None
     ) -> tuple[Any, Session]:
-        """Send a request, and again when the server has time for it, as ``retries`` say."""
+        """Send a request, and again while the server is busy, as ``retries`` allow."""
         attempt = 0
         while True:
             try:
@@ -308,7 +311,7 @@ class Connection:
                 if retried or (lost.sent and not safe):
                     raise self._unavailable(lost) from lost
             except SessionExpired as expired:
-                if self._current is live:  # else somebody else noticed it before
+                if self._current is live:  # otherwise another request noticed it first
                     self._current = None
                 live.retire()
                 if retried or (expired.ran and not safe):
@@ -316,7 +319,7 @@ class Connection:
             retried = True
 
     async def answers(self, live: Session, asked: Json, call: MCPCall) -> Json:
-        """``inputResponses`` to ``inputRequests``, by the callbacks. Raises `CallError`."""
+        """Return ``inputResponses`` to ``inputRequests``, from the callbacks. Raises `CallError`."""
         token = current_call.set(call)
         try:
             return await answer_inputs(live, asked, self._what)
@@ -324,7 +327,7 @@ class Connection:
             current_call.reset(token)
 
     def raise_said(self, said: Any) -> NoReturn:
-        """Raise what a server said in another way than as the answer of a request. Raises `CallError`."""
+        """Raise an error that a server reported outside a response. Raises `CallError`."""
         error = error_of(said if isinstance(said, dict) else {"message": str(said)})
         raise classify(error, self._what) from error
 

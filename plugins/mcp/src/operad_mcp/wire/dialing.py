@@ -1,4 +1,4 @@
-"""Making a connection, and sending one request over it, with the input that the server asks for."""
+"""Making a connection, and sending one request on it, with the input that the server asks for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _without_queries(record: logging.LogRecord) -> bool:
-    """httpx2 logs each request with its whole URL, in which secrets may stand."""
+    """Remove queries from URLs in httpx2's log records, because they may contain secrets."""
     if isinstance(record.args, tuple):
         record.args = tuple(shown_url(str(each)) if type(each).__name__ == "URL" else each for each in record.args)
     return True
@@ -51,12 +51,13 @@ async def open_link(
 
 
 async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) -> bool:
-    """Find the protocol: ask (2026-07-28), and shake hands with a server that does not know the question.
+    """Negotiate the protocol: that of 2026-07-28, or the handshake if the server does not support it.
 
-    Returns: whether the next connection need not ask.
+    Returns:
+        Whether the next connection can skip the question.
 
     Raises:
-        ServerError, Fault, TimeoutError: the server refused, or cannot be understood.
+        ServerError, Fault, TimeoutError: the server rejected it, or sent an invalid response.
     """
     if not legacy:
         try:
@@ -64,11 +65,11 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
                 await session.discover()
                 return False
         except (ServerError, Fault, TimeoutError) as refusal:
-            # Whatever a server answers, it is there: only what this process saw says that it is not. Over HTTP a
-            # server that breaks off its answer is there, too.
+            # Any response, even a truncated one over HTTP, means that the server is running. Only a fault that
+            # this process detected means that it is not.
             if isinstance(refusal, ConnectionLost) and (refusal.whole or not refusal.sent):
                 raise
-            # After a login that failed, or whose token is refused, the handshake would ask the user again.
+            # After a failed login, or a rejected token, the handshake would ask the user again.
             was_login = config.auth is not None and config.auth.type != "bearer"
             is_refused = isinstance(refusal, HTTPRefusal) and refusal.status == 401
             if config.mode == MODERN or isinstance(refusal, Unusable) or (was_login and is_refused):
@@ -85,7 +86,7 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
 
 
 def _discover_timeout(config: MCPClientConfig) -> float | None:
-    """No limit of its own if there is no other protocol to try, or if a user may have to log in."""
+    """Return no limit if there is no other protocol to try, or if a user may have to log in."""
     auth = config.auth
     patient = config.mode == MODERN or (auth is not None and auth.type != "bearer")
     return None if patient else config.discover_timeout
@@ -102,7 +103,7 @@ async def exchange(
     progress: Progress | None = None,
     extras: MCPExtras | None = None,
 ) -> Any:
-    """Send a request, answer what the server asks for on the way, and return its answer.
+    """Send a request, answer the server's questions during it, and return its result.
 
     Raises:
         ConnectionLost, SessionExpired, CallError: see `classify`.
@@ -120,15 +121,15 @@ async def exchange(
         if not isinstance(raw, dict) or raw.get("resultType") != "input_required":
             return raw
         answers = await answer_inputs(session, raw, what)
-    message = f"{what} asked for input {_MAX_ROUNDS} times and did not answer"
+    message = f"{what} asked for input {_MAX_ROUNDS} times without a result"
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
 async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
-    """Return the answers to an ``input_required`` result (2026-07-28): what to send along with the request again.
+    """Return the answers to an ``input_required`` result (2026-07-28), to be sent with the repeated request.
 
     Raises:
-        CallError: the server asks for what no callback is configured for; the message names the callback.
+        CallError: no callback is configured for a question; the message names the callback.
     """
     asked, state = raw.get("inputRequests"), raw.get("requestState")
     answers: Json = {} if state is None else {"requestState": state}
@@ -140,7 +141,7 @@ async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
         method = request.get("method") if isinstance(request, dict) else None
         params = request.get("params", {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict | None):
-            message = f"{what} asked for input in a way that is not understood"
+            message = f"{what} asked for input in an unknown way"
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
         try:
             responses[key] = await session.callbacks.answer(method, params or {})
@@ -149,7 +150,7 @@ async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
                 message = f"{what} asks for {method}; give MCPClientConfig({declined.option}=…) to answer"
                 details = {"message": message, "callback": declined.option}
                 raise CallError(ErrorCode.EXECUTION_ERROR, message, details) from declined
-            text = f"{what} asked for {method}, which was refused: {declined}"
+            text = f"{what} asked for {method}, which was rejected: {declined}"
             refused = {"message": str(declined), "jsonrpcCode": declined.code}
             raise CallError(ErrorCode.EXECUTION_ERROR, text, refused) from declined
     return {**answers, "inputResponses": responses}

@@ -1,4 +1,4 @@
-"""The end of a program and of everything that it started."""
+"""Ending a program and all processes that it started."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import signal
 import sys
 
 MARK = "OPERAD_MCP_SERVER"
-"""The environment variable by which the programs that a server started are known, also those that left its process
-group and lost their parent. Linux only."""
+"""The environment variable that identifies the programs that a server started, even after they left its process
+group and lost their parent. Linux only.
+"""
 _POLL = 0.01
 
 
 def new_mark() -> str:
-    """The value of `MARK` for a server."""
+    """Return the value of `MARK` for a server."""
     return secrets.token_hex(16)
 
 
 async def end_process(process: asyncio.SubprocessTransport, mark: str, patience: float) -> None:
-    """Wait for a program to end by itself, then send SIGTERM, then SIGKILL, to all that is left of it.
+    """Wait for a program to end by itself; then send SIGTERM, then SIGKILL, to its remaining processes.
 
     Args:
         process: the program, whose input has ended; the leader of its process group.
         mark: the value of `MARK` in its environment.
-        patience: seconds, for each of the first two.
+        patience: seconds, for each of the first two steps.
     """
     tree = _Tree(process, mark)
     try:
@@ -42,12 +43,12 @@ async def end_process(process: asyncio.SubprocessTransport, mark: str, patience:
                 process.kill()
             try:
                 await tree.wait(patience)
-            finally:  # whoever has no more time for this is cancelled here: its pipes are closed all the same
+            finally:  # also if the caller is cancelled meanwhile: the pipes must be closed
                 process.close()
 
 
 class _Tree:
-    """A program and what it started."""
+    """A program and the processes that it started."""
 
     def __init__(self, process: asyncio.SubprocessTransport, mark: str) -> None:
         self._process = process
@@ -55,7 +56,7 @@ class _Tree:
         self._strays: set[int] = set()
 
     async def wait(self, patience: float, *, all_of_it: bool = False) -> None:
-        """Wait until the program has ended, or all of it has; at most ``patience`` seconds."""
+        """Wait until the program (or all its processes) has ended; at most ``patience`` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         while self._process.get_returncode() is None or (all_of_it and self._lives()):
@@ -82,15 +83,15 @@ class _Tree:
         return self._group(0) or bool(self._strays)
 
     def _group(self, sign: int) -> bool:
-        """Send a signal to the group; whether there was anybody."""
+        """Send a signal to the group; return whether it had a process."""
         try:
             os.killpg(self._process.get_pid(), sign)
-        except (ProcessLookupError, PermissionError):  # nobody, or zombies only, or not ours to signal
+        except (ProcessLookupError, PermissionError):  # no process, only zombies, or no permission
             return False
         return True
 
     def _marked(self) -> set[int]:
-        """The processes with this server's mark that are in no group of its own any more."""
+        """Return the processes with this server's mark that have left its group."""
         if sys.platform != "linux":
             return set()
         others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {
@@ -101,7 +102,7 @@ class _Tree:
 
 
 def _environment(pid: int) -> bytes:
-    """The environment that a process was started with; empty for one that is gone, a zombie, or not ours."""
+    """Return the initial environment of a process; empty if it has ended, is a zombie, or is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""What both HTTP transports need: the client, one HTTP exchange, and what its answer stands for."""
+"""The parts that both HTTP transports share: the client, one HTTP exchange, and the reading of its response."""
 
 from __future__ import annotations
 
@@ -27,20 +27,25 @@ _READ_TIMEOUT = 24 * 3600.0
 """Seconds; a stream may be silent for long, and a call's own deadline ends it."""
 _REDIRECTS = 5
 _HEARD = 2.0
-"""Seconds that the server gets to take what has no answer; what is sent next may overtake it then."""
+"""Seconds that the server has to accept a message without a response; later messages may then overtake it."""
 LAST_WORDS = 0.5
-"""Seconds that it gets for that when the connection ends."""
+"""Seconds for such messages when the connection ends."""
 _TLS_FROM = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 @lru_cache(maxsize=4)
 def _default_tls(*_named: str | None) -> ssl.SSLContext:
-    """What the system, or its environment, trusts. To read it takes longer than to connect to a server."""
+    """Return the TLS context of the system or the environment.
+
+    Reading it takes longer than connecting to a server.
+    """
     return httpx2.create_ssl_context()
 
 
 def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
-    """The client of a server. Without ``proxy`` the environment names it (``HTTPS_PROXY``, ``NO_PROXY``, …).
+    """Return the client of a server.
+
+    Without ``proxy`` the environment names it (``HTTPS_PROXY``, ``NO_PROXY``, …).
 
     Raises:
         ConfigError: a certificate cannot be used.
@@ -64,10 +69,10 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
 async def sent_within(
     client: httpx2.AsyncClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
 ) -> AsyncIterator[httpx2.Response]:
-    """The answer to an HTTP request, its body unread. Redirects are followed within the origin, and nowhere else.
+    """Yield the response to an HTTP request, its body unread. Redirects are followed within the origin only.
 
     Raises:
-        httpx2.TransportError: there was none.
+        httpx2.TransportError: no response was received.
     """
     request = client.build_request(method, url, headers=headers, content=body)
     for left in reversed(range(_REDIRECTS + 1)):
@@ -84,7 +89,7 @@ async def sent_within(
 
 
 def _within_origin(request: httpx2.Request, following: httpx2.Request) -> bool:
-    """Whether a redirect keeps the method, the origin (or its https form), and brings no credentials."""
+    """Return True if a redirect keeps the method and the origin (or its https form), and adds no credentials."""
     here, there = request.url, following.url
     if following.method != request.method or (there.userinfo and there.userinfo != here.userinfo):
         return False
@@ -99,12 +104,12 @@ _UNSENT = (
 
 
 def unsent(error: Exception) -> bool:
-    """Whether the request surely did not reach the server."""
+    """Return True if the request certainly did not reach the server."""
     return isinstance(error, _UNSENT)
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes:
-    """Up to ``limit`` bytes of the body, decoded."""
+    """Return at most ``limit`` bytes of the body, decoded."""
     pieces, size = [], 0
     async for piece in response.aiter_bytes():
         pieces.append(piece)
@@ -115,7 +120,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
 
 
 async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
-    """As `read_body`, of an answer whose status is what counts: nothing, if it is cut off or cannot be decoded."""
+    """Return `read_body` of a response whose status matters; empty if it is cut off or cannot be decoded."""
     try:
         return await read_body(response, limit)
     except httpx2.RequestError:
@@ -123,7 +128,7 @@ async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
 
 
 def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
-    """The fault that an HTTP status stands for. A location is shown without what may be secret in it."""
+    """Return the fault for an HTTP status. A location is shown without parts that may be secret."""
     kept = {name: response.headers[name] for name in _HEADERS_KEPT if name in response.headers}
     if response.next_request is not None:
         there = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
@@ -132,13 +137,13 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
     if "location" in kept and 300 <= response.status_code < 400:
         why = "which is not followed; use that URL if it is the server's"
         if response.next_request is not None and _within_origin(response.request, response.next_request):
-            why = f"after {_REDIRECTS} others, which is where following them ends; the server may send in circles"
+            why = f"after {_REDIRECTS} others, which is the maximum; the server may redirect in circles"
         reason += f", a redirect to {kept['location']}, {why}"
     return HTTPRefusal(response.status_code, reason, kept, text[:_BODY_KEPT])
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the message that answers a request, else the first answer: it came by the request's own exchange."""
+    """Return the response to a request, else the first response: it came on the request's own exchange."""
     answers = [message for message in messages if isinstance(message, Answer)]
     if request_id is None or not answers:
         return None
@@ -146,25 +151,25 @@ def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answ
 
 
 class Tasks:
-    """Tasks that end together."""
+    """A group of tasks that is ended as a whole."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something until it is done, or until `end`."""
+        """Run a coroutine until it is done, or until `end`."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def settle(self, patience: float) -> None:
-        """Wait for what still runs, so many seconds."""
+        """Wait for running tasks, at most ``patience`` seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
 
     async def end(self) -> None:
-        """Cancel what still runs, and wait for it."""
+        """Cancel running tasks, and wait for them."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -172,7 +177,7 @@ class Tasks:
 
 
 class HTTPLink(Link):
-    """What both HTTP transports share."""
+    """The base of both HTTP transports."""
 
     def __init__(
         self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
@@ -187,7 +192,7 @@ class HTTPLink(Link):
         self._notes = Tasks()
 
     async def _tell(self, method: str | None, send: Callable[[], Awaitable[None]]) -> None:
-        """Send a message without a response. Wait until the server has it, or has had the time to take it."""
+        """Send a message without a response. Wait until the server has accepted it, or has had the time to."""
 
         async def attempt() -> None:
             try:
@@ -196,11 +201,11 @@ class HTTPLink(Link):
                 self._logger.debug("a notification was not sent: %s", in_words(error))
 
         note = self._notes.start(attempt())
-        if method != "notifications/cancelled":  # whoever cancels has no time left
+        if method != "notifications/cancelled":  # a cancelled caller must not wait
             await asyncio.wait([note], timeout=_HEARD)
 
     async def _ask(self, request_id: RequestId, ask: Callable[[], Awaitable[Answer | None]]) -> None:
-        """Send a request. Whatever goes wrong is its answer."""
+        """Send a request. Any failure becomes its response."""
         fault: Fault
         try:
             answer = await ask()
@@ -209,7 +214,7 @@ class HTTPLink(Link):
         except httpx2.TransportError as error:
             fault = ConnectionLost(in_words(error), sent=not unsent(error), whole=False)
         except httpx2.DecodingError as error:
-            fault = Unreadable(f"the answer cannot be decoded: {error}")
+            fault = Unreadable(f"the response cannot be decoded: {error}")
         except Exception as error:  # noqa: BLE001  # an authentication may raise anything
             fault = unusable(error)
         else:

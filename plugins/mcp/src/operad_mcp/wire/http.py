@@ -1,8 +1,8 @@
-"""Streamable HTTP (revisions 2025-03-26 and newer): a POST per message, answered by JSON or by an event stream.
+"""Streamable HTTP (revisions 2025-03-26 and newer): a POST per message, with a JSON or event stream response.
 
-Ours and not the SDK's: there a refused connection or an answer that is cut off ends the session with all calls in
-flight, and what HTTP said becomes an error of the same form as the server's own. Here a request fails alone, with
-a `Fault` that no server can make.
+This replaces the SDK's transport, in which a refused connection or a truncated response ends the session with all
+calls in flight, and HTTP errors look like errors of the server. Here a request fails alone, with a `Fault` that no
+server can send.
 
 Imported with the first connection over it: it needs httpx2.
 """
@@ -29,16 +29,16 @@ from operad_mcp.wire.protocol import MODERN, VERSION_HEADER, ServerLogger
 
 _SESSION = "mcp-session-id"
 _RESUMED = 2
-"""Attempts to resume a stream; one that brings anything does not count."""
+"""The number of attempts to resume a stream; one that receives anything is not counted."""
 _RETRY = 1.0
-"""Seconds before a stream is resumed, unless the server says another time."""
+"""Seconds before a stream is resumed, unless the server sets another time."""
 
 
 @asynccontextmanager
 async def open_link(
     client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
 ) -> AsyncIterator[StreamableLink]:
-    """Talk to the server of ``config.url``."""
+    """Connect to the server of ``config.url``."""
     link = StreamableLink(client, config, logger, sink)
     try:
         yield link
@@ -48,7 +48,7 @@ async def open_link(
 
 @attrs.define
 class _Place:
-    """How far a stream was read."""
+    """The position up to which a stream was read."""
 
     last_id: str = ""
     """The id to resume after; empty if the server gave none."""
@@ -71,7 +71,10 @@ class StreamableLink(HTTPLink):
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Send a message. A request goes its own way; the server has heard another one when this returns."""
+        """Send a message.
+
+        A request runs in the background; for others, wait until the server has accepted them.
+        """
         method = message.get("method")
         if method == "notifications/cancelled" and self._cut_short(message["params"]["requestId"]):
             return
@@ -100,7 +103,7 @@ class StreamableLink(HTTPLink):
         return {name: value for name, value in known.items() if value is not None}
 
     def _cut_short(self, request_id: RequestId) -> bool:
-        """In the stateless protocol a call is cancelled by closing its request; whether it is that protocol."""
+        """Cancel a call of the stateless protocol by closing its request; return whether that protocol is used."""
         found = self._posts.get(request_id)
         if found is None:
             return (self._version or "") >= MODERN
@@ -123,7 +126,7 @@ class StreamableLink(HTTPLink):
     async def _answer(
         self, request_id: RequestId, method: str, headers: dict[str, str], response: httpx2.Response
     ) -> Answer:
-        """The answer; of a stream what came before it is passed on by the way."""
+        """Return the response; messages before it in a stream are passed on."""
         status = response.status_code
         if status >= 300:
             return await self._refused(request_id, headers, response)
@@ -139,7 +142,7 @@ class StreamableLink(HTTPLink):
         answer = answer_of(request_id, parse(body)) if is_json else None
         if answer is None:
             shown = body[:200].decode("utf-8", "replace")
-            raise Unreadable(f"expected a JSON-RPC answer, got HTTP {status}, {kind or 'no type'}: {shown!r}")
+            raise Unreadable(f"expected a JSON-RPC response, got HTTP {status}, {kind or 'no type'}: {shown!r}")
         return answer
 
     async def _refused(self, request_id: RequestId, headers: dict[str, str], response: httpx2.Response) -> Answer:
@@ -147,8 +150,8 @@ class StreamableLink(HTTPLink):
         messages = parse(body) if b'"jsonrpc"' in body else []
         status, text = response.status_code, body.decode("utf-8", "replace")
         if _SESSION in headers:
-            # The answer of an operation has the request's id. A server that refuses before that has not read it,
-            # and sends an error of JSON-RPC with another id. Other text about a session may be an operation's.
+            # The response of an operation has the request's id. A server that rejects a request unread sends a
+            # JSON-RPC error with another id. Other text about a session may come from an operation.
             answers = [each for each in messages if isinstance(each, Answer)]
             own = any(each.id == request_id for each in answers)
             told = any(word in text.lower() for word in ("session", "not initialized"))
@@ -163,13 +166,13 @@ class StreamableLink(HTTPLink):
     # --- streams -----------------------------------------------------------------------------------
 
     async def _streamed(self, request_id: RequestId, response: httpx2.Response) -> Answer:
-        """Return the answer in a stream, which is resumed where it was cut, if the server can do that."""
+        """Return the response in a stream; a stream that is cut off is resumed, if the server supports it."""
         place = _Place()
         attempts = 0
         answer, reason = await self._read(request_id, response, place)
         while answer is None:
             if not place.last_id or attempts >= _RESUMED:
-                raise ConnectionLost(reason or "the stream ended without an answer", whole=False)
+                raise ConnectionLost(reason or "the stream ended without a response", whole=False)
             attempts += 1
             await asyncio.sleep(place.pause)
             before = place.last_id
@@ -198,7 +201,7 @@ class StreamableLink(HTTPLink):
     async def _read(
         self, request_id: RequestId | None, response: httpx2.Response, place: _Place
     ) -> tuple[Answer | None, str]:
-        """Pass a stream's messages on, until the answer; without one, return why the stream ended."""
+        """Pass on a stream's messages, up to the response; without one, return why the stream ended."""
         parser = SSEParser(max_event_size=self._limit)
         try:
             async for piece in response.aiter_bytes():
@@ -220,12 +223,12 @@ class StreamableLink(HTTPLink):
         return None, ""
 
     def _taken(self, request_id: RequestId | None, event: SSEEvent) -> Answer | None:
-        """Pass an event's messages on, also answers to other calls; return the one that answers the request."""
+        """Pass on an event's messages, including responses to other calls; return the response to the request."""
         if event.event != "message" or not event.data:
             return None
         messages = parse(event.data.encode())
         if not messages:
-            self._logger.warning("the server sent what is no message: %.200r", event.data)
+            self._logger.warning("the server sent an invalid message: %.200r", event.data)
         answers = [each for each in messages if request_id is not None and isinstance(each, Answer)]
         own = [each for each in answers if each.id == request_id or each.id not in self._posts]
         for message in messages:
@@ -258,4 +261,4 @@ class StreamableLink(HTTPLink):
                 asyncio.timeout(self._patience),
                 sent_within(self._client, "DELETE", self._url, self._session_headers()) as response,
             ):
-                self._logger.debug("the session's end was answered HTTP %d", response.status_code)
+                self._logger.debug("ending the session returned HTTP %d", response.status_code)

@@ -1,4 +1,4 @@
-"""What a transport and a session know of each other."""
+"""The interface between a transport and a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operad_mcp.errors import Fault
 from operad_mcp.wire.messages import Json, Message
 
 KEPT = 256
-"""Requests of a server that are answered at once, and reports that wait; a transport pauses above it."""
+"""The number of a server's requests and reports that are handled at once; above it a transport pauses."""
 
 
 class Sink(Protocol):
@@ -19,13 +19,13 @@ class Sink(Protocol):
 
     @property
     def crowded(self) -> bool:
-        """Whether a transport should read no further for now."""
+        """Whether a transport should pause reading."""
 
     def receive(self, message: Message) -> None:
         """Take a message."""
 
     def end(self, fault: Fault | None = None) -> None:
-        """Take the end of the connection; ``fault`` answers the requests in flight."""
+        """Accept the end of the connection; ``fault`` is the result of requests in flight."""
 
     async def room(self) -> None:
         """Wait until the session is not crowded."""
@@ -48,16 +48,16 @@ class Link:
         raise NotImplementedError
 
     def end(self, fault: Fault | None = None) -> None:
-        """End the connection: no more messages. ``fault`` answers the requests in flight."""
+        """End the connection. ``fault`` is the result of requests in flight."""
         self.ended = True
         self.sink.end(fault)
 
 
 async def imported(name: str) -> ModuleType:
-    """Import a module that takes long, while other servers and calls go on."""
+    """Import a slow module in a thread, so that other servers and calls continue."""
     return await to_thread(importlib.import_module, name)
 
 
 def is_request(message: dict[str, Any]) -> bool:
-    """Return True if a message expects an answer."""
+    """Return True if a message expects a response."""
     return "id" in message and "method" in message

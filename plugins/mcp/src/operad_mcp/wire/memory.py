@@ -47,7 +47,7 @@ class MemoryLink(Link):
         self._write = write
 
     async def pump(self, read: Any) -> None:
-        """Pass on what the server sends, until its end."""
+        """Pass on the messages of the server until its end."""
         try:
             async for item in read:
                 if not isinstance(item, Exception):

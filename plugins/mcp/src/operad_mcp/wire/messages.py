@@ -1,4 +1,4 @@
-"""JSON-RPC messages: read leniently, because a server is untrusted; written as JSON."""
+"""JSON-RPC messages: read leniently, because servers deviate from the protocol; written as JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from operad_mcp.errors import Fault, ServerError, TooLarge, Unreadable
 Json = dict[str, Any]
 RequestId = int | str
 EDGE = 512
-"""Bytes of the beginning and the end of an unreadable message in which its id is looked for."""
+"""The bytes at the start and the end of an unreadable message that are searched for its id."""
 _decode = msgspec.json.Decoder().decode
 _SHOWN = 200
 _MOST = 1_000
-"""Messages of a batch that are read. This client sends none, and only revision 2025-03-26 has them."""
+"""The number of messages of a batch that are read.
+
+This client sends none, and only revision 2025-03-26 has them.
+"""
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
 _ANSWERS = rb'"(?:result|error)"'
@@ -42,7 +45,7 @@ class Notice(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a request: a result, an error of the server, or a fault that was found here."""
+    """The response to a request: a result, an error of the server, or a fault found here."""
 
     id: RequestId | None
     result: Any = None
@@ -55,18 +58,20 @@ Message = Request | Notice | Answer
 def parse(text: bytes) -> list[Message]:
     """Return the messages of a text: one, those of a batch, or none.
 
-    An answer of which no more than the id can be read is a fault of the request.
+    A response of which only the id can be read is a fault of its request.
     """
     value = _json(text)
     if value is msgspec.UNSET:
         found = answered_id(text[:EDGE], text[-EDGE:])
-        return [] if found is None else [failure(found, Unreadable(f"the answer cannot be read: {_shown(text)}"))]
+        return (
+            [] if found is None else [failure(found, Unreadable(f"the response cannot be read: {_shown(text)}"))]
+        )
     items = value[:_MOST] if isinstance(value, list) else [value]
     return [message for message in map(message_of, items) if message is not None]
 
 
 def is_json(text: bytes) -> bool:
-    """Return True if a text is whole, in the lenient reading of `parse`."""
+    """Return True if a text is complete, in the lenient reading of `parse`."""
     return _json(text) is not msgspec.UNSET
 
 
@@ -74,22 +79,22 @@ def encode(message: Json) -> bytes:
     """Return the JSON of a message."""
     try:
         return msgspec.json.encode(message)
-    except (ValueError, OverflowError):  # a number or a text that strict JSON has not
+    except (ValueError, OverflowError):  # a number or a text that strict JSON does not allow
         return json.dumps(message).encode()
 
 
 def failure(request_id: RequestId, fault: Fault) -> Answer:
-    """Return the answer that this process gives itself."""
+    """Return a response that this process makes itself."""
     return Answer(request_id, error=fault)
 
 
 def too_large(limit: int) -> TooLarge:
-    """Return the fault of an answer above the limit."""
-    return TooLarge(f"the answer is larger than max_message_bytes, which is {limit}")
+    """Return the fault of a response above the limit."""
+    return TooLarge(f"the response is larger than max_message_bytes, which is {limit}")
 
 
 def answered_id(head: bytes, tail: bytes) -> RequestId | None:
-    """Return the id of an answer of which only the beginning and the end are known, if it is certain."""
+    """Return the id of a response of which only the start and the end are known, if it is certain."""
     found = _ID_FIRST.match(head)
     if found is None and _ANSWER_FIRST.match(head):
         found = _ID_LAST.search(tail)
@@ -103,7 +108,7 @@ def answered_id(head: bytes, tail: bytes) -> RequestId | None:
 
 
 def message_of(value: Any) -> Message | None:
-    """Return the message that a JSON value is; None if it is not one."""
+    """Return the message of a JSON value; None if it is not one."""
     if not isinstance(value, dict):
         return None
     if "method" in value:
@@ -115,12 +120,12 @@ def message_of(value: Any) -> Message | None:
     if request_id is None:
         return None
     if "result" not in value:
-        return failure(request_id, Unreadable(f"the answer has neither result nor error: {_shown(value)}"))
+        return failure(request_id, Unreadable(f"the response has neither result nor error: {_shown(value)}"))
     return Answer(request_id, value["result"])
 
 
 def error_of(error: Any) -> ServerError:
-    """Return an error of the server, in whatever form it came."""
+    """Return an error of the server, in any form."""
     fields = error if isinstance(error, dict) else {"message": error}
     code, message = fields.get("code"), fields.get("message")
     text = message if isinstance(message, str) else _shown(error)
@@ -134,7 +139,7 @@ def _json(text: bytes) -> Any:
         return _decode(text)
     except (ValueError, RecursionError):  # msgspec's own error is a ValueError, and so is one of UTF-8
         pass
-    try:  # takes what strict JSON does not: NaN, lone surrogates, 1e400, and bytes that are not UTF-8
+    try:  # accepts values outside strict JSON: NaN, lone surrogates, 1e400, and bytes that are not UTF-8
         return json.loads(text.decode("utf-8", "replace").removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return msgspec.UNSET

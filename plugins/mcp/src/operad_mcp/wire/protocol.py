@@ -13,7 +13,7 @@ HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN = "2026-07-28"
 """The first revision of the stateless protocol."""
 TASKS = "io.modelcontextprotocol/tasks"
-"""The extension of it by which a server may answer a call with a task."""
+"""The extension by which a server may respond to a call with a task."""
 
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT = "io.modelcontextprotocol/clientInfo"
@@ -41,14 +41,14 @@ _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
 
 
 def header_value(text: str) -> str:
-    """Return a text as the value of a header: what is not plain ASCII is wrapped in base64."""
+    """Return a text as the value of a header: anything except plain ASCII is encoded in base64."""
     if _PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
 
 
 class ServerLogger(logging.LoggerAdapter[logging.Logger]):
-    """The distribution's logger, for one server: its messages begin with the server's name."""
+    """The distribution's logger for one server: its messages begin with the server's name."""
 
     def __init__(self, name: str, logger: logging.Logger | None = None) -> None:
         super().__init__(logger or logging.getLogger("operad.mcp"), {})

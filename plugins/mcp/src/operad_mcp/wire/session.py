@@ -1,7 +1,8 @@
-"""A session with one server: requests and their answers, and what the server asks and reports.
+"""A session with one server: requests and their responses, and the server's own requests and reports.
 
-Ours and not the SDK's: results come as the server wrote them, an error of the server and one of this process are
-two types, and a message takes microseconds. The SDK's session refuses a whole listing for one bad tool.
+This replaces the SDK's session: results are returned as the server sent them, errors of the server and of this
+process are two types, and a message takes microseconds. The SDK's session rejects a whole listing for one bad
+tool.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 Listener = Callable[[str, Json], None]
 _NEGOTIATION = ("initialize", "server/discover")
 _MOST_ASKED = 4 * KEPT
-"""Requests of a server that are taken, also from one message with many; others get no answer."""
+"""The number of a server's requests that are accepted, also from one batch; others are dropped."""
 _KNOWN = ("tools", "resources", "prompts", "logging", "completions", "experimental", "extensions", "tasks")
 
 
 @attrs.define(eq=False)
 class _Pending:
-    """A request without an answer."""
+    """A request without a response."""
 
     answer: asyncio.Future[Answer]
     progress: Progress | None
@@ -62,7 +63,7 @@ class _Pending:
 
 
 class Session:
-    """A connection that is up, or comes up: `discover` or `initialize` come first."""
+    """A connection that is open, or being opened: `discover` or `initialize` come first."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class Session:
                 self.stop.set()
 
     def retire(self) -> None:
-        """End it when no request is running any more: the answers to others may still come."""
+        """End it when no request is running: responses may still arrive."""
         self._retired = True
         if not self._users:
             self.stop.set()
@@ -125,18 +126,18 @@ class Session:
         headers: Mapping[str, str] | None = None,
         listener: Listener | None = None,
     ) -> Any:
-        """Send a request and return its result as it came.
+        """Send a request and return its result unchanged.
 
         Args:
-            method: as the protocol names it.
+            method: the name of the method in the protocol.
             params: its parameters.
             progress: awaited with each progress notification, before the result is returned.
-            headers: that it has besides those of the protocol.
-            listener: takes the notifications of a subscription that the request opens.
+            headers: headers besides those of the protocol.
+            listener: receives the notifications of a subscription that the request opens.
 
         Raises:
-            ServerError: the server answered with an error.
-            Fault: there is no answer.
+            ServerError: the server responded with an error.
+            Fault: no response was received.
         """
         if self.closed.is_set():
             raise ConnectionLost("the connection has ended", sent=False)
@@ -181,7 +182,7 @@ class Session:
             self._logger.debug("%s was not sent: %s", method, error)
 
     def _stamped(self, method: str, params: Json) -> tuple[Json, dict[str, str]]:
-        """Return the parameters with what the protocol adds to them, and the headers of the request."""
+        """Return the parameters with the protocol's additions, and the headers of the request."""
         version = self.protocol_version or (MODERN if method == "server/discover" else "")
         if version < MODERN:
             return params, {VERSION_HEADER: version} if version else {}
@@ -203,12 +204,12 @@ class Session:
         return {**params, "_meta": meta}, headers
 
     def _offered(self) -> Json:
-        """Return what this client offers to the server."""
-        # A server may then answer any call of a tool with a task.
+        """Return the capabilities that this client offers to the server."""
+        # A server may then respond to any call of a tool with a task.
         return {**self.callbacks.capabilities(), "extensions": {TASKS: {}}}
 
     async def _with_headers(self, listed: Any) -> Any:
-        """Learn which arguments go into headers; over HTTP a tool that asks for it wrongly must not be called."""
+        """Learn which arguments are sent as headers; over HTTP, tools with a wrong declaration are left out."""
         tools = listed.get("tools") if isinstance(listed, dict) else None
         if self.config.url is None or not isinstance(tools, list) or "x-mcp-header" not in repr(tools):
             return listed
@@ -224,10 +225,10 @@ class Session:
             kept.append(tool)
         return {**listed, "tools": kept}
 
-    # --- which protocol --------------------------------------------------------------------------
+    # --- negotiation -----------------------------------------------------------------------------
 
     async def discover(self) -> None:
-        """Ask a server of the stateless protocol what it is. Raises `ServerError`, `Fault`."""
+        """Ask a server of the stateless protocol for its description. Raises `ServerError`, `Fault`."""
         try:
             found = await self.request("server/discover", {})
         except ServerError as error:
@@ -274,18 +275,18 @@ class Session:
 
     @property
     def crowded(self) -> bool:
-        """Whether the server asks faster than it is answered."""
+        """Whether the server sends requests faster than they are handled."""
         return len(self._asked) >= KEPT
 
     async def room(self) -> None:
-        """Wait until fewer requests of the server are answered than `KEPT`."""
+        """Wait until fewer than `KEPT` requests of the server are in progress."""
         while self.crowded and not self.closed.is_set():
             if self._room is None or self._room.done():
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
 
     def receive(self, message: Message) -> None:
-        """Take a message."""
+        """Handle a message."""
         if isinstance(message, Answer):
             pending = self._pending.get(_key(message.id))
             if pending is not None and not pending.answer.done():
@@ -332,7 +333,7 @@ class Session:
         if pending is None or pending.progress is None or progress is None or pending.answer.done():
             return
         if len(pending.reports) >= KEPT:
-            return  # more than anyone can follow
+            return  # too many requests at once
         message = params.get("message")
         text = one_line(message) if isinstance(message, str) else None
         pending.reports.append((progress, _number(params.get("total")), text))
@@ -367,7 +368,7 @@ class Session:
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, fault: Fault | None = None) -> None:
-        """Take the end of the connection; ``fault`` answers the requests in flight. Idempotent."""
+        """Accept the end of the connection; ``fault`` is the result of requests in flight. Idempotent."""
         self.closed.set()
         self._make_room()
         for pending in self._pending.values():
@@ -375,7 +376,7 @@ class Session:
                 pending.answer.set_result(Answer(None, error=fault or ConnectionLost("the connection ended")))
 
     async def aclose(self) -> None:
-        """Stop answering."""
+        """Stop handling the server's requests."""
         asked = list(self._asked.values())
         for task in asked:
             task.cancel()
@@ -383,7 +384,7 @@ class Session:
         self.end()
 
 
-@cache  # the whole description of a distribution is read for it
+@cache  # reads the whole metadata of a distribution
 def _version() -> str:
     from importlib.metadata import version
 
@@ -392,12 +393,12 @@ def _version() -> str:
 
 def _object(found: Any, method: str) -> Json:
     if not isinstance(found, dict):
-        raise Unreadable(f"expected an object as the answer to {method}, got {found!r:.200}")
+        raise Unreadable(f"expected an object as the result of {method}, got {found!r:.200}")
     return found
 
 
 def _key(found: Any) -> RequestId:
-    """Return an id as we gave it; some servers send numbers as text."""
+    """Return an id as this client sent it; some servers send numbers as text."""
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 19:
         return int(found)
     return found if isinstance(found, (int, str)) else ""

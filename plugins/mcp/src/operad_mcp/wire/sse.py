@@ -27,10 +27,10 @@ from operad_mcp.wire.protocol import ServerLogger
 async def open_link(
     client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
 ) -> AsyncIterator[SSELink]:
-    """Talk to the server of ``config.url``.
+    """Connect to the server of ``config.url``.
 
     Raises:
-        Fault: the server refuses the stream, or does not say where to send messages.
+        Fault: the server rejects the stream, or does not state where to send messages.
     """
     assert config.url is not None
     headers = {"accept": "text/event-stream", "cache-control": "no-store"}
@@ -59,7 +59,7 @@ class SSELink(HTTPLink):
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begin(self, response: httpx2.Response) -> None:
-        """Read the stream from now on; returns when the server said where to send messages."""
+        """Start reading the stream; return when the server has stated where to send messages."""
         self._tasks.start(self._read(response))
         await self._endpoint
 
@@ -89,22 +89,25 @@ class SSELink(HTTPLink):
         elif event.event == "message" and event.data:
             messages = parse(event.data.encode())
             if not messages:
-                self._logger.warning("the server sent what is no message: %.200r", event.data)
+                self._logger.warning("the server sent an invalid message: %.200r", event.data)
             for message in messages:
                 self.sink.receive(message)
 
     def _go_to(self, reference: str) -> None:
-        """Take the address for messages, if it is at the same origin: what is sent there holds credentials."""
+        """Set the address for messages, if it has the same origin: messages contain credentials."""
         there = urljoin(self._url, reference)
         here, target = urlsplit(self._url), urlsplit(there)
         if (here.scheme, here.netloc) != (target.scheme, target.netloc):
             shown = f"{target.scheme}://{target.hostname}"
-            raise Unusable(f"the server wants its messages at another origin, {shown}, which is refused")
+            raise Unusable(f"the server names another origin for messages, {shown}, which is not allowed")
         if not self._endpoint.done():
             self._endpoint.set_result(there)
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Send a message. A request goes its own way; the server has heard another one when this returns."""
+        """Send a message.
+
+        A request runs in the background; for others, wait until the server has accepted them.
+        """
         post = partial(self._post, encode(message))
         if is_request(message):
             self._tasks.start(self._ask(message["id"], post))
@@ -112,7 +115,7 @@ class SSELink(HTTPLink):
             await self._tell(message.get("method"), post)
 
     async def _post(self, body: bytes) -> None:
-        """Send a message. The answer to a request comes by the stream; only a failure comes from here."""
+        """Send a message. The response to a request arrives in the stream; only failures are raised here."""
         headers = {"content-type": "application/json"}
         async with sent_within(self._client, "POST", self._endpoint.result(), headers, body) as response:
             if response.status_code >= 300:

@@ -1,8 +1,8 @@
 """The stdio transport: a program that speaks MCP on its standard streams, one JSON object per line.
 
-Ours and not the SDK's, because a server is untrusted here: lines that are no JSON are passed over, a message
-above the limit fails its own call and no other (the SDK joins what it read so far with every new piece, which for
-a result of 200 MB takes hours), and when the connection ends everything that the program started ends with it.
+This replaces the SDK's transport, because servers are untrusted: lines that are not JSON are skipped, a message
+above the limit fails only its own call (the SDK joins all data so far with every new piece, which takes hours for
+a result of 200 MB), and when the connection ends, all processes of the program end with it.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _INHERITED = (
      "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
     if sys.platform == "win32" else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )  # fmt: skip
-"""The variables that every MCP host passes on."""
+"""The environment variables that every MCP host passes on."""
 _STDERR_KEPT = 4096
 _PRINTED_KEPT = 3
 _END_GRACE = 0.2
-"""Seconds between the end of the output and that of the program, or the other way round."""
+"""Seconds between the end of the output and the end of the program, or the reverse."""
 _PRETTY = (b"{", b"[")
 _CAUSE = re.compile(r"(?:error|exception): ", re.IGNORECASE)
 
 
 @asynccontextmanager
 async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) -> AsyncIterator[ServerProcess]:
-    """Start the program. Raises `OSError`: the program cannot be started."""
+    """Start the program. Raises `OSError` if it cannot be started."""
     assert config.command is not None
     mark = new_mark()
     loop = asyncio.get_running_loop()
     named = (*_INHERITED, *config.inherit_env)
-    # A value that begins with () is a function of a shell, and code.
+    # A value that begins with () is a shell function, which is code.
     inherited = {name: os.environ[name] for name in named if not os.environ.get(name, "()").startswith("()")}
     with _log_file(config.stderr) as log:
         starting = asyncio.ensure_future(
@@ -66,13 +66,14 @@ async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) 
             )
         )
         try:
-            # asyncio forgets a pipe that it is connecting when the start is cancelled, and waits for it for ever:
-            # a start is never cancelled, what it started is ended.
+            # If a start is cancelled while a pipe is being connected, asyncio loses the pipe and waits for it
+            # forever. So a start is never cancelled; the started program is ended instead.
             _, process = await asyncio.shield(starting)
             yield process
         finally:
             while not starting.done():
-                with contextlib.suppress(asyncio.CancelledError):  # again; the first one is on its way already
+                # A second one; the first one is being raised already.
+                with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([starting])
             if not starting.cancelled() and starting.exception() is None:
                 process = starting.result()[1]
@@ -81,12 +82,12 @@ async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) 
 
 
 def _found(command: str) -> str:
-    """The file of a command. Only Windows has to be told that ``npx`` is ``npx.cmd``."""
+    """Return the file of a command. Only Windows does not find ``npx.cmd`` for ``npx`` itself."""
     return (shutil.which(command) or command) if sys.platform == "win32" else command
 
 
 def _log_file(path: str | None) -> AbstractContextManager[IO[bytes] | None]:
-    """Open the file for standard error, if there is to be one. Raises `ConfigError`."""
+    """Open the file for standard error, if it is configured. Raises `ConfigError`."""
     if path is None:
         return contextlib.nullcontext()
     try:
@@ -98,8 +99,8 @@ def _log_file(path: str | None) -> AbstractContextManager[IO[bytes] | None]:
 class ServerProcess(Link, asyncio.SubprocessProtocol):
     """A running server.
 
-    What arrives is parsed as it arrives; writing hands a whole line to the pipe in one step, so that
-    a cancelled caller never leaves half a message there.
+    Messages are parsed as they arrive. A whole line is written to the pipe in one step, so that a cancelled caller
+    never leaves half a message there.
     """
 
     def __init__(
@@ -122,18 +123,18 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
     # --- asyncio.SubprocessProtocol ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the process."""
-        # The transports of uvloop are none by type.
+        """Store the transports of the process."""
+        # uvloop's transports do not have these types.
         self.transport = cast(asyncio.SubprocessTransport, transport)
         self._stdin = cast(asyncio.WriteTransport, self.transport.get_pipe_transport(0))
         self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Take lines of standard output; keep the end of standard error for messages."""
+        """Parse lines of standard output; keep the end of standard error for messages."""
         if fd == 2:
             self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
             if self._stderr_file is not None and not self._stderr_file.closed:
-                with contextlib.suppress(OSError):  # a full disk is no reason to end the server
+                with contextlib.suppress(OSError):  # a full disk must not end the server
                     self._stderr_file.write(data)
             self._logger.debug("stderr: %s", visible(data.decode("utf-8", "replace").rstrip()))
             return
@@ -147,42 +148,42 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._stdout.resume_reading()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Standard output is the connection: its end is the end, once the reason is known."""
+        """End the connection when standard output ends, once the reason is known."""
         if fd == 1:
             self._cut_off = True
             self._lines.end()
             self._end_soon()
 
     def process_exited(self) -> None:
-        """The end, once what is still in the pipe is read; children may hold it open for ever."""
+        """End the connection once the pipe is read; child processes may keep it open forever."""
         self._end_soon()
 
     def _end_soon(self) -> None:
-        """End at once when output and process have both ended, else when the other had time to."""
+        """End immediately if output and process have both ended, otherwise after a short wait for the other."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().call_later(_END_GRACE, self.end)
         else:
             self.end()
 
     def pause_writing(self) -> None:
-        """The program does not read."""
+        """Pause sending: the program does not read."""
         self._writable = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Resume sending."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
 
     def end(self, fault: Fault | None = None) -> None:
-        """No more messages."""
+        """End the connection."""
         if self._ending is not None:
             self._ending.cancel()
         self.resume_writing()
         super().end(fault)
 
     def leave(self) -> None:
-        """End the connection: the program sees the end of its input."""
+        """Close the program's input, and end the connection."""
         self.end()  # a program that waits for its output to be read never sees the end of its input
         self._stdin.close()
 
@@ -195,7 +196,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         if self._pretty or text in _PRETTY:
             self._pretty_line(line, text)
         elif self._cut_off and not is_json(text):
-            self._pass_over(line)  # no answer: the program ended before it had written it all
+            self._pass_over(line)  # incomplete: the program ended while writing it
         else:
             self._whole(line)
 
@@ -207,11 +208,14 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
             self._pass_over(text)
 
     def _pretty_line(self, line: bytes, text: bytes) -> None:
-        """A message on several lines, which the protocol forbids, begins and ends with a lone bracket."""
+        """Collect a message on several lines, which the protocol forbids.
+
+        It begins and ends with a lone bracket.
+        """
         closing = {b"{": b"}", b"[": b"]"}
         ends = bool(self._pretty) and line.rstrip() == closing[self._pretty[0].strip()]
         if self._pretty and not ends and text.startswith(b"{") and parse(text):
-            passed, self._pretty = self._pretty, []  # it was no message, and here is one
+            passed, self._pretty = self._pretty, []  # the lines were not a message, but this one is
             self._pass_over(b"\n".join(passed))
             self._whole(line)
             return
@@ -224,26 +228,28 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
     def _long_line(self, size: int, head: bytes, tail: bytes) -> None:
         self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
         found = answered_id(head, tail)
-        if found is not None:  # else a notification, or an answer whose id cannot be found without reading it all
+        # Otherwise a notification, or a response whose id cannot be found without reading all of it.
+        if found is not None:
             self.sink.receive(failure(found, too_large(self._limit)))
 
     def _pass_over(self, line: bytes) -> None:
-        if len(self._printed) < _PRINTED_KEPT:  # a server that prints its log there would fill ours
+        # A server that prints its log there would fill the log of this process.
+        if len(self._printed) < _PRINTED_KEPT:
             text = line[:200].decode("utf-8", "replace").strip()
             self._printed.append(text)
-            self._logger.warning("the server printed what is no message: %r", text)
+            self._logger.warning("the server printed an invalid message: %r", text)
 
     # --- sending -----------------------------------------------------------------------------------
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Write a message. Raises `ConnectionLost` for what surely did not reach the program."""
+        """Write a message. Raises `ConnectionLost` if it certainly did not reach the program."""
         line = encode(message) + b"\n"
         if not self.ended and not self._stdin.is_closing():
             at_once = self._stdin.get_write_buffer_size() == 0
             self._stdin.write(line)
-            # A pipe without a reader closes within the write: a program that has ended got none of it.
+            # A pipe without a reader is closed by the write: a program that has ended received nothing.
             if not (at_once and self._stdin.is_closing()):
-                # A cancellation has to come through at once; others wait for a program that does not read.
+                # A cancellation must be sent immediately; others wait for a program that does not read.
                 if self._writable is not None and "id" in message:
                     await asyncio.shield(self._writable)
                 return
@@ -253,22 +259,22 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
 
     @property
     def last_words(self) -> str:
-        """How the program ended, and the end of what it printed; for messages."""
+        """How the program ended, and the end of its output; for messages."""
         code = self.transport.get_returncode()
         lines = [line for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        causes = [line for line in lines[:-3] if _CAUSE.search(line)][-1:]  # below it there may be a stack
+        causes = [line for line in lines[:-3] if _CAUSE.search(line)][-1:]  # a stack trace may follow it
         lines = [*causes, *lines[-3:]] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
         return "; ".join(part for part in (ended, one_line(" | ".join(lines)[-500:])) if part)
 
 
 class Lines:
-    """Bytes into lines, each below a limit.
+    """Splits bytes into lines, each below a limit.
 
     Args:
-        limit: bytes of a line.
-        on_line: takes a line.
-        on_long: takes the size of one above the limit, its beginning and its end.
+        limit: the bytes of a line.
+        on_line: receives a line.
+        on_long: receives the size of a line above the limit, its start and its end.
     """
 
     def __init__(
@@ -282,7 +288,7 @@ class Lines:
         self._head: bytes | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what arrived."""
+        """Process received bytes."""
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             self._collect(data[start:end])
@@ -292,7 +298,7 @@ class Lines:
             self._collect(data[start:] if start else data)
 
     def end(self) -> None:
-        """The line ends here."""
+        """End the current line."""
         if not self._pieces:
             return
         line, size, head = b"".join(self._pieces), self._size, self._head
@@ -314,7 +320,7 @@ class Lines:
 
 
 def not_started(config: MCPClientConfig, error: OSError) -> str:
-    """Why a program was not started, and what to do about it."""
+    """Return why a program could not be started, and what to do about it."""
     command = config.command or ""
     reason = error.strerror or str(error)
     if config.cwd is not None and not Path(config.cwd).is_dir():

@@ -1,8 +1,8 @@
-"""An httpx transport over aiohttp's client: its connections, its proxies, its TLS.
+"""An httpx2 transport over aiohttp's client, with its connections, proxies and TLS.
 
-aiohttp is the HTTP client of operad-openapi, too. It needs a third of the processor time of httpx's own pool, and
-a connection that brings bytes after an answer is not used again. httpx stays in front of it: the SDK's OAuth flows
-are written for httpx.
+operad-openapi uses aiohttp, too. It needs a third of the processor time of httpx's own pool, and a connection that
+receives bytes after a response is not reused. httpx2 stays in front of it, because the SDK's OAuth flows are
+written for it.
 
 Imported with the first connection over HTTP: it needs aiohttp and httpx2.
 """
@@ -26,15 +26,15 @@ import httpx2
 from yarl import URL
 
 _HEAD = 100 * 1024
-"""The most bytes of one line of a status or a header."""
+"""The maximum of bytes in one line of a status or a header."""
 _PIECE = 32 * 1024
-"""Bytes of a body that are handed on at once: decoded they may be a thousand times as many."""
+"""The bytes of a body that are passed on at once: decoded they may be a thousand times as many."""
 _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""What aiohttp would add to a request."""
+"""Headers that aiohttp would add to a request."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"(?:[^\x00-\x20\x7f](?:[^\x00-\x08\x0a-\x1f\x7f]*[^\x00-\x20\x7f])?)?")
 _SOONER = 1.0
-"""Seconds before the server's own time at which a connection is left, if the server says one."""
+"""Seconds before the server's own keep-alive limit at which a connection is closed."""
 _KEEP_ALIVE = re.compile(r"(?:^|[,; ])timeout=([0-9]{1,9})")
 
 
@@ -42,10 +42,10 @@ class Transport(httpx2.AsyncBaseTransport):
     """A transport of httpx2, for requests whose bodies are in memory.
 
     Args:
-        tls: for ``https``.
-        proxy: for all requests; ``None``: what the environment says (``HTTPS_PROXY``, ``NO_PROXY``, …).
-        idle: seconds that an unused connection is kept. Many servers close theirs after 5: a request that meets
-            the end of its connection is lost, and a POST must not be sent twice.
+        tls: the TLS context for ``https``.
+        proxy: the proxy for all requests; ``None``: those of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …).
+        idle: seconds that an unused connection is kept. Many servers close theirs after 5: a request on a
+            connection that is being closed is lost, and a POST must not be sent twice.
     """
 
     def __init__(self, tls: ssl.SSLContext, proxy: str | None = None, *, idle: float = 4.0) -> None:
@@ -60,7 +60,7 @@ class Transport(httpx2.AsyncBaseTransport):
         """Send a request.
 
         Raises:
-            httpx2.TransportError: there was no answer.
+            httpx2.TransportError: no response was received.
         """
         url = request.url
         if url.scheme not in ("http", "https"):
@@ -83,7 +83,7 @@ class Transport(httpx2.AsyncBaseTransport):
             )
         if response.status == 101:
             response.close()
-            raise httpx2.RemoteProtocolError("the server wants to speak another protocol")
+            raise httpx2.RemoteProtocolError("the server switched to another protocol")
         connector.learn(response)
         return httpx2.Response(
             response.status,
@@ -115,7 +115,8 @@ class Transport(httpx2.AsyncBaseTransport):
         if origin not in self._proxies:
             self._proxies[origin] = _from_environment(*origin)
         proxy = self._proxies[origin]
-        if proxy is not None and not proxy.startswith(("http://", "https://")):  # aiohttp would speak HTTP to it
+        # Aiohttp would treat it as an HTTP proxy.
+        if proxy is not None and not proxy.startswith(("http://", "https://")):
             scheme = proxy.partition("://")[0]
             raise httpx2.ProxyError(
                 f"expected a proxy with http:// or https://, got {scheme}:// from the environment; "
@@ -132,7 +133,7 @@ class Transport(httpx2.AsyncBaseTransport):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """A pool that gives out no connection that may end, or on which something arrived without a request."""
+    """A pool that returns no connection that may be about to end, or that received bytes without a request."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -140,7 +141,7 @@ class _Connector(aiohttp.TCPConnector):
         self._kept_for: dict[URL, float] = {}
 
     def learn(self, response: aiohttp.ClientResponse) -> None:
-        """Take the time for which the server keeps a connection, if it says one (RFC 2068, 19.7.1.1)."""
+        """Store how long the server keeps a connection, if it states that (RFC 2068, 19.7.1.1)."""
         found = _KEEP_ALIVE.search(response.headers.get("keep-alive", ""))
         if found is not None:
             self._kept_for[response.url.origin()] = float(found[1]) - _SOONER
@@ -161,13 +162,13 @@ class _Connector(aiohttp.TCPConnector):
             connection.close()
 
     def abort(self) -> None:
-        """End all connections, also those that wait for a server to read: it has nothing left to get."""
+        """End all connections, even those with unsent data, which the server no longer needs."""
         for _, transport in list(self._given.values()):
             transport.abort()
 
 
 def _has_news(transport: asyncio.Transport | None) -> bool:
-    """Return True if something came that is not read yet: on an unused connection, the end or an attack."""
+    """Return True if unread bytes arrived: on an unused connection, its end or an attack."""
     found = None if transport is None else transport.get_extra_info("socket")
     if found is None:
         return False
@@ -179,7 +180,7 @@ def _has_news(transport: asyncio.Transport | None) -> bool:
 
 
 def _from_environment(scheme: str, host: str) -> str | None:
-    """What ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` say of an origin."""
+    """Return the proxy for an origin from ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``."""
     proxies = urllib.request.getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
     if proxy is None or urllib.request.proxy_bypass(host):
@@ -204,7 +205,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer; its end gives the connection back."""
+    """The body of a response; its end returns the connection to the pool."""
 
     def __init__(self, response: aiohttp.ClientResponse, patience: float | None) -> None:
         self._response = response
@@ -224,7 +225,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 _ERRORS: tuple[tuple[type[aiohttp.ClientError], type[httpx2.TransportError], str], ...] = (
-    (aiohttp.ClientHttpProxyError, httpx2.ProxyError, "the proxy answered HTTP {0.status} {0.message}"),
+    (aiohttp.ClientHttpProxyError, httpx2.ProxyError, "the proxy responded with HTTP {0.status} {0.message}"),
     (aiohttp.ClientProxyConnectionError, httpx2.ProxyError, "{0}"),
     (aiohttp.ConnectionTimeoutError, httpx2.ConnectTimeout, "{0}"),
     (aiohttp.ClientConnectorError, httpx2.ConnectError, "{0}"),  # of names, addresses, and TLS
@@ -233,19 +234,19 @@ _ERRORS: tuple[tuple[type[aiohttp.ClientError], type[httpx2.TransportError], str
     (
         aiohttp.ServerDisconnectedError,
         httpx2.RemoteProtocolError,
-        "the server closed the connection without an answer",
+        "the server closed the connection without a response",
     ),
     (aiohttp.ClientOSError, httpx2.ReadError, "{0}"),
-    (aiohttp.ClientResponseError, httpx2.RemoteProtocolError, "the answer is not HTTP: {0.message}"),
+    (aiohttp.ClientResponseError, httpx2.RemoteProtocolError, "the response is not HTTP: {0.message}"),
     (aiohttp.InvalidURL, httpx2.UnsupportedProtocol, "the URL, or that of the proxy, cannot be used"),
     (aiohttp.ClientError, httpx2.RemoteProtocolError, "{0}"),
 )
-"""What httpx2 would raise for an error of aiohttp, the first that fits, and its text."""
+"""The httpx2 exception for an error of aiohttp, the first that fits, and its text."""
 
 
 @contextlib.contextmanager
 def _in_terms_of_httpx(patience: float | None) -> Iterator[None]:
-    """Raise what httpx2 would."""
+    """Raise httpx2's exceptions instead of aiohttp's."""
     try:
         yield
     except aiohttp.ClientError as error:

@@ -1,4 +1,4 @@
-"""What a server says by itself: that a listing changed, that a resource did."""
+"""Notifications of a server: that a listing changed, or a resource."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EVENTS_KEPT = 1024
 
 
 class Watchers:
-    """Who waits for the updates of which resource (handshake protocols), and who for changed listings.
+    """The tasks that wait for updates of resources (handshake protocols), or for changed listings.
 
     Args:
-        on_change: called with ``tools``, ``resources`` or ``prompts`` when the server says that they changed.
+        on_change: called with ``tools``, ``resources`` or ``prompts`` when the server reports that they changed.
     """
 
     def __init__(self, on_change: Callable[[str], None] | None) -> None:
@@ -33,25 +33,27 @@ class Watchers:
                 self.on_change(method.split("/")[1])
         elif method == "notifications/resources/updated":
             for queue in self._queues.get(str(params.get("uri")), ()):
-                # An update says only that something changed: nobody needs more of them than this.
+                # An update reports only that something changed, so further ones are dropped.
                 if queue.qsize() < _EVENTS_KEPT:
                     queue.put_nowait(dict(params))
 
     def lost(self) -> None:
-        """Tell all who wait that the connection ended."""
+        """Notify all waiting tasks that the connection ended."""
         for queues in self._queues.values():
             for queue in queues:
                 queue.put_nowait(None)
 
     def add(self, uri: str) -> tuple[asyncio.Queue[Json | None], bool]:
-        """A queue of updates, ``None`` at the end of the connection; and whether it is the resource's first."""
+        """Return a queue of updates, ``None`` at the end of the connection; and whether it is the resource's
+        first.
+        """
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         queues = self._queues.setdefault(uri, set())
         queues.add(queue)
         return queue, len(queues) == 1
 
     def remove(self, uri: str, queue: asyncio.Queue[Json | None]) -> bool:
-        """Forget a queue; whether it was the resource's last."""
+        """Forget a queue; return whether it was the resource's last."""
         queues = self._queues[uri]
         queues.discard(queue)
         if not queues:
@@ -60,7 +62,7 @@ class Watchers:
 
 
 async def listen(session: Session, logger: ServerLogger) -> None:
-    """Listen for changed listings: in the stateless protocol only a client that listens gets them."""
+    """Listen for changed listings: in the stateless protocol only clients that listen receive them."""
     wanted = {
         f"{kind}ListChanged": True
         for kind in ("tools", "resources", "prompts")
