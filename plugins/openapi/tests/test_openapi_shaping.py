@@ -50,7 +50,7 @@ def test_operations_of_fastapi_get_the_names_of_their_functions(api):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"listPet": "x"}, 'names: there is no operation "listPet"; did you mean "listPets"'),
+        ({"listPet": "x"}, 'names: unknown operation "listPet"; did you mean "listPets"'),
         ({"listPets": "a b"}, "names: GET /pets: expected a printable name"),
         ("django", 'names: expected a table, a function or "fastapi"'),
         (5, "names: expected a table"),
@@ -115,7 +115,7 @@ def test_an_action_without_a_target_in_the_document_is_told(api):
     [
         ({"actions": []}, "expected an OpenAPI overlay"),
         ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r"actions\[0\]: expected an object with a target"),
-        ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "is no JSONPath"),
+        ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "is not a JSONPath"),
     ],
 )
 def test_what_is_no_overlay_is_refused(api, overlay, message):

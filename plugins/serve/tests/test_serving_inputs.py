@@ -87,7 +87,7 @@ async def test_an_operation_that_is_not_there_is_404_whatever_the_method(
         answer = await call(method, "/operations/a.nothing")
     assert answer.status == 404
     if method != "HEAD":
-        assert 'there is no operation "a.nothing"' in answer.json()["detail"]
+        assert 'unknown operation "a.nothing"' in answer.json()["detail"]
         assert answer.json()["code"] == "OPERATION_NOT_FOUND"
 
 

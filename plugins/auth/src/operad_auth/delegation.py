@@ -64,7 +64,7 @@ class JWTDelegation:
         self._seen: dict[tuple[str, str], tuple[float, str, str | None]] = {}
 
     async def __call__(self, payload: dict[str, Any], delivery: Delivery) -> Identity | None:
-        """The identity in whose name the request comes; ``None`` without a delegation.
+        """Return the identity in whose name the request comes; ``None`` without a delegation.
 
         Raises:
             CallError: ``ACCESS_DENIED``, it does not hold; ``UNAVAILABLE``, the issuer's keys cannot be loaded;
@@ -155,7 +155,7 @@ class DelegationSigner:
         return f"DelegationSigner(issuer={self._issuer!r})"
 
     def __call__(self, operation_id: str, identity: Identity) -> str:
-        """The delegation for one call of the operation in the identity's name."""
+        """Return the delegation for one call of the operation in the identity's name."""
         now = int(self._clock())
         claims: dict[str, Any] = {
             "iss": self._issuer,

@@ -137,7 +137,7 @@ class JWTAuthenticator:
         return f"JWTAuthenticator(issuer={self._issuer!r}, audience={self._audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """The identity of a bearer token, or ``None``; why it is refused is in the log of ``operad.auth``.
+        """Return the identity of a bearer token, or ``None``; why it is refused is in the log of ``operad.auth``.
 
         Raises:
             CallError: ``UNAVAILABLE``, the issuer's keys cannot be loaded.

@@ -32,7 +32,7 @@ class TokenRecord:
     """Grants: ``type:id`` -> actions."""
 
     def identity(self) -> Identity:
-        """The identity that the token represents."""
+        """Return the identity that the token represents."""
         return Identity(self.id, self.scopes, self.resources)
 
 
@@ -99,7 +99,7 @@ class StaticTokens:
         return f"StaticTokens(<{len(self)} tokens>)"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """The identity of a bearer token, or ``None``."""
+        """Return the identity of a bearer token, or ``None``."""
         token = credentials.bearer
         return None if token is None else self._identities.get(self._digest(token))
 

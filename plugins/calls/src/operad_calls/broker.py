@@ -119,7 +119,7 @@ class BrokerLink(ABC):
                 return
 
     async def check_up(self) -> None:
-        """Raise `LinkDownError` if there is no connection."""
+        """Raise `LinkDownError` if the link is not connected."""
         if not self.is_up:
             await asyncio.sleep(0)  # a caller that tries again in a loop must not keep the link from reconnecting
             raise LinkDownError(f"the connection to {self.host()} is down")

@@ -47,7 +47,7 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *_COMMANDS})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, or None if there is no such command."""
+        """Return the command, or None if it does not exist."""
         if cmd_name not in self.commands:
             if cmd_name in _COMMANDS:
                 module, _, attribute = _COMMANDS[cmd_name].partition(":")

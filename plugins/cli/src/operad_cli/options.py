@@ -65,7 +65,7 @@ def _has_tables(project: Path) -> bool:
 
 
 def require_configuration(config: Path | None) -> Path:
-    """Return the configuration to use. Raise `ConfigError` if there is none."""
+    """Return the configuration to use. Raise `ConfigError` if none is found."""
     from operad import ConfigError
 
     path = find_configuration(config)

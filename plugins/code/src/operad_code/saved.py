@@ -123,7 +123,7 @@ def _name(node: ast.expr) -> str:
 
 
 async def load(config: CodeConfig, context: SourceContext) -> SourceSession:
-    """Offer the programs of the folder. Raises `SourceError` if there is no folder."""
+    """Offer the programs of the folder. Raises `SourceError` if the folder does not exist."""
     assert config.path is not None
     folder = context.path(config.path)
     if not folder.is_dir():

@@ -29,7 +29,7 @@ _RUN = f"Run a program that calls operations. Its types are checked first. {GUID
 
 
 async def load(config: CodeConfig, context: SourceContext) -> SourceSession:
-    """Offer the operations. Raises `SourceError` if there is no folder of saved programs."""
+    """Offer the operations. Raises `SourceError` if the folder of saved programs does not exist."""
     if config.path is not None:
         from operad_code.saved import load as load_saved
 

@@ -35,7 +35,7 @@ class Outcome:
 
 
 def outcome_of(envelope: ResponseEnvelope[Any]) -> Outcome:
-    """The outcome of a call that answered. Raises `CallError`: data that JSON cannot hold."""
+    """Return the outcome of a call that answered. Raises `CallError`: data that JSON cannot hold."""
     meta, data = envelope.meta, envelope.data
     content = getattr(meta, "content", None)
     if isinstance(content, list) and getattr(meta, "source", "") == "mcp":
@@ -53,7 +53,7 @@ def outcome_of(envelope: ResponseEnvelope[Any]) -> Outcome:
 
 
 def failure_of(error: CallError) -> Outcome:
-    """The outcome of a call that failed."""
+    """Return the outcome of a call that failed."""
     wire = {"error": error.to_wire()}
     return Outcome((_told(to_json(wire).decode()),), wire, is_error=True)
 
@@ -81,12 +81,12 @@ def _is_picture(block: Json) -> bool:
 
 
 def openai_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """A message of chat completions, which holds text alone."""
+    """Return a message of chat completions, which holds text alone."""
     return {"role": "tool", "tool_call_id": call_id, "content": outcome.text}
 
 
 def responses_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """An item of the Responses API."""
+    """Return an item of the Responses API."""
     output: Any = outcome.text
     if any(map(_is_picture, outcome.blocks)):
         output = [
@@ -99,7 +99,7 @@ def responses_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """A block of the next message of the user."""
+    """Return a block of the next message of the user."""
     content: Any = outcome.text
     if any(map(_is_picture, outcome.blocks)):
         content = [
@@ -112,7 +112,7 @@ def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """A part of the next content."""
+    """Return a part of the next content."""
     if outcome.is_error:
         error = (
             outcome.data["error"] if isinstance(outcome.data, dict) and "error" in outcome.data else outcome.text
@@ -133,7 +133,7 @@ def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def mcp_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """A ``CallToolResult``."""
+    """Return a ``CallToolResult``."""
     made: Json = {"content": list(outcome.blocks), "isError": outcome.is_error}
     if not isinstance(outcome.data, dict):
         return made

@@ -11,7 +11,7 @@ from operad import OperationSpec
 Json = dict[str, Any]
 
 INPUT = "input"
-"""The argument that holds an input which is no object."""
+"""The argument that holds an input that is not an object."""
 
 ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
        "unevaluatedItems", "unevaluatedProperties", "additionalItems")  # fmt: skip
@@ -23,7 +23,7 @@ NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSc
 
 
 def parameters(spec: OperationSpec) -> tuple[Json, bool]:
-    """The schema of a tool's arguments, an object's, and whether the input is wrapped in `INPUT`.
+    """Return the schema of a tool's arguments, an object's, and whether the input is wrapped in `INPUT`.
 
     References lead into its own ``$defs``. The schema is the caller's own.
     """
@@ -46,7 +46,7 @@ def parameters(spec: OperationSpec) -> tuple[Json, bool]:
 
 
 def resolve(node: Any, root: Mapping[str, Any]) -> Any:
-    """What a local reference refers to; another schema is itself."""
+    """Return the target of a local reference; any other schema unchanged."""
     seen = 0
     while isinstance(node, Mapping) and isinstance(node.get("$ref"), str) and seen < 32:
         name = node["$ref"].removeprefix("#/$defs/")
@@ -68,7 +68,7 @@ def _unescaped(name: str) -> str:
 
 
 def children(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas in a schema, each with where it is."""
+    """Yield the schemas in a schema, each with where it is."""
     for keyword in ONE:
         if isinstance(node.get(keyword), (Mapping, bool)):
             yield keyword, node[keyword]
@@ -81,7 +81,7 @@ def children(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def rebuilt(node: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
-    """A schema with ``change`` made of each schema in it."""
+    """Return a schema with ``change`` made of each schema in it."""
     made = dict(node)
     for keyword in ONE:
         if isinstance(node.get(keyword), (Mapping, bool)):
@@ -96,7 +96,7 @@ def rebuilt(node: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
 
 
 def without(node: Any, keywords: frozenset[str], dropped: set[str]) -> Any:
-    """A schema without some keywords; what was there is added to ``dropped``."""
+    """Return a schema without some keywords; what was there is added to ``dropped``."""
     if not isinstance(node, Mapping):
         return node
     dropped.update(keywords & node.keys())
@@ -129,14 +129,14 @@ BOUNDS = frozenset(
 
 
 def bounds(node: Any) -> set[str]:
-    """The keywords among `BOUNDS` in a schema."""
+    """Return the keywords among `BOUNDS` in a schema."""
     if not isinstance(node, Mapping):
         return set()
     return set(BOUNDS & node.keys()).union(*(bounds(child) for _, child in children(node)))
 
 
 def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
-    """Whether a schema may accept ``null``."""
+    """Return whether a schema may accept ``null``."""
     node = resolve(node, root)
     if not isinstance(node, Mapping) or depth == 0:
         return node is not False
@@ -157,7 +157,7 @@ def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
 
 
 def without_nulls(value: Any, node: Any, root: Mapping[str, Any]) -> Any:
-    """``value`` without the nulls that a model sends for what it leaves out, where the schema has no null."""
+    """Return ``value`` without nulls that a model sends for absent values, unless the schema allows null."""
     node = resolve(node, root)
     if not isinstance(node, Mapping):
         return value
@@ -178,7 +178,7 @@ def without_nulls(value: Any, node: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _properties(node: Mapping[str, Any], root: Mapping[str, Any], depth: int = 8) -> Iterator[tuple[str, Any]]:
-    """The properties of a schema, those of its branches first."""
+    """Yield the properties of a schema, those of its branches first."""
     if depth:
         for keyword in ("allOf", "anyOf", "oneOf"):
             for child in node.get(keyword) or ():
@@ -191,7 +191,7 @@ def _properties(node: Mapping[str, Any], root: Mapping[str, Any], depth: int = 8
 
 
 def short_definitions(schema: Json, limit: int) -> Json:
-    """The schema with names of definitions of at most ``limit`` letters, digits, ``_``, ``-``."""
+    """Return the schema with names of definitions of at most ``limit`` letters, digits, ``_``, ``-``."""
     definitions = schema.get("$defs", {})
     if all(len(name) <= limit and _PLAIN.fullmatch(name) for name in definitions):
         return schema
@@ -217,7 +217,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_recursive(schema: Mapping[str, Any]) -> bool:
-    """Whether a definition contains itself."""
+    """Return whether a definition contains itself."""
     definitions = schema.get("$defs", {})
     state: dict[str, int] = {}
 

@@ -53,14 +53,14 @@ _ANTHROPIC_FORMATS = (*_OPENAI_FORMATS, "uri")
 
 
 class NotStrict(Exception):
-    """A schema has no form in a strict subset; the message says why."""
+    """A schema has no form in a strict subset; the message has the reason."""
 
 
 def openai_strict(schema: Json) -> Json:
-    """The schema in OpenAI's subset: all properties required, those that were optional may be null.
+    """Return the schema in OpenAI's subset: all properties are required, and optional ones may be null.
 
     Raises:
-        NotStrict: there is no such form.
+        NotStrict: the subset cannot express it.
     """
     if "anyOf" in schema or "oneOf" in schema or "allOf" in schema:
         raise NotStrict("alternatives at the root")
@@ -105,10 +105,10 @@ def _openai(node: Any, root: Mapping[str, Any]) -> Any:
 
 
 def anthropic_strict(schema: Json) -> Json:
-    """The schema in Anthropic's subset: what it has no word for moves into the description.
+    """Return the schema in Anthropic's subset; keywords that it does not support move into the description.
 
     Raises:
-        NotStrict: there is no such form.
+        NotStrict: the subset cannot express it.
     """
     if is_recursive(schema):
         raise NotStrict("a schema that contains itself")
@@ -170,7 +170,7 @@ def _has_type(node: Mapping[str, Any], name: str) -> bool:
 
 
 def _nullable(node: Any, root: Mapping[str, Any]) -> Any:
-    """A schema that accepts null, too."""
+    """Return a schema that accepts null, too."""
     if accepts_null(node, root):
         return node
     kind = node.get("type")

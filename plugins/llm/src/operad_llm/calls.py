@@ -32,7 +32,7 @@ _SHAPES = {
 
 @attrs.frozen
 class _Call:
-    """A call of a model, in whatever format it came."""
+    """A call of a model, in any format."""
 
     format: Format
     id: str
@@ -50,24 +50,25 @@ async def run_tool_call(
     timeout: float | None = 60.0,
     mask_errors: bool = True,
 ) -> dict[str, Any]:
-    """Run what a model called, as the caller of ``context``, and answer in the format of the call.
+    """Run a model's tool call on behalf of the caller in ``context``; return the result in the format of the call.
 
     Args:
-        registry: where the operations are, the one that `tools` was given.
+        registry: the registry with the operations, the one that was passed to `tools`.
         payload: the call: an entry of OpenAI's ``tool_calls``, a ``function_call`` of its Responses API, a
             ``tool_use`` block, a ``functionCall`` part, params of MCP's ``tools/call``; JSON or the SDK's object.
-        format: of the payload; ``None``: what it looks like.
-        offered: what the model was offered: it may call nothing else, and names need not be made again.
-        context: who lets the model call. Without it nobody: what is guarded is refused.
-        timeout: seconds; the items of a subscription that came until then are its result.
-        mask_errors: whether undeclared exceptions reach the model as a reference to the log.
+        format: the format of the payload; ``None``: derived from its fields.
+        offered: the tools that the model was offered: it may call no others, and names need not be made again.
+        context: the caller that lets the model call. Without it the call is anonymous, and guarded operations are
+            denied.
+        timeout: seconds; for a subscription, the items until then are its result.
+        mask_errors: whether the model receives a reference to the log instead of undeclared exceptions.
 
     Returns:
-        What to send back. A call that fails, or cannot be read, is a result that says so.
+        The message to send back. If the call fails, or cannot be read, it contains the error.
 
     Raises:
         ConfigError: an unknown format.
-        ValueError: the payload is no call of any format, so that there is no answer to it.
+        ValueError: the payload is not a call of any format, so no response can be made.
     """
     call = _read(payload, format)
     spec: OperationSpec | None = None
@@ -85,12 +86,12 @@ async def run_tool_call(
 async def _prepared(
     registry: OperationRegistry, call: _Call, names: Mapping[str, str]
 ) -> tuple[OperationSpec, Any]:
-    """The operation and its input. Raises `CallError`."""
+    """Return the operation and its input. Raises `CallError`."""
     operation_id = names.get(call.name)
     spec = None if operation_id is None else await registry.describe(operation_id)
     if spec is None:
         name = call.name[:200]  # it is the model's
-        raise CallError(ErrorCode.OPERATION_NOT_FOUND, f'there is no tool "{name}"', {"name": name})
+        raise CallError(ErrorCode.OPERATION_NOT_FOUND, f'unknown tool "{name}"', {"name": name})
     arguments = call.arguments
     if isinstance(arguments, str):
         try:
@@ -103,7 +104,7 @@ async def _prepared(
 
 
 def _fitted(spec: OperationSpec, arguments: Json, format: Format) -> Any:
-    """The input that the arguments stand for: with its own names, without nulls that mean nothing."""
+    """Return the input for the arguments: with its own names, without nulls for absent values."""
     if format != "anthropic" and spec.input_schema.is_valid(arguments):
         return arguments  # as it nearly always is
     schema, is_wrapped = parameters(spec)
@@ -140,7 +141,7 @@ async def _run(
 
 
 def _read(payload: Any, format: Format | None) -> _Call:
-    """A call of any format. Raises `ValueError`."""
+    """Return a call of any format. Raises `ValueError`."""
     call = _as_json(payload)
     if format is not None and format not in _READ:
         raise ConfigError(f'format: expected one of {", ".join(_READ)}, got "{format}"')
@@ -156,7 +157,7 @@ def _read(payload: Any, format: Format | None) -> _Call:
 
 
 def _hint(call: Mapping[str, Any]) -> str:
-    """What to pass instead of a whole answer of the model, or of something else in it."""
+    """Return which part of a model's response to pass instead."""
     for field, of in (
         ("tool_calls", "its tool_calls"),
         ("content", "its blocks of type tool_use"),
@@ -181,7 +182,7 @@ def _looks_like(call: Mapping[str, Any]) -> Format | None:
     if call.get("type") == "tool_use":
         return "anthropic"
     if call.get("type"):
-        return None  # a block, or an item, that is no call of a function
+        return None  # a block, or an item, that is not a function call
     inner = call.get("functionCall") or call.get("function_call")
     if isinstance(inner, Mapping) or ("name" in call and "args" in call):
         return "gemini"

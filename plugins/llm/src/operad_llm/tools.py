@@ -18,21 +18,21 @@ from operad_llm._strict import NotStrict, anthropic_strict, openai_strict
 logger = logging.getLogger("operad.llm")
 
 Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
-"""Whose tools: ``openai`` is its chat completions, ``openai-responses`` its Responses API."""
+"""The API for which tools are made: ``openai`` is its chat completions, ``openai-responses`` its Responses API."""
 
 FORMATS: tuple[Format, ...] = ("openai", "openai-responses", "anthropic", "gemini", "mcp")
 MAX_DESCRIPTION = 1_024
-"""Characters of a description that OpenAI takes."""
+"""The maximum length of a description for OpenAI, in characters."""
 MAX_TOOLS = 128
-"""Tools of one request that OpenAI takes."""
+"""The maximum number of tools in one request to OpenAI."""
 MAX_FIELD = 64
-"""Characters of the name of an argument, and of a definition, that Anthropic takes."""
+"""The maximum length of the name of an argument or definition for Anthropic, in characters."""
 _GEMINI_DROPPED = frozenset({"$schema", "discriminator", "exclusiveMinimum", "exclusiveMaximum"})
 _AT_ROOT = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else")
 
 
 class Registry(Protocol):
-    """What tools are made of: a registry, or a view of one."""
+    """The source of tools: a registry, or a view of one."""
 
     def specs(self) -> Sequence[OperationSpec]:
         """All operations."""
@@ -43,18 +43,18 @@ class Registry(Protocol):
 
 @attrs.frozen
 class ToolReport:
-    """What became of one operation on its way to a tool."""
+    """What was changed or lost when an operation was made a tool."""
 
     operation_id: str
     name: str
     strict: bool
-    """Whether the model is held to the schema."""
+    """Whether the model's arguments must match the schema."""
     lost: tuple[str, ...] = ()
-    """What the format has no word for: it is not told to the model, and still checked when the call comes."""
+    """What the format cannot express: the model is not told about it, but calls are still checked."""
 
 
 class ToolList(list[dict[str, Any]]):
-    """Tool definitions, ready for JSON; and what is known of them."""
+    """Tool definitions, ready for JSON, with reports and ids."""
 
     def __init__(self, definitions: Iterable[dict[str, Any]], report: Sequence[ToolReport]) -> None:
         super().__init__(definitions)
@@ -65,7 +65,7 @@ class ToolList(list[dict[str, Any]]):
 
     @property
     def lossy(self) -> list[ToolReport]:
-        """The tools of which something was lost."""
+        """The reports of tools that lost something."""
         return [one for one in self.report if one.lost]
 
 
@@ -81,23 +81,23 @@ def tools(
     query: str | None = None,
     max_tools: int | None = None,
 ) -> ToolList:
-    """The operations of a registry as tools of a model, one each, sorted by id.
+    """Return the operations of a registry as tools of a model, one each, sorted by id.
 
     Args:
-        registry: where the operations are.
-        format: whose tools.
+        registry: the registry with the operations.
+        format: the API for which the tools are made.
         include: shell patterns of ids; ``None``: all.
         exclude: shell patterns of ids.
-        identity: who lets the model call: it gets the tools that this identity may call.
-        trusted: all tools, whoever calls.
-        strict: hold the model to the schemas, where they fit what the format can hold it to (OpenAI, Anthropic);
-            which do not, and why, is in the report.
-        query: only the operations that fit these words best, best first; the text of a prompt will do.
-        max_tools: the most that are wanted.
+        identity: the caller that lets the model call; only tools that this identity may call are returned.
+        trusted: return all tools, without an access check.
+        strict: require arguments to match the schemas, if the API supports them (OpenAI, Anthropic); the report
+            has the tools that it does not support, with the reasons.
+        query: only the operations that match these words best, best first; it may be the text of a prompt.
+        max_tools: the maximum number of tools.
 
     Raises:
-        ConfigError: an unknown format; or more tools than ``max_tools`` or the format takes, and no ``query`` that
-            says which.
+        ConfigError: an unknown format; or more tools than ``max_tools`` or the API's limit, without a ``query``
+            that selects among them.
     """
     if format not in FORMATS:
         raise ConfigError(f'format: expected one of {", ".join(FORMATS)}, got "{format}"')
@@ -119,7 +119,10 @@ def tools(
 
 
 def names_of(registry: Registry) -> dict[str, str]:
-    """The ids of all operations by the names of their tools, whoever may see them: so a name has one meaning."""
+    """Return the ids of all operations by the names of their tools.
+
+    Names are made from all operations, not only from visible ones, so that a name has one meaning.
+    """
     return safe_names({spec.id: spec.id for spec in registry.specs()})
 
 
@@ -178,7 +181,7 @@ def _plain(schema: Json, lost: list[str]) -> Json:
 
 
 def _anthropic(schema: Json, lost: list[str]) -> Json:
-    """An object with plain names at the root, and no alternatives there."""
+    """Return an object with plain names at the root, and no alternatives there."""
     found = [keyword for keyword in _AT_ROOT if keyword in schema]
     if found:
         lost.append(f"{', '.join(found)} at the root")
@@ -196,7 +199,7 @@ def _anthropic(schema: Json, lost: list[str]) -> Json:
 
 
 def _flattened(schema: Json) -> Json:
-    """The schema without alternatives at its root, with the properties that they know."""
+    """Return the schema without alternatives at its root, with the properties that they know."""
     properties = dict(schema.get("properties", {}))
     for keyword in ("allOf", "anyOf", "oneOf"):
         for branch in schema.get(keyword) or ():
@@ -214,7 +217,7 @@ def _gemini(schema: Json, lost: list[str]) -> Json:
 
 
 def argument_names(properties: Mapping[str, Any]) -> dict[str, str]:
-    """The properties by the names that Anthropic takes for them."""
+    """Return the properties by the names that Anthropic takes for them."""
     return (
         safe_names({name: name for name in properties}, limit=MAX_FIELD)
         if _odd(properties)

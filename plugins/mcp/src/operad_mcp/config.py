@@ -287,10 +287,10 @@ class MCPClientConfig:
     overrides: dict[str, MCPTool] = attrs.field(factory=dict)
     """Changes to tools, by the names that the server gives them."""
     pin: bool | str = False
-    """Approve the definition of each tool when it is seen for the first time. A tool whose definition changes
-    later is held: it is neither listed nor callable until ``operad pin --accept`` accepts the change. The
-    definitions are in the file ``operad.pins.json`` next to the configuration (in this process if there is none),
-    or in the file that is named here."""
+    """Keep the definitions of the first listing: if the definition of a tool changes, the change is reported and
+    calls of the tool fail until the source is loaded again. With the path of a file, the definitions are kept
+    for later processes, too; delete a tool's entry in it to accept a change.
+    """
     start: Literal["load", "first use"] = "load"
     """``first use``: offer the remembered operations, and connect with the first call.
 

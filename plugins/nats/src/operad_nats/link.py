@@ -194,7 +194,7 @@ class NATSLink(BrokerLink):
 
         Raises:
             CallError: ``SERIALIZATION_ERROR``.
-            LinkDownError: there is no connection; nothing was sent.
+            LinkDownError: the link is not connected; nothing was sent.
             PayloadTooLargeError: nothing was sent.
             TransportError: ``to`` is not an address.
         """
@@ -245,7 +245,7 @@ class NATSLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events for ``topic``; in force on the server when it returns, unless there is no connection."""
+        """Receive events for ``topic``; in force on the server when it returns, if the link is connected."""
         queue = token(group) if group is not None else ""
         subject, queued = self._subject(topic), None
         if topic.startswith("queue:"):

@@ -63,7 +63,7 @@ class NATSResults:
                 config = KeyValueConfig(bucket=self._bucket, ttl=self._seconds, replicas=self._replicas)
                 self._opened = await self._connection.jetstream().create_key_value(config)
             if self._connection is None or not self._connection.is_connected:
-                raise ConnectionError("there is no connection to the NATS server")
+                raise ConnectionError("not connected to the NATS server")
             return self._opened
 
     async def _connect(self) -> Client:

@@ -126,7 +126,7 @@ def _other_servers(
 def _unmet(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: list[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Requirements of which a part is configured, and that nothing meets."""
+    """Return the requirements of which a part is configured, but that no credential meets."""
     seen: set[str] = set()
     for raw in chosen:
         security = raw.node.get("security", document.root.get("security"))

@@ -26,7 +26,7 @@ async def login_of(
     """Return the OAuth client of the first credential that a person can log in with.
 
     Raises:
-        ConfigError: there is no such credential, or no authorization server is named.
+        ConfigError: the credential does not exist, or no authorization server is named.
         SourceError: the document cannot be read.
     """
     from operad_auth import OAuthClient

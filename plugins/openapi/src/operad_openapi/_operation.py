@@ -238,7 +238,7 @@ class DocumentOperation(PlannedOperation):
     async def _items(
         self, response: ClientResponse, request: Request, parser: SSEParser, *, is_text: bool
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """Yield the items of a stream, or the whole response if it is no stream."""
+        """Yield the items of a stream, or the whole response if it is not a stream."""
         if not is_stream(response, EVENT_STREAM):
             parser.retry = -1  # nothing to resume
         if not self._streams(response):

@@ -55,7 +55,9 @@ class DocumentPages:
             url = next_link(envelope.meta.headers)
             if url is None and rule is _BY_LINK and self._has_rules and "link" not in envelope.meta.headers:
                 self._has_rules = False  # say it once
-                logger.warning("%s: no pagination rule fits, and there is no Link header: one page", self._name)
+                logger.warning(
+                    "%s: no pagination rule fits, and the response has no Link header: one page", self._name
+                )
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:

@@ -42,7 +42,7 @@ class PlannedOperation:
     Args:
         source: what it shares with the others.
         raw: the operation as the document has it.
-        stream_type: the media type of its stream, or ``None`` if it is no subscription.
+        stream_type: the media type of its stream, or ``None`` if it is not a subscription.
         is_twin: whether this is the streaming twin of an operation that returns JSON as well.
         may_stream: whether the document does not say how it responds, so that the content type decides.
         twin: the name of its streaming twin, for a hint.
@@ -162,7 +162,7 @@ class PlannedOperation:
 
     @property
     def error_schemas(self) -> tuple[ErrorDefinition, ...]:
-        """The declared responses that are no success."""
+        """The declared responses that are not successful."""
         return tuple(
             self.source.error_definition(self.raw, str(status), node)
             for status, node in responses_of(self.raw).items()

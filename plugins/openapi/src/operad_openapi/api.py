@@ -33,7 +33,7 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
         A list of operations; what could not be used is in its ``diagnostics``. Close it when done (``aclose``).
 
     Raises:
-        SourceError: this is no OpenAPI document.
+        SourceError: it is not an OpenAPI document.
     """
     root = document if isinstance(document, dict) else dict(document)
     found: list[Diagnostic] = []
@@ -53,7 +53,7 @@ async def from_openapi_file(
     """Return the operations of the JSON or YAML document at ``path``, and of the files that it refers to.
 
     Raises:
-        SourceError: the file cannot be read, or is no OpenAPI document.
+        SourceError: the file cannot be read, or is not an OpenAPI document.
     """
     return await load_operations(os.fspath(path), config, fs)
 

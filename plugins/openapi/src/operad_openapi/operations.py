@@ -73,7 +73,7 @@ class OpenAPIOperations(list[AnyOperation]):
             context: of the call.
 
         Raises:
-            KeyError: there is no such operation.
+            KeyError: the operation does not exist.
             CallError: as the operation does.
         """
         return self.built[name].chunks(dict(input or {}), context)
@@ -287,7 +287,7 @@ class _Checker:
         """Parameters by their reference."""
 
     def check(self, raw: RawOperation, diagnostics: list[Diagnostic]) -> None:
-        """Raises `NotUsableError`, `PointerError`."""
+        """Check the options. Raises `NotUsableError`, `PointerError`."""
         declared: set[str] = set()
         for holder in (raw.item, raw.node):
             parameters = holder.get("parameters")

@@ -64,7 +64,7 @@ class Burial:
         commands.post(pack("DEL", keys.dead(link)))
 
     async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool, first: int) -> None:
-        """Give a request of a dead link to another one; if there is none, report that to its caller."""
+        """Give a request of a dead link to another one; without another one, report that to its caller."""
         data = fields.get(b"e", b"")
         try:
             operation = fields[b"o"].decode("utf-8", "surrogatepass")

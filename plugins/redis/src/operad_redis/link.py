@@ -181,7 +181,7 @@ class RedisLink(BrokerLink):
         Raises:
             CallError: ``SERIALIZATION_ERROR``.
             NoRespondersError: no live link serves the operation.
-            LinkDownError: there is no connection; nothing was sent.
+            LinkDownError: the link is not connected; nothing was sent.
             PayloadTooLargeError: nothing was sent.
             TransportError: ``to`` is not an address, or the server refused the event.
         """
@@ -237,7 +237,7 @@ class RedisLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events for ``topic``; in force on the server when it returns, unless there is no connection."""
+        """Receive events for ``topic``; in force on the server when it returns, if the link is connected."""
         if topic.startswith("op:"):
             # Without a group each link gets everything: it is a group of its own.
             item = _Registration(self, self._keys.operation(topic), f"link {self._id}" if group is None else group)

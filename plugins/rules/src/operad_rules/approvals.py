@@ -87,7 +87,7 @@ async def _by_terminal(call: InterceptedCall) -> bool:
 
 
 class Queue:
-    """Calls that wait until somebody with the scope ``operad:admin`` decides."""
+    """Calls that wait until a caller with the scope ``operad:admin`` decides."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[InterceptedCall, asyncio.Future[bool]]] = {}

@@ -21,7 +21,7 @@ class Store(Protocol):
     """Where cached results are kept."""
 
     async def get(self, key: str) -> bytes | None:
-        """Return the value of a key; ``None`` if there is none or it has expired."""
+        """Return the value of a key; ``None`` if it is missing or has expired."""
 
     async def set(self, key: str, value: bytes, seconds: float) -> None:
         """Keep a value for some seconds."""

@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class ScannerFS(Protocol):
-    """The two things that the scanner asks of a file system."""
+    """The file system operations that the scanner uses."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
-        """All ``.py`` files at or below ``root``. Raises `OSError` if there is no such place."""
+        """Return all ``.py`` files at or below ``root``. Raises `OSError` if it does not exist."""
 
     def read(self, path: Path) -> bytes:
-        """The content of a file. Raises `OSError`."""
+        """Return the content of a file. Raises `OSError`."""
 
 
 class LocalFS:
-    """The local file system. Names that begin with ``_`` or ``.`` are passed over."""
+    """The local file system. Names that begin with ``_`` or ``.`` are skipped."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
-        """The file ``root`` itself, or the ``.py`` files below the folder ``root``."""
+        """Return the file ``root`` itself, or the ``.py`` files below the folder ``root``."""
         if root.is_file():
             return [root]
         if not root.is_dir():
@@ -34,5 +34,5 @@ class LocalFS:
         ]
 
     def read(self, path: Path) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         return path.read_bytes()

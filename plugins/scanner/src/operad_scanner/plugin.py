@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_sources() -> list[Source]:
-    """The source ``scanner``."""
+    """Return the source ``scanner``."""
     return [Source("scanner", _load, _config, "A folder of Python files.")]
 
 

@@ -40,17 +40,17 @@ class ScanFailure:
 
 @record
 class OperationManifest:
-    """What a scan found."""
+    """The result of a scan."""
 
     operations: tuple[Operation[..., Any], ...] = ()
     specs: tuple[OperationSpec, ...] = ()
-    """Specs without a handler: what another process serves, or a handler registered apart."""
+    """Specs without a handler: those of another process, or with a handler that is registered separately."""
     failures: tuple[ScanFailure, ...] = ()
     lifespan: LifespanFunction | None = None
     """The folder's function ``lifespan``."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form: ``{operations: [spec, …], failures: [{path, error}, …]}``."""
+        """Return the JSON form: ``{operations: [spec, …], failures: [{path, error}, …]}``."""
         specs = [operation.spec for operation in self.operations] + list(self.specs)
         return {
             "operations": [spec.to_wire() for spec in sorted(specs, key=lambda spec: spec.id)],
@@ -106,7 +106,7 @@ def scan_operations(
 
 
 def _private_package(folder: Path) -> str:
-    """A fresh package whose submodules are the files of ``folder``."""
+    """Return a fresh package whose submodules are the files of ``folder``."""
     base = name = f"{_PACKAGE}{zlib.crc32(os.fsencode(folder)):08x}"  # hashlib would bring OpenSSL along
     number = 1
     while (held := sys.modules.get(name)) is not None and held.__path__ != [str(folder)]:  # of another folder
@@ -128,11 +128,11 @@ class _Loader(SourceFileLoader):
         self._fs = fs
 
     def path_stats(self, path: Any) -> Any:
-        """No byte code: a file scanned twice within its time stamp's resolution must not come from the cache."""
+        """Raise, to disable byte code: a file changed within its time stamp's resolution must be read again."""
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
-        """The source."""
+        """Return the source."""
         return self._fs.read(Path(str(path)))
 
 
@@ -198,7 +198,7 @@ def _collect(module: ModuleType, namespace: str | None) -> Iterator[Operation[..
 
 
 def _check_keys(spec: Mapping[str, Any]) -> None:
-    """Refuse keys that a spec does not have: a misspelt ``accessControl`` must not open the operation."""
+    """Reject unknown keys of a spec: a misspelt ``accessControl`` must not open the operation."""
     known = list(OPERATION_SPEC_SCHEMA["properties"])
     for key in spec:
         if key not in known:
@@ -212,7 +212,7 @@ def _check_keys(spec: Mapping[str, Any]) -> None:
 
 
 def _placed(operation: Operation[..., Any], namespace: str | None) -> Operation[..., Any]:
-    """The operation in the asked namespace, unless it names one itself."""
+    """Return the operation in the asked namespace, unless it names one itself."""
     if namespace is None or operation.spec.namespace != DEFAULT_NAMESPACE or namespace == DEFAULT_NAMESPACE:
         return operation
     return attrs.evolve(operation, spec=attrs.evolve(operation.spec, namespace=namespace))

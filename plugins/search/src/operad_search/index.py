@@ -54,7 +54,9 @@ _STOP = frozenset(
 
 
 def words(text: str) -> Iterator[str]:
-    """The words of a text in their index form: camelCase, snake_case and paths taken apart, plurals singular."""
+    """Yield the words of a text in their index form: camelCase, snake_case and paths taken apart, plurals
+    singular.
+    """
     for word in _WORD.findall(text):
         yield from _terms(word)
 
@@ -94,7 +96,7 @@ class _Word:
     """What each of the index's words counts that it may stand for."""
 
     def stands_for(self, term: str) -> float:
-        """What a word of a name counts for it: 0 to 1."""
+        """Return how well a word of a name matches it: 0 to 1."""
         return self.factors.get(term, 0.0)
 
     def add_to(self, scores: dict[int, float]) -> None:
@@ -191,7 +193,7 @@ class RankedIndex:
             self._dead.add(number)
 
     def search(self, query: str, limit: int) -> list[str]:
-        """The best ``limit`` ids; at equal rank, in the order in which they were added."""
+        """Return the best ``limit`` ids; at equal rank, in the order in which they were added."""
         if limit < 1:
             return []
         found = sorted(self._words(query), key=lambda word: -word.bound)
@@ -257,7 +259,7 @@ class RankedIndex:
         return _Postings(array("I", bytes(self._documents[term])), self._weights[term])
 
     def _matches(self, term: str) -> list[tuple[str, float]]:
-        """The index's words for a query's: itself, and those that begin with it, the shortest first."""
+        """Return the index's words for a query's: itself, and those that begin with it, the shortest first."""
         matches = [(term, 1.0)] if term in self._weights else []
         if len(term) < _MIN_PREFIX:
             return matches
@@ -273,7 +275,7 @@ class RankedIndex:
         return matches or [(word, _TYPO) for word in sorted(_one_edit(term)) if word in self._weights]
 
     def _split(self, term: str) -> tuple[str, ...]:
-        """A word that is two of the index's, written together: ``pullrequest``."""
+        """Return a word that is two of the index's, written together: ``pullrequest``."""
         for at in range(len(term) - 2, 1, -1):
             parts = term[:at], _singular(term[at:])
             if all(part in self._weights for part in parts):
@@ -282,12 +284,12 @@ class RankedIndex:
 
 
 def _content(terms: Iterable[str]) -> list[str]:
-    """The words that say something, each once."""
+    """Return the words that say something, each once."""
     return [term for term in dict.fromkeys(terms) if term not in _STOP]
 
 
 def _one_edit(term: str) -> set[str]:
-    """The words that one insertion, deletion, replacement or swap of letters makes of another (Damerau)."""
+    """Return the words that one insertion, deletion, replacement or swap of letters makes of another (Damerau)."""
     if len(term) < _SHORTEST_TYPO:
         return set()
     letters = "abcdefghijklmnopqrstuvwxyz"

@@ -127,7 +127,7 @@ def _refusal(error: WSServerHandshakeError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why there is no connection; empty if the error does not state it."""
+    """Return why the connection failed; empty if the error does not state it."""
     if not isinstance(error, ClientConnectorError) or isinstance(error, ClientConnectorCertificateError):
         return str(error)
     # aiohttp's own text repeats the address and says "ssl:default" without TLS.

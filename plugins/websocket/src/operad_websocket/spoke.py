@@ -122,7 +122,7 @@ class SpokeLink:
         if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {limit}")
         if connected is None or connected.socket.closed:
-            raise LinkDownError(f"there is no connection to {self._where}")
+            raise LinkDownError(f"not connected to {self._where}")
         try:
             await connected.socket.send_bytes(data)
         except _LOST as error:

@@ -67,7 +67,7 @@ class HostRules:
         return None
 
     def allows_origin(self, origin: str) -> bool:
-        """Whether pages of an origin may read the answers (CORS)."""
+        """Return whether pages of an origin may read the answers (CORS)."""
         return "*" in self._origins or origin.lower() in self._origins
 
     def _is_host(self, host: str | None, local: bool) -> bool:

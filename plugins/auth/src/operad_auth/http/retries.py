@@ -114,7 +114,7 @@ class RetryPolicy:
 
 
 def retry_after(value: str | None, now: float | None = None) -> float | None:
-    """The seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3).
+    """Return the seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3).
 
     Args:
         value: of the header.
@@ -133,7 +133,7 @@ def retry_after(value: str | None, now: float | None = None) -> float | None:
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """The seconds that an answer asks its client to wait: ``Retry-After``, or in ms ``Retry-After-Ms``."""
+    """Return the seconds that an answer asks its client to wait: ``Retry-After``, or in ms ``Retry-After-Ms``."""
     millis = headers.get("retry-after-ms", "").strip()
     if millis.isascii() and millis.isdigit() and len(millis) < 12:
         return int(millis) / 1000

@@ -20,7 +20,7 @@ _AGAIN = 1.0
 """Seconds after which a handler repeats its question for room."""
 _MAX_PEERS = 10_000
 _PATIENCE = 2.0
-"""Seconds after which a peer that counts bytes and has answered no question is assumed to answer none."""
+"""Seconds after which a peer that counts bytes and has granted no room is assumed to ignore requests for it."""
 
 
 class Answers:
@@ -29,7 +29,7 @@ class Answers:
     def __init__(self) -> None:
         self.link: Link | None = None
         self._alone: asyncio.Lock
-        """Held while an item goes to a peer that answers no questions for room: they go one at a time."""
+        """Held while an item is sent to a peer that ignores requests for room: they are sent one at a time."""
         self._answering: dict[str, None] = {}
         """Inboxes of peers that have answered a question: if such a peer is silent, it is busy or gone."""
 
@@ -85,7 +85,7 @@ class Answers:
         await woken(request)
 
     async def _room(self, request: ActiveRequest, total: int) -> bool:
-        """Wait until ``total`` bytes may be sent. Return False if the peer answers no questions.
+        """Wait until ``total`` bytes may be sent. Return False if the peer ignores requests for room.
 
         The question is repeated each second. A peer that has answered one before may take until the deadline. One
         that never has is assumed, after 2 s, to be unable to: it is then sent one item at a time.

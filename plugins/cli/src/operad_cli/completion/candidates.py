@@ -41,5 +41,5 @@ def _known(context: click.Context) -> dict[str, dict[str, list[str]]]:
 
 
 def _is_harmless(name: str) -> bool:
-    """Whether a shell reads this name, which a source chose, as one plain word."""
+    """Return whether a shell reads this name, which a source chose, as one plain word."""
     return name.isprintable() and not set(name) & set(" `$;&|<>()\"'\\!")

@@ -88,7 +88,7 @@ class Offer:
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """What `restore` takes. Of a pinned tool it is the approved definition."""
+        """Return the arguments for `restore`. Of a pinned tool it has the first definition."""
         tools = self._listed.get("tools")
         if self._pins is None or tools is None:
             return self._capabilities, self._listed

@@ -80,7 +80,7 @@ class Listing:
     def page(
         self, after: str | None, size: int, identity: Identity | None
     ) -> tuple[list[tuple[str, OperationSpec]], str | None]:
-        """Return the tools after the name ``after`` that ``identity`` may call; and the last name if more follow."""
+        """Return the tools after ``after`` that ``identity`` may call; and the last name if more follow."""
         start = 0 if after is None else bisect_right(self.sorted_tools, after)
         found: list[tuple[str, OperationSpec]] = []
         for name in self.sorted_tools[start:]:

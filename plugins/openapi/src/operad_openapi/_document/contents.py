@@ -129,7 +129,7 @@ def responses_of(operation: RawOperation) -> Mapping[str, Any]:
 
 
 def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
-    """Return the 2xx responses, exact ones before ``2XX``; ``default`` if there is no 2xx."""
+    """Return the 2xx responses, exact ones before ``2XX``; ``default`` without any 2xx."""
     responses = responses_of(operation)
     found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
     if not found and "default" in responses:

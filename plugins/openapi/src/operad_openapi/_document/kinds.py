@@ -19,7 +19,7 @@ def is_base(node: Json) -> bool:
 
 
 def mapped_kinds(node: Json) -> Iterator[str]:
-    """References to what the mapping of a discriminator names."""
+    """Yield references to the schemas that the mapping of a discriminator names."""
     given = node.get("discriminator")
     mapping = given.get("mapping") if isinstance(given, dict) else None
     for target in mapping.values() if isinstance(mapping, dict) else ():
@@ -28,7 +28,7 @@ def mapped_kinds(node: Json) -> Iterator[str]:
 
 
 def heirs(document: Document, reference: str) -> list[str]:
-    """References to the named schemas that include one, in its `pointer`'s spelling, in their ``allOf``."""
+    """Yield references to the named schemas that have one in their ``allOf``, in the spelling of its `pointer`."""
     found: dict[str, None] = {}
     waiting = [reference]
     while waiting:

@@ -52,7 +52,7 @@ class Naming:
         """Raise `ConfigError` for a name of the table that none of ``operations`` had."""
         for key in self._unused:
             known = {word for raw in operations for word in words_of(raw)}
-            raise ConfigError(f'names: there is no operation "{key}"{did_you_mean(key, known)}')
+            raise ConfigError(f'names: unknown operation "{key}"{did_you_mean(key, known)}')
 
 
 def words_of(raw: RawOperation) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
         Actions whose target is nowhere in the document.
 
     Raises:
-        SourceError: this is no overlay, or the package for JSONPath is not installed.
+        SourceError: it is not an overlay, or the package for JSONPath is not installed.
     """
     version = overlay.get("overlay") if isinstance(overlay, dict) else None
     actions = overlay.get("actions") if isinstance(overlay, dict) else None
@@ -59,7 +59,7 @@ def _matches(root: Json, target: str, where: str) -> list[tuple[str | int, ...]]
         matches = JSONPathEnvironment(strict=True).finditer(target, root)
         found = {tuple(match.parts) for match in matches}
     except JSONPathError as error:
-        raise SourceError(f"{where}: {target} is no JSONPath: {error}") from error
+        raise SourceError(f"{where}: {target} is not a JSONPath: {error}") from error
     return sorted(found, key=lambda keys: [(isinstance(key, int), key) for key in keys], reverse=True)
 
 

@@ -50,7 +50,7 @@ def is_token(name: str) -> bool:
 
 
 def is_reserved_header(name: str) -> bool:
-    """Return True if a header is no input: the body, a credential or the connection decides it."""
+    """Return True if a header is not an input: the body, a credential or the connection sets it."""
     return name.lower() in _NOT_INPUTS
 
 
@@ -59,7 +59,7 @@ def unusable(name: str, location: str) -> str | None:
     if location in ("body", "formData"):
         return None
     if location not in _LOCATIONS:
-        return f'parameter "{name}" is in "{location}", which is none of {", ".join(_LOCATIONS)}'
+        return f'parameter "{name}" is in "{location}"; expected one of {", ".join(_LOCATIONS)}'
     if location == "header" and not is_token(name):
         return f"parameter {name!r} is in the header, and that is not the name of a header"
     return None

@@ -14,7 +14,7 @@ from operad_openapi._collecting import building
 logger = logging.getLogger("operad.openapi")
 
 ASIDE_BYTES = 256 * 1024
-"""From this size on a document is parsed and listed in a thread: the event loop has calls to answer."""
+"""From this size on a document is parsed and listed in a thread, to keep the event loop free for calls."""
 _EXCERPT = 60
 
 

@@ -34,7 +34,7 @@ def server_of(document: Document, operation: RawOperation, options: HTTPOptions,
     ``servers`` of the configuration move what the document names.
 
     Raises:
-        NotUsableError: there is no absolute URL, a variable has no value, or the document, which came from a
+        NotUsableError: no absolute URL is known, a variable has no value, or the document, which came from a
             public address, names a private one.
     """
     for holder in (operation.node, operation.item):

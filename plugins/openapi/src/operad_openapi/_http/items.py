@@ -53,7 +53,7 @@ async def items_of(
         is_text: whether the data of events are text that is not to be parsed.
 
     Raises:
-        CallError: the connection breaks off, a record is no JSON or too large.
+        CallError: the connection breaks off, a record is not JSON or too large.
     """
     made = envelopes_of(request, response)
     kind, where = essence(response.headers.get("Content-Type", "")), str(request)

@@ -73,7 +73,7 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
         origins: the API's own, and the configured ones.
 
     Raises:
-        ConfigError: there is no endpoint, or the document's is of another origin or not https.
+        ConfigError: the endpoint is missing, or the document's has another origin or is not https.
     """
     from operad_auth import OAuthOptions
 

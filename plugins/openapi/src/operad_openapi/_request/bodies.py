@@ -125,7 +125,7 @@ def _json_encoder(media_type: str) -> Callable[[Any], EncodedBody]:
 
 
 def _lines_encoder(media_type: str, whole: Callable[[Any], EncodedBody]) -> Callable[[Any], EncodedBody]:
-    """JSON lines of a list; what is no list is a file."""
+    """JSON lines of a list; anything except a list is a file."""
 
     def encode(value: Any) -> EncodedBody:
         if not isinstance(value, (list, tuple)):

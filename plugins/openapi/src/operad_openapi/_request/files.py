@@ -164,7 +164,7 @@ class Files:
     @staticmethod
     def _local(path: Path, **common: Any) -> Content:
         if not path.is_file():
-            raise SerializationError(f'there is no file "{path.name}"')
+            raise SerializationError(f'file "{path.name}" does not exist')
         return Content(path=path, **{**common, "filename": common.get("filename") or path.name})
 
     def _allowed(self, name: str) -> Path:
@@ -177,7 +177,7 @@ class Files:
         if not path.is_relative_to(root):
             raise SerializationError(f'path: "{name}" is outside the upload folder')
         if not path.is_file():
-            raise SerializationError(f'path: there is no file "{name}" in the upload folder')
+            raise SerializationError(f'path: file "{name}" does not exist in the upload folder')
         return path
 
     def whole_body(self, media_type: str) -> Callable[[Any], EncodedBody]:

@@ -107,7 +107,7 @@ def plan_inputs(
     """Merge parameters and body into one object.
 
     On a collision the parameter becomes ``name__path`` (``query``, ``header``, ``cookie``), the field of the body
-    keeps its name. A body that is no plain object is one key, ``body``.
+    keeps its name. A body that is not a plain object is one key, ``body``.
 
     Raises:
         SerializationError: a parameter cannot be used.

@@ -97,7 +97,9 @@ class Plan:
                 raise SerializationError(f"{key}: {error}") from error
             if text is None:
                 if is_required:
-                    raise SerializationError(f"{key}: a value is required, and null and empty ones are none")
+                    raise SerializationError(
+                        f"{key}: a value is required, and null and empty values are not accepted"
+                    )
             elif location == "path":
                 paths[name] = text
             elif location == "header":
@@ -135,7 +137,9 @@ class Plan:
         if more := self.inputs.added("body", input):
             if value is not MISSING and not isinstance(value, Mapping):
                 key = self.inputs.extras["body"]
-                raise SerializationError(f"{key}: the body is no object, so nothing can be added to it")
+                raise SerializationError(
+                    f"{key}: expected an object as the body, because a field must be added to it"
+                )
             value = {**({} if value is MISSING else value), **more}
         if value is MISSING:
             if not plan.required:
@@ -259,7 +263,7 @@ def _configured(config: HTTPServiceConfig) -> Configured:
 
 
 def _add_cookies(headers: CIMultiDict[str], config: HTTPServiceConfig, inputs: Inputs) -> None:
-    """Put the configured cookies that are no parameters into the header, after the configured header."""
+    """Put the configured cookies that are not parameters into the header, after the configured header."""
     named = {slot.name for slot in inputs.slots if slot.location == "cookie"}
     cookies = [headers["Cookie"]] if "Cookie" in headers else []
     for name, value in config.cookies.items():

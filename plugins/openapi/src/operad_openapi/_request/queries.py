@@ -50,7 +50,7 @@ class QueryReader:
         """Return ``input`` as the query ``after`` asks for it, and the names of parameters that no input holds.
 
         What is written as in ``before``, the query that ``input`` made, keeps its value; what is written otherwise
-        is read by its schema; what is gone goes, and what is no parameter of the query stays.
+        is read by its schema; removed parameters are dropped, and the rest of the query stays.
         """
         old, new = raw_pairs(before), raw_pairs(after)
         result = dict(input)

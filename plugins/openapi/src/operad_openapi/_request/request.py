@@ -20,7 +20,7 @@ class HTTPRequest:
     headers: Any = attrs.field(repr=False)
     """A mutable mapping of names, in any case, to values (a ``CIMultiDict``)."""
     body: bytes | None = attrs.field(default=None, repr=False)
-    """``None`` if there is no body, or if it is streamed. A changed one is not sent."""
+    """``None`` without a body, or if it is streamed. A changed one is not sent."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -58,7 +58,7 @@ class Request:
     """The URL that a redirect led to, without its query, which may hold secrets."""
 
     def __str__(self) -> str:
-        """Method and URL for a message, without the query."""
+        """Return method and URL for a message, without the query."""
         return f"{self.method} {shown_url(self.url)}"
 
 
@@ -85,9 +85,9 @@ class Credentials:
     """``name=value``, encoded."""
     cookies: list[str] = attrs.field(factory=list, repr=False)
     refresh: Callable[[], object] | None = None
-    """Forgets a fetched token: the server refused it. Returns False if there is no other one to try."""
+    """Drops a fetched token that the server rejected. Returns False if no other one can be tried."""
     middlewares: tuple[Any, ...] = ()
-    """Of aiohttp: what has to see the answer to know what to send (HTTP Digest)."""
+    """A middleware of aiohttp that needs the response to decide what to send (HTTP Digest)."""
 
 
 Applier = Callable[[Credentials], Awaitable[None]]

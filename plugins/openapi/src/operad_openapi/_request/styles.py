@@ -114,7 +114,7 @@ def compile_parameter(parameter: Parameter) -> Encoder:
     for a query or cookie parameter (``; `` between those of a cookie), and the value of a header.
 
     Raises:
-        SerializationError: the parameter itself cannot be used (a header's name that is no token, say).
+        SerializationError: the parameter itself cannot be used (such as a header's name that is not a token).
     """
     location = parameter.location
     if location == "header" and not is_token(parameter.name):

@@ -152,7 +152,7 @@ class Calls:
         if exchange.method == "OPTIONS":
             raise Problem(204, "", headers=[(b"allow", allowed.encode())])
         if spec is None:  # an operation of a plugin's resolver is called by POST
-            message = f'there is no operation "{operation_id}"; /openapi.json lists the operations'
+            message = f'unknown operation "{operation_id}"; /openapi.json lists the operations'
             raise Problem(404, message, code=ErrorCode.OPERATION_NOT_FOUND, details={"operationId": operation_id})
         if exchange.method not in allowed.split(", "):
             raise Problem(
