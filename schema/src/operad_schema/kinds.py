@@ -1,5 +1,4 @@
-"""OpenAPI's `discriminator` on a base schema: a schema without branches of its own whose tag names one of its
-kinds.
+"""OpenAPI's `discriminator` on a base schema: its tag names one of the schemas that include the base.
 
 `Pet` has `discriminator: {propertyName: kind, mapping: {cat: Cat}}`, and `Cat` is `allOf: [Pet, …]`. A value of
 `Pet` with the tag `cat` is cast by both, so that properties declared only by `Cat` are kept. Validation ignores

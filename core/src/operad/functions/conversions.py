@@ -36,7 +36,7 @@ Structure = Callable[[Any], Any]
 
 
 class Conversions:
-    """How typed functions get Python values of JSON values and back; applications add types of their own.
+    """Converts JSON values to the Python values of typed functions, and back; applications can add types.
 
     ::
 

@@ -118,7 +118,7 @@ class OperationRegistry(RegistryBase):
             strict: raise an `ExceptionGroup` instead of keeping failures.
             profile: one of ``[profiles]``; default: the profile in ``OPERAD_PROFILE``, else none.
             sources: the names of the sources to load on entering, others by `load_configured`; default: all.
-            lifespan: as of `OperationRegistry`.
+            lifespan: as for `OperationRegistry`.
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration

@@ -51,7 +51,7 @@ class UserTokens:
 
     Args:
         options: the table.
-        store: where tokens are kept. It must encrypt.
+        store: the store for tokens. It must encrypt.
         fetch: sends requests to the authorization server.
 
     Raises:
@@ -129,7 +129,7 @@ class UserTokens:
 
     @property
     def redirect_uri(self) -> str:
-        """Where the authorization server sends the browser back to."""
+        """The URL to which the authorization server redirects the browser."""
         return f"{self.public_url}{self.path}/callback"
 
     @property
@@ -151,8 +151,8 @@ class UserTokens:
         """Use up a ticket: return where to send the browser, and what it must keep in a cookie until it is back.
 
         Args:
-            ticket: of the link.
-            identity: as which the browser is authenticated.
+            ticket: the ticket of the link.
+            identity: the authenticated identity of the browser.
 
         Raises:
             ConnectRefused: the ticket is for another identity, was used, or has expired.

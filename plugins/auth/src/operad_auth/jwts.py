@@ -50,7 +50,7 @@ class JWTOptions:
     issuer: str
     """Who has to have issued a token (``iss``)."""
     audience: str | list[str]
-    """Whom it has to be for (``aud``): one, or a list."""
+    """The required audience (``aud``): one, or a list."""
     jwks: str | None = None
     """The URL or file of the issuer's keys; default: what its metadata name."""
     algorithms: list[str] | None = None
@@ -178,7 +178,7 @@ def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
     if algorithms is None:
         return ALGORITHMS
     if isinstance(algorithms, str) or not algorithms:
-        raise ConfigError('jwt: algorithms has to be a list such as ["RS256"]')
+        raise ConfigError('jwt: algorithms must be a list such as ["RS256"]')
     for algorithm in algorithms:
         if algorithm not in _KNOWN_ALGORITHMS:
             raise ConfigError(f'jwt: unknown algorithm "{algorithm}"; known: {", ".join(_KNOWN_ALGORITHMS)}')

@@ -33,7 +33,7 @@ def authenticator_from(
         introspection: the table ``[serve.introspection]``.
         tokens: the records ``[[serve.tokens]]``.
         tokens_file: a TOML or JSON file with more of them.
-        base_dir: where relative paths start.
+        base_dir: the folder of relative paths.
         fetch: sends requests for the issuer's keys.
 
     Raises:

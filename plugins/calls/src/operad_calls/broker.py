@@ -125,7 +125,7 @@ class BrokerLink(ABC):
             raise LinkDownError(f"the connection to {self.host()} is down")
 
     async def close(self) -> None:
-        """Write what is buffered, then disconnect; idempotent. A cancelled caller does not stop it."""
+        """Flush, then disconnect; idempotent. A cancelled caller does not stop it."""
         if self._closing is None:
             self.is_closed = True
             self._closing = asyncio.create_task(self._close())

@@ -47,7 +47,7 @@ class Reports:
     """Warnings about peers, limited in number; those left out are counted and reported with the next one.
 
     Args:
-        logger: where they go.
+        logger: the logger for the lines.
     """
 
     def __init__(self, logger: logging.Logger) -> None:

@@ -49,7 +49,7 @@ class CallRequest:
 
         Args:
             request_id: its id.
-            reply_to: where responses go; ``None`` if the transport knows by itself.
+            reply_to: the address for responses; ``None`` if the transport knows it.
             now: epoch seconds.
         """
         payload: dict[str, Any] = {
@@ -161,7 +161,7 @@ class Waiting(Protocol):
 
 
 async def woken(owner: Waiting, seconds: float | None = None) -> None:
-    """Wait until ``owner.waiter`` is woken (`wake`), or until so many seconds are over."""
+    """Wait until ``owner.waiter`` is woken (`wake`), at most the given seconds."""
     loop = asyncio.get_running_loop()
     owner.waiter = waiter = loop.create_future()
     timer = None if seconds is None else loop.call_later(seconds, wake, waiter)
@@ -181,7 +181,7 @@ def remember(kept: dict[str, _Value], key: str, value: _Value, most: int) -> Non
 
 
 def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) -> float:
-    """Return by how many seconds a timer is late: for so long the event loop was busy, or the process was stopped.
+    """Return how many seconds a timer is late, because the event loop was busy or the process was stopped.
 
     Events that arrived meanwhile have not been read yet, so a lease must not count this time.
     """
@@ -207,7 +207,7 @@ def not_begun_error(operation_id: str, why: str) -> CallError:
 
 
 def overloaded_error(message: str, limit: str, value: int) -> CallError:
-    """Return the error of a bound on concurrent work."""
+    """Return the error for a limit on concurrent work that is reached."""
     error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
     error.ran = False
     return error

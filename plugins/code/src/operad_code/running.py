@@ -85,7 +85,7 @@ class Runner:
     async def program(
         self, code: str, registry: Any, surface: Surface, last: str = "", inputs: Mapping[str, Any] | None = None
     ) -> tuple[Program, list[Member]]:
-        """Return a program with what it names, and the operations that it may call. Raises `CallError`."""
+        """Return a program with its imports, and the operations that it may call. Raises `CallError`."""
         size = len(code.encode("utf-8", "surrogatepass"))
         within("max_code", self.config.max_code, size, "bytes of code")
         used = surface.used(code)

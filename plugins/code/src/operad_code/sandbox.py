@@ -66,7 +66,7 @@ class Host(Protocol):
         """Call ``namespace.function`` and return JSON. Raises `CallFailed`."""
 
     async def print(self, text: str) -> None:
-        """Receive what the program printed."""
+        """Receive the output of the program."""
 
 
 class Sandbox(Protocol):

@@ -120,7 +120,7 @@ class Surface:
 
 
 def namespaces(used: Mapping[str, Sequence[Member]]) -> tuple[Namespace, ...]:
-    """Return what a sandbox needs of operations."""
+    """Return the operations in the form that a sandbox needs."""
     return tuple(
         Namespace(
             variable,

@@ -81,12 +81,12 @@ def _is_picture(block: Json) -> bool:
 
 
 def openai_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return a message of chat completions, which holds text alone."""
+    """Return the result of a call as a message of chat completions, which supports text only."""
     return {"role": "tool", "tool_call_id": call_id, "content": outcome.text}
 
 
 def responses_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return an item of the Responses API."""
+    """Return the result of a call as an item of the Responses API."""
     output: Any = outcome.text
     if any(map(_is_picture, outcome.blocks)):
         output = [
@@ -99,7 +99,7 @@ def responses_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return a block of the next message of the user."""
+    """Return the result of a call as a block of the user's next message."""
     content: Any = outcome.text
     if any(map(_is_picture, outcome.blocks)):
         content = [
@@ -112,7 +112,7 @@ def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return a part of the next content."""
+    """Return the result of a call as a part of the next content for Gemini."""
     if outcome.is_error:
         error = (
             outcome.data["error"] if isinstance(outcome.data, dict) and "error" in outcome.data else outcome.text
@@ -133,7 +133,7 @@ def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def mcp_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return a ``CallToolResult``."""
+    """Return the result of a call as a ``CallToolResult``."""
     made: Json = {"content": list(outcome.blocks), "isError": outcome.is_error}
     if not isinstance(outcome.data, dict):
         return made

@@ -208,7 +208,7 @@ class Connection:
             self._unconfirmed = 0
 
     def post(self, subject: str, reply: str, data: bytes) -> None:
-        """Publish soon; what a lost connection did not take is dropped."""
+        """Publish without waiting; messages that a lost connection did not accept are dropped."""
         self._posted.append((subject, reply, data))
         if self._posting is None or self._posting.done():
             self._posting = asyncio.ensure_future(self._post())
@@ -253,7 +253,7 @@ class Connection:
             trip.exception()  # all callers may have been cancelled
 
     async def close(self) -> None:
-        """Write what is left, and close; idempotent."""
+        """Flush and close; idempotent."""
         if self._posting is not None and self.is_open:
             await asyncio.wait({self._posting}, timeout=_LONGEST_CLOSE)
         own = [self._watching, self._posting, *self._trips]

@@ -28,7 +28,7 @@ _INBOX = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,3}")
 
 
 def token(text: str) -> str:
-    """Return any text as one token of a subject; injective."""
+    """Return any text as one token of a subject; different texts give different tokens."""
     # "surrogatepass": an id from JSON may hold a lone surrogate.
     encoded = quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
     if len(encoded) > MAX_TOKEN or not encoded:
@@ -56,6 +56,6 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
 
 
 def asked_in(subject: str) -> tuple[str, str]:
-    """Return operation and request of a subject on which the server replies to a request."""
+    """Return operation and request id from a subject for replies of the server."""
     _, _, operation, request = subject.rsplit(".", 3)
     return unquote(operation, errors="replace"), unquote(request, errors="replace")

@@ -53,9 +53,9 @@ def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Ite
     """Raise `ConfigError` for operations and path parameters that the document does not have.
 
     Args:
-        config: what speaks of them.
-        names: of all operations, as they are called here.
-        operations: all of the document.
+        config: the configuration that refers to them.
+        names: the names of all operations in the registry.
+        operations: all operations of the document.
     """
     _check_globs("operation_types", config.operation_types, names)
     _check_globs("pagination", config.pagination, names)
@@ -79,7 +79,7 @@ def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> Non
 def warnings_of(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: Iterable[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Yield warnings of options that do not do what they seem to do."""
+    """Yield warnings about options that have no effect."""
     chosen = list(chosen)
     yield from _no_server(document, config, chosen)
     yield from _other_servers(document, config, chosen)

@@ -41,7 +41,7 @@ class Loader:
     """Reads a document and the files that it refers to.
 
     Args:
-        config: bounds, and what external references may name.
+        config: the limits, and the allowed external references.
         client: for URLs.
         fs: for files.
     """
@@ -203,7 +203,7 @@ class Loader:
 
 
 def patched(patch: Callable[[Json], Json | None], root: Json) -> Json:
-    """Return what ``patch`` makes of the document. Raises `SourceError` for what it raises."""
+    """Return the document as changed by ``patch``. An exception of ``patch`` becomes a `SourceError`."""
     try:
         found = patch(root)
     except Exception as error:

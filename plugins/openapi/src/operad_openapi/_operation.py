@@ -133,7 +133,7 @@ class DocumentOperation(PlannedOperation):
     async def pieces(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[bytes], None]:
-        """Yield the body's bytes as they come, an envelope each. Raises `CallError`."""
+        """Yield the bytes of the body as they are received, each piece in an envelope. Raises `CallError`."""
         request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request, context)
@@ -146,7 +146,7 @@ class DocumentOperation(PlannedOperation):
             response.close()
 
     async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the body's bytes as they come. Raises `CallError`."""
+        """Yield the bytes of the body as they are received. Raises `CallError`."""
         async with aclosing(self.pieces(input, context)) as pieces:
             async for piece in pieces:
                 yield piece.data

@@ -27,8 +27,8 @@ class DocumentPages:
 
     Args:
         operation: the operation.
-        name: what it is called.
-        rule: how the configuration pages it; ``None``: by the ``Link`` header, if there is one.
+        name: its name in messages.
+        rule: its pagination in the configuration; ``None``: the ``Link`` header, if the response has one.
     """
 
     __slots__ = ("_has_rules", "_name", "_operation", "_reader", "_rule")

@@ -40,7 +40,7 @@ class PlannedOperation:
     """The requests of one operation of a document.
 
     Args:
-        source: what it shares with the others.
+        source: the parts that all operations of the source share.
         raw: the operation as the document has it.
         stream_type: the media type of its stream, or ``None`` if it is not a subscription.
         is_twin: whether this is the streaming twin of an operation that returns JSON as well.
@@ -91,7 +91,7 @@ class PlannedOperation:
 
     @property
     def plan(self) -> Plan:
-        """How its requests are made. Raises `CallError` if the document does not tell."""
+        """The plan for its requests. Raises `CallError` if the document does not define it."""
         if self._plan is None:
             try:
                 source = self.source
@@ -321,7 +321,7 @@ def _has_many(raw: RawOperation) -> bool:
 
 
 async def maybe_await(value: Any) -> Any:
-    """Return what a function of the application returned; await it if it can be awaited."""
+    """Return the result of an application's function, awaited if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 

@@ -36,12 +36,12 @@ _OF_ALL = (
 
 
 class Remembered:
-    """What is remembered of one operation of the document in a file.
+    """The cached data of one operation of a document in a file.
 
     Args:
-        path: of the document.
-        config: its options.
-        name: of the operation, without the namespace.
+        path: the path of the document.
+        config: the source's options.
+        name: the name of the operation, without the namespace.
     """
 
     def __init__(self, path: Path, config: HTTPServiceConfig, name: str) -> None:
@@ -79,7 +79,7 @@ class Remembered:
         return operations if self._name in operations.built else None
 
     def write(self, document: Document, operations: OpenAPIOperations, size: int) -> None:
-        """Keep what the operation needs of a document, of which ``size`` bytes were read."""
+        """Store the data that the operation needs from a document, of which ``size`` bytes were read."""
         from operad_openapi._circle import is_operads
         from operad_openapi._document.document import GRAFTS
         from operad_openapi._document.listing import METHODS

@@ -51,7 +51,7 @@ class DocumentSource:
         )
 
     def error_definition(self, operation: RawOperation, status: str, node: Any) -> ErrorDefinition:
-        """Return what the error of one declared response looks like; shared where responses are."""
+        """Return the error definition of one declared response; it is shared if the response is."""
         reference = node.get("$ref") if isinstance(node, dict) else None
         key = f"{status} {reference}" if isinstance(reference, str) else None
         if key is not None and key in self._responses:

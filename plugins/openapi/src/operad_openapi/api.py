@@ -26,8 +26,8 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
     """Return the operations of a parsed document; references out of it are not followed.
 
     Args:
-        document: OpenAPI 2.0, 3.0, 3.1 or 3.2; it has to stay as it is.
-        config: where and how to call.
+        document: OpenAPI 2.0, 3.0, 3.1 or 3.2; it must not be changed.
+        config: the server, and options for its calls.
 
     Returns:
         A list of operations; what could not be used is in its ``diagnostics``. Close it when done (``aclose``).
@@ -59,10 +59,10 @@ async def from_openapi_file(
 
 
 async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperations:
-    """Return the operations of the document at ``url``, and of what it refers to at the same origin.
+    """Return the operations of the document at ``url``; references to the same origin are followed.
 
     Raises:
-        SourceError: the URL cannot be read, or gives no OpenAPI document.
+        SourceError: the URL cannot be read, or does not return an OpenAPI document.
     """
     if not is_url(url):
         raise SourceError(f'expected an http or https URL, got "{url}"')
@@ -100,7 +100,7 @@ def _built(document: Document, config: HTTPServiceConfig, found: list[Diagnostic
 
 
 async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:
-    """Return the document that a dict, a path or a URL is or names, and what loaded it. Raises `SourceError`."""
+    """Return the document of a dict, a path or a URL, and the loader that read it. Raises `SourceError`."""
     client = HTTPClient(config, trusted=config.trusted)
     try:
         loader = Loader(config, client, fs)

@@ -63,13 +63,13 @@ def http_envelope(
     Args:
         data: the decoded body.
         status_code: the status.
-        headers: names and values as the response had them, repeated ones repeated.
-        content_type: default: what ``headers`` say.
-        url: of the response, without credentials.
-        method: of the request.
-        elapsed_ms: how long it took.
-        event_type: of a server-sent event.
-        last_event_id: of a server-sent event.
+        headers: names and values of the response's headers; a name may occur several times.
+        content_type: the media type; default: that of ``headers``.
+        url: the URL of the response, without credentials.
+        method: the method of the request.
+        elapsed_ms: the duration in milliseconds.
+        event_type: the type of a server-sent event.
+        last_event_id: the id of a server-sent event.
         attempts: how often the request was sent, if more than once.
     """
     joined, cookies = headers if isinstance(headers, JoinedHeaders) else join_headers(headers)
@@ -91,7 +91,7 @@ def http_envelope(
 
 
 def join_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> JoinedHeaders:
-    """Headers as an envelope has them; what many envelopes share is joined once."""
+    """Return the headers in the form of an envelope; headers that many envelopes share are joined once."""
     return join_pairs(headers.items() if isinstance(headers, Mapping) else headers)
 
 

@@ -16,7 +16,7 @@ class OpenAPIFS(Protocol):
 
         Args:
             path: absolute.
-            limit: the most bytes that are wanted; an implementation may stop one byte beyond it.
+            limit: the maximum of bytes to read; an implementation may stop one byte after it.
 
         Raises:
             OSError: the file cannot be read.
@@ -24,7 +24,7 @@ class OpenAPIFS(Protocol):
         ...
 
     async def realpath(self, path: str) -> str:
-        """Return ``path`` with symbolic links resolved: what a check against the allowed folders compares."""
+        """Return ``path`` with symbolic links resolved, for the check against the allowed folders."""
         ...
 
 

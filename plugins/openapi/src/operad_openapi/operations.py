@@ -36,8 +36,8 @@ logger = logging.getLogger("operad.openapi")
 class OpenAPIOperations(list[AnyOperation]):
     """The operations of a document, and the HTTP session that they share.
 
-    A list; close it (``async with``, or `aclose`) when no operation is called any more. The registry does that
-    for what it loads itself.
+    It is a list; close it (``async with``, or `aclose`) when its operations are no longer called. The registry
+    closes those that it loads itself.
     """
 
     def __init__(self, source: DocumentSource, diagnostics: list[Diagnostic]) -> None:
@@ -70,7 +70,7 @@ class OpenAPIOperations(list[AnyOperation]):
         Args:
             name: the operation's name, without the namespace.
             input: its input; access and schema are not checked, as for any handler called by hand.
-            context: of the call.
+            context: the context of the call.
 
         Raises:
             KeyError: the operation does not exist.
@@ -105,8 +105,8 @@ def build_operations(
 
     Args:
         document: the document.
-        config: where and how to call.
-        found: what loading the document could not use.
+        config: the server, and options for its calls.
+        found: the diagnostics of loading the document.
     """
     source = DocumentSource(document, config)
     diagnostics = list(found)

@@ -31,7 +31,7 @@ def paginate(
 
     Args:
         call: calls the operation.
-        input: of the first page.
+        input: the input of the first page.
         next_input: envelope of a page -> what to change in the input for the next one; ``None`` at the end.
         max_pages: the most pages that are asked for.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_envelope_kinds() -> Iterable[EnvelopeKind]:
-    """Return the kind ``http``."""
+    """Return the envelope kind ``http``."""
     from operad_openapi.envelopes import HTTP_KIND
 
     return (HTTP_KIND,)

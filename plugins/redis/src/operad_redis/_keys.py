@@ -54,7 +54,7 @@ class Keys:
         return self.streams + link
 
     def served(self, link: str) -> str:
-        """Return the key of what a link serves."""
+        """Return the key of the operations that a link serves."""
         return f"{self.prefix}reg:{link}"
 
     def dead(self, link: str) -> str:

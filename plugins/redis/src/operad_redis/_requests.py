@@ -104,7 +104,7 @@ def began(entry_id: str, fields: dict[bytes, bytes]) -> int:
 
 
 def came_to(fields: dict[bytes, bytes]) -> str:
-    """Return the operation to whose address a request came; empty if it cannot be read."""
+    """Return the operation of the address at which a request arrived; empty if it cannot be read."""
     try:
         return fields.get(b"o", b"").decode("utf-8", "surrogatepass").removeprefix("op:")
     except UnicodeDecodeError:  # any client on the bus may have written it

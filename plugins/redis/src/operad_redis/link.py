@@ -313,7 +313,7 @@ class RedisLink(BrokerLink):
             raise TransportError(f"draining: {error}") from error
 
     async def sign_off(self) -> None:
-        """See `BrokerLink.sign_off`; gives what is unfinished to others."""
+        """Hand over unfinished requests; see `BrokerLink.sign_off`."""
         self._served.clear()
         if self.is_up and self._commands is not None:
             async with asyncio.timeout(self._config.connect_timeout):

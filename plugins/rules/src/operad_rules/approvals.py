@@ -51,7 +51,7 @@ def approval(kind: str, queue: Queue) -> Approval:
 
 
 def question(call: InterceptedCall) -> str:
-    """Return what a person is asked: the caller, the operation and its input."""
+    """Return the question for an approver: the caller, the operation and its input."""
     identity = call.context.identity
     caller = "an anonymous caller" if identity is None else f'"{identity.id}"'
     return f'Allow {caller} to call "{call.spec.id}" with {_shown(call.input)}?'

@@ -81,8 +81,8 @@ class Cache(Step):
     store fails, the call runs.
 
     Args:
-        store: where results are kept.
-        seconds: for how long.
+        store: the store for results.
+        seconds: how long a result is kept.
         kinds: make envelopes from JSON, and tell which ones represent errors; those are not kept.
     """
 

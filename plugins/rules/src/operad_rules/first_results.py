@@ -94,7 +94,7 @@ class FirstResults:
     for example at its deadline, may run again, and so may one whose process ended before its result was kept.
 
     Args:
-        store: where results are kept; default: in the memory of this process.
+        store: the store for results; default: in the memory of this process.
         seconds: how long a result is kept.
     """
 

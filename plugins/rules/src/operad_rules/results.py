@@ -70,7 +70,7 @@ class Select(Shape):
         self._expression, self._failure = jmespath.compile(expression), jmespath.exceptions.JMESPathError
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return what the expression selects."""
+        """Return the part of the data that the expression selects."""
         if is_error:
             return data
         try:
@@ -226,7 +226,7 @@ class MaxBytes(Shape):
 
     Args:
         size: the bound in bytes, of the result as JSON.
-        results: where large results are kept.
+        results: the store for large results.
         kinds: tell which envelopes represent errors.
     """
 

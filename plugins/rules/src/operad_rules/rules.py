@@ -44,8 +44,8 @@ class Rules:
 
     Args:
         rules: in the order in which they were written.
-        registry: where they apply.
-        base_dir: where relative paths start.
+        registry: the registry to which they apply.
+        base_dir: the folder of relative paths.
     """
 
     rules: Sequence[Rule]

@@ -68,7 +68,7 @@ class Rate(Guard):
     """Limit the rate of calls (moving window, by the library ``limits``).
 
     Args:
-        rate: such as ``"100/minute"``.
+        rate: the maximum rate, such as ``"100/minute"``.
         per: ``"caller"``, ``"operation"`` or ``"rule"``.
         name: the rule's name: rules with other names count separately.
         shared: connections to a Redis server, for one limit of several processes.

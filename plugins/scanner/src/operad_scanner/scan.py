@@ -72,7 +72,7 @@ def scan_operations(
 
     Args:
         path: a folder, or one file.
-        fs: where to read; the local file system by default.
+        fs: the file system; the local one by default.
         namespace: the namespace of operations that name none of their own.
 
     Raises:

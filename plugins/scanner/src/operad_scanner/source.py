@@ -120,7 +120,7 @@ class ScannerSession(SourceSession):
                         self._end(old, context.logger)
                 except SourceError as error:  # the folder is as it was, for as long as it is broken
                     context.logger.warning("%s", error)
-                except Exception:  # nobody waits for this task, which has to be there for the next change
+                except Exception:  # a background task, which must be ready for the next change
                     context.logger.exception("scanner: %s cannot be scanned again", path)
 
         async def watch() -> None:

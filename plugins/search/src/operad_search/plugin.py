@@ -21,5 +21,5 @@ def ranked(specs: Iterable[OperationSpec]) -> RankedIndex:
 
 @hookimpl(trylast=True)
 def operad_search() -> object:
-    """Return what makes the index of a registry; the search of any other plugin is used before it."""
+    """Return the maker of a registry's index. The search of any other plugin takes precedence."""
     return ranked

@@ -33,7 +33,7 @@ class Problem(Exception):
 
     Args:
         status: the HTTP status.
-        detail: what is wrong and how to fix it, for people.
+        detail: the error and how to fix it, for people.
         code: the code of the `CallError`, if there is one.
         details: more, for programs.
         headers: further headers of the response.

@@ -61,8 +61,8 @@ class Connection:
         switch: gets its frames.
         transport: the connection.
         socket: its WebSocket, prepared.
-        identity: who was authenticated; ``None``: anonymous.
-        address: where the spoke is.
+        identity: the authenticated identity; ``None``: anonymous.
+        address: the network address of the spoke.
         max_payload: the largest event, in bytes.
         max_buffer: bytes that may wait to be written.
         unfinished: counts the bytes of unfinished messages.

@@ -27,7 +27,7 @@ class Desk:
 
     Args:
         addresses: the table of addresses.
-        limits: what a peer may have at once.
+        limits: the limits of a peer.
     """
 
     def __init__(self, addresses: Addresses, limits: Limits) -> None:

@@ -51,7 +51,7 @@ class Door:
     Args:
         make: makes the protocol of a connection.
         limits: how many may wait, and for how long.
-        ssl: for TLS.
+        ssl: the TLS context.
         reports: counts and logs refusals.
     """
 
@@ -74,7 +74,7 @@ class Door:
 
     @property
     def waiting(self) -> int:
-        """The number of connections that are not a spoke's yet."""
+        """The number of connections that have not completed the handshake."""
         self._forget_gone()
         return len(self._visitors)
 

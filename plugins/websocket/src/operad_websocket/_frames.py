@@ -72,7 +72,7 @@ def string(raw: msgspec.Raw | None) -> str | None:
 
 
 def raw(value: Any) -> msgspec.Raw:
-    """Return a value of this process as a payload holds it."""
+    """Return a value of this process as raw JSON for a payload."""
     return msgspec.Raw(_encode(value))
 
 

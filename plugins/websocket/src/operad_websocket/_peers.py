@@ -31,7 +31,7 @@ class Peer:
 
     Args:
         deliver: takes the JSON of an event, at once and without waiting; raises `PayloadTooLargeError`.
-        identity: who was authenticated; None: anonymous.
+        identity: the authenticated identity; None: anonymous.
         trusted: whether it is part of the hub's own process, which may set the identity of a call.
         is_slow: return True if much is unwritten.
         address: its network address, for counting anonymous connections.

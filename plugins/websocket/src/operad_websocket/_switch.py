@@ -46,7 +46,7 @@ class Switch:
     says, never where the event says. A frame for a request of another peer is refused and logged.
 
     Args:
-        limits: what a peer may have at once.
+        limits: the limits of a peer.
         authorize: ``authorize(identity, address)``: whether it may serve an address.
     """
 
@@ -401,7 +401,7 @@ class Switch:
         return True
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
-        """Refuse a request that leaves no room for what the hub adds to it."""
+        """Reject a request that leaves no room for the fields that the hub adds."""
         message = f"the event has {size} bytes, the hub carries {limit}"
         self._refuse(peer, message)
         request_id = string(frame.payload.get("requestId"))

@@ -111,7 +111,7 @@ class WebSocketConfig:
             it connects, the spoke takes the first one that responds.
         token: sent as ``Authorization: Bearer <token>``.
         headers: sent with the connection request.
-        ssl: for ``wss``, instead of the system's trust.
+        ssl: the TLS context for ``wss``, instead of the system's trust.
         tls_ca, tls_cert, tls_key: for ``wss``, paths of PEM files, instead of ``ssl``: certificates to trust, and
             this spoke's own certificate and key, for hubs that verify clients.
         max_payload: the largest event, in bytes; not more than the hub's.

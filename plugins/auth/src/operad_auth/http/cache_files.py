@@ -32,7 +32,7 @@ def recall(kind: str, slot: Any, key: Any) -> Any:
 
     Args:
         kind: a word for what is kept.
-        slot: what it is about, as JSON.
+        slot: the key within the kind, as JSON.
         key: a value that changes when the kept value becomes wrong, as JSON.
     """
     try:

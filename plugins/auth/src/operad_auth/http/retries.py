@@ -117,7 +117,7 @@ def retry_after(value: str | None, now: float | None = None) -> float | None:
     """Return the seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3).
 
     Args:
-        value: of the header.
+        value: the value of the header.
         now: seconds since 1970; default: now.
     """
     if value is None:
@@ -151,7 +151,7 @@ class RateLimits:
         self._until: dict[Hashable, float] = {}
 
     def observe(self, key: Hashable, status: int, headers: Mapping[str, str], now: float | None = None) -> None:
-        """Note a response. ``now`` is in seconds since 1970."""
+        """Record a response. ``now`` is in seconds since 1970."""
         now = time.time() if now is None else now
         wait = retry_after(headers.get("retry-after"), now) if status == 429 else None
         if wait is None:

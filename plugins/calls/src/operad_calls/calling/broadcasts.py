@@ -87,7 +87,7 @@ class Broadcast(Pending):
         requests.lingering[self.request_id] = self
 
     def stop(self) -> None:
-        """Wait for no more responses, and tell the peers so unless all have responded."""
+        """Stop waiting for responses; notify the peers unless all have responded."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

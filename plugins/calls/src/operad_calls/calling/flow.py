@@ -57,7 +57,7 @@ class Arrivals:
         return share if share > LEAST else min(most, LEAST)
 
     def ask(self, pending: Pending) -> bool:
-        """Grant what a request wants, now or in its turn. Return True if its handler was told just now."""
+        """Grant the bytes that a request asks for, now or later in turn. Return True if they were granted now."""
         self._waiting[pending] = None
         self._serve()
         return pending not in self._waiting
@@ -71,7 +71,7 @@ class Arrivals:
             self._serve()
 
     def ended(self, pending: Pending) -> None:
-        """Take back what a request that ended was granted."""
+        """Release the bytes that were granted to a request that has ended."""
         self._waiting.pop(pending, None)
         if pending.reserved:
             self.in_flight -= pending.reserved

@@ -253,7 +253,7 @@ class PendingRequests:
         task.add_done_callback(self._background.discard)
 
     async def settle(self) -> None:
-        """Wait for what runs in the background, and cancel what takes too long."""
+        """Wait for background tasks, and cancel those that take too long."""
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=_CLOSING)
             for task in late:

@@ -89,7 +89,7 @@ class Stream(Pending):
     fail = finish
 
     def break_off(self, end: CallError | bool) -> None:
-        """End it from this side, and tell the handler."""
+        """End it from this side, and notify the handler."""
         self.requests.end(self)
         self.finish(end)
         self.requests.abort(self)

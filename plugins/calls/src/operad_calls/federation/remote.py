@@ -139,7 +139,7 @@ class RemoteSession(SourceSession):
     # --- listing ---------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Ask all peers what they serve. This happens by itself when they change or come back."""
+        """Request the operations of all peers. This also happens automatically when they change or reconnect."""
         try:
             answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait, late=self._see_late)
         except CallError as error:

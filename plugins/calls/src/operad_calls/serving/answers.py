@@ -117,7 +117,7 @@ class Answers:
         return False
 
     async def notice(self, request: ActiveRequest, *, wants: int | None = None) -> None:
-        """Acknowledge a request: where aborts and credit go, and how many bytes the handler wants to send."""
+        """Acknowledge a request: the address for aborts and credit, and the bytes that the handler will send."""
         if self.link is not None:
             request.noticed = True  # any notice acknowledges the request
             payload = {"requestId": request.request_id, "total": request.total or 0, "replyTo": self.link.inbox}

@@ -102,7 +102,7 @@ class Following:
             task.cancel()
 
     async def forget(self, link: Link) -> None:
-        """Note that nothing is registered any more, and tell the peers."""
+        """Mark all operations as unregistered, and notify the peers."""
         self.registered.clear()
         self._refused.clear()
         if self._tasks:
@@ -110,7 +110,7 @@ class Following:
         await self._tell_change(link)
 
     async def refresh(self) -> None:
-        """Serve what the registry holds now."""
+        """Serve the current operations of the registry."""
         async with self._refreshing:
             link = self._link
             if link is None:
@@ -152,7 +152,7 @@ class Following:
                 self._loop.call_soon_threadsafe(self._follow_soon)
 
     def back(self) -> None:
-        """Process that the connection is back: retry failed registrations, and tell the peers."""
+        """Handle a reconnection: retry failed registrations, and notify the peers."""
         self._is_back = True
         self.changed()
 

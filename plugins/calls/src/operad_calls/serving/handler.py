@@ -35,10 +35,10 @@ class CallHandler:
 
     Args:
         registry: the operations; changes of it are followed soon, see `refresh`.
-        transport: where to serve. The handler opens a link of its own on it.
-        identity: who the caller is. ``"peer"``: the identity that the transport authenticated (the default if it
-            does so). ``"delegate"``: the identity that the request names, which trusts every peer (the default in
-            process only). A callable: returns the identity, or raises `CallError`, such as
+        transport: the transport to serve on. The handler opens its own link on it.
+        identity: how the caller is determined. ``"peer"``: the identity that the transport authenticated (the
+            default if it does so). ``"delegate"``: the identity that the request names, which trusts every peer
+            (the default in process only). A callable: returns the identity, or raises `CallError`, such as
             `operad.auth.JWTDelegation`. On a broker choose one: until then every caller is anonymous.
         operations: returns True for the operations to serve; default: all.
         reexport: whether operations of `from_remote` are served, too. They carry the handlers on their way; one

@@ -48,7 +48,7 @@ class ServedRequests:
     Subclasses run them: they override `begin`, `cancel`, `refusal` and `is_repeatable`.
 
     Args:
-        capabilities: of the transport.
+        capabilities: the capabilities of the transport.
         settings: the bounds.
     """
 
@@ -93,7 +93,7 @@ class ServedRequests:
             self._acknowledge_large()
 
     async def settle(self, timeout: float | None = None) -> None:
-        """Wait for what runs in the background."""
+        """Wait for background tasks."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 

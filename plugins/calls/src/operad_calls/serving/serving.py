@@ -41,7 +41,7 @@ class Serving(ServedRequests):
         listing: the handler's own operations.
         verify: returns the identity of a caller.
         served: the ids of the operations that are served.
-        capabilities: of the transport.
+        capabilities: the capabilities of the transport.
         settings: the bounds.
         mask: whether messages of undeclared exceptions are replaced.
     """

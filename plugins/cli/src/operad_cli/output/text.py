@@ -36,9 +36,9 @@ def paragraph(text: str, file: TextIO | None = None, indent: str = "  ") -> str:
     """Return the text in lines that fit the terminal; as one line if the file is not a terminal.
 
     Args:
-        text: what to wrap.
+        text: the text to wrap.
         file: default: standard output.
-        indent: of all lines but the first.
+        indent: the indentation of all lines except the first.
     """
     if not (file or sys.stdout).isatty():
         return text

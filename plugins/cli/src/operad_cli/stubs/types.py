@@ -24,7 +24,7 @@ def words_of(expression: str) -> set[str]:
 
 
 def without(expression: str, names: Iterable[str]) -> str:
-    """Return a type with ``_`` before the given names, which mean something else in its place."""
+    """Return a type with ``_`` before the given names, because they have another meaning where it is used."""
     taken = frozenset(names)
     return _WORD.sub(lambda match: f"_{match[1]}" if match[1] in taken else match[0], expression)
 

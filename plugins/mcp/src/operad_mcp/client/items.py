@@ -30,8 +30,8 @@ class Maker:
 
     Args:
         connection: lists what the server offers, and sends calls unless each caller has a session.
-        namespace: of the operations.
-        prefix: of their names.
+        namespace: the namespace of the operations.
+        prefix: the prefix of their names.
         sessions: the sessions of callers, if each call uses the credential of its caller.
     """
 

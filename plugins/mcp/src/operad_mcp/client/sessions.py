@@ -41,9 +41,9 @@ class CallerSessions:
     A session that no call uses is closed after ``session_idle`` seconds, or earlier if there are ``max_sessions``.
 
     Args:
-        name: what to call the server in messages.
+        name: the name of the server in messages.
         config: how to reach it; its ``auth`` has the provider of credentials.
-        logger: for diagnostics.
+        logger: the logger for diagnostics.
     """
 
     def __init__(self, name: str, config: MCPClientConfig, logger: logging.Logger | None = None) -> None:

@@ -24,7 +24,7 @@ class Prompts:
     """Prompts and completion.
 
     Args:
-        door: what is served.
+        door: the served registry.
         complete: the application's own completion: ``complete(spec, argument, value) -> values``.
     """
 

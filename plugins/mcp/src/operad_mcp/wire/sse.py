@@ -99,7 +99,7 @@ class SSELink(HTTPLink):
         here, target = urlsplit(self._url), urlsplit(there)
         if (here.scheme, here.netloc) != (target.scheme, target.netloc):
             shown = f"{target.scheme}://{target.hostname}"
-            raise Unusable(f"the server names another origin for messages, {shown}, which is not allowed")
+            raise Unusable(f"the server names another origin, {shown}, for its messages, which is not allowed")
         if not self._endpoint.done():
             self._endpoint.set_result(there)
 

@@ -123,7 +123,7 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
 
 
 def responses_of(operation: RawOperation) -> Mapping[str, Any]:
-    """Status -> response object, as they stand."""
+    """Return the response objects by status, unchanged."""
     responses = operation.node.get("responses")
     return responses if isinstance(responses, dict) else {}
 

@@ -86,10 +86,10 @@ class Document:
         return node
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node``, or what its chain of ``$ref`` ends at.
+        """Return ``node``, or the end of its chain of ``$ref``.
 
         Raises:
-            PointerError: the chain leads nowhere, or in a circle.
+            PointerError: the chain has no end, or no target.
         """
         if node.__class__ is dict and "$ref" not in node:
             return node

@@ -82,10 +82,10 @@ def _references(root: Any, *, is_map: bool) -> Iterator[_Reference]:
 async def graft_external(
     document: Document, read: Read, report: Callable[[str], None], *, limit: int = 10_000
 ) -> None:
-    """Read what ``document`` refers to outside itself, and turn those references into pointers.
+    """Read the external references of ``document``, and replace them by pointers into it.
 
     Args:
-        document: has to be this loader's own: its references are rewritten.
+        document: the document, changed in place: its references are rewritten.
         read: reads URLs and paths.
         report: called with the reason for each reference that stays as it is.
         limit: the most documents that are read.

@@ -60,7 +60,7 @@ class Diagnostic:
 
 
 def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
-    """Yield the operations of a document, and what cannot be one."""
+    """Yield the operations of a document, and an error for each that cannot be used."""
     paths = document.root.get("paths")
     if paths is None:
         return
@@ -69,7 +69,7 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
         return
     for path, raw_item in paths.items():
         if not isinstance(path, str):
-            reason = f"a path has to be text, got {path!r} ({type(path).__name__})"
+            reason = f"expected a path as text, got {path!r} ({type(path).__name__})"
             yield Diagnostic(f"#/paths/{path}", reason)
             continue
         if path.startswith("x-"):

@@ -27,7 +27,7 @@ class Naming:
         self._unused = set(names) if isinstance(names, Mapping) else set()
 
     def of(self, raw: RawOperation) -> str:
-        """Return the name that is wanted for an operation. Raises `ConfigError` for one that cannot be a name."""
+        """Return the configured name of an operation. Raises `ConfigError` if it cannot be a name."""
         wanted: Any = self._configured(raw) if self._names else None
         if wanted is None:
             return wanted_name(raw)
@@ -56,7 +56,7 @@ class Naming:
 
 
 def words_of(raw: RawOperation) -> tuple[str, ...]:
-    """Return what a table may call an operation by: its operationId, and ``GET /path``."""
+    """Return the names by which a table may refer to an operation: its operationId, and ``GET /path``."""
     given = raw.node.get("operationId")
     route = f"{raw.method} {raw.path}"
     return (given, route) if isinstance(given, str) else (route,)
@@ -121,7 +121,7 @@ class Filters:
         self._used: set[str] = set()
 
     def admits(self, name: str, raw: RawOperation) -> bool:
-        """Return True if the operation is wanted."""
+        """Return True if the filters select the operation."""
         included = not self._include or self._matching(self._include, name, raw)
         excluded = bool(self._exclude) and self._matching(self._exclude, name, raw)
         return included and not excluded

@@ -11,7 +11,7 @@ _DEFAULT_PORT = re.compile(r"^(http://[^/?#]*(?=:80(?:[/?#]|$))|https://[^/?#]*(
 
 
 def origin_of(url: str) -> str:
-    """Return ``scheme://host:port`` in lower case (RFC 6454), ``""`` for what has none."""
+    """Return ``scheme://host:port`` in lower case (RFC 6454), ``""`` for a URL without an origin."""
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)

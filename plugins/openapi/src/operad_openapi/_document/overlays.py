@@ -20,7 +20,7 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
     Args:
         root: the document; this loader's own.
         overlay: the parsed overlay.
-        where: what it is called in messages.
+        where: its name in messages.
 
     Yields:
         Actions whose target is nowhere in the document.

@@ -66,7 +66,7 @@ def unusable(name: str, location: str) -> str | None:
 
 
 def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Parameter], list[Json]]:
-    """Return the parameters that are inputs, and Swagger 2.0's body and form parameters as they stand.
+    """Return the parameters that are inputs, and Swagger 2.0's body and form parameters unchanged.
 
     An optional parameter that cannot be sent is left out.
 

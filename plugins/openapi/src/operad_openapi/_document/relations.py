@@ -13,7 +13,7 @@ _LINK = ("operationId", "operationRef", "parameters", "requestBody", "descriptio
 
 
 def links_of(document: Document, raw: RawOperation) -> Json:
-    """Names of links -> what they lead to, and with which parameters (runtime expressions, as they stand)."""
+    """Return the links by name: their targets, and their parameters as runtime expressions."""
     found: Json = {}
     for status, node in responses_of(raw).items():
         if not isinstance(node, dict) or not ("links" in node or "$ref" in node) or str(status)[:1] != "2":

@@ -64,7 +64,7 @@ class SchemaView:
         """What references of the view's schemas resolve against."""
 
     def schema(self, node: Any) -> Any:
-        """Return ``node`` as this direction sees it; what it refers to is in `root`."""
+        """Return ``node`` for this direction (requests or responses); its references lead into `root`."""
         if self._identity:
             return node
         pending: list[str] = []
@@ -77,7 +77,7 @@ class SchemaView:
         return result
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node`` of the view, or what its chain of references ends at. Raises `PointerError`."""
+        """Return ``node`` of the view, or the end of its chain of references. Raises `PointerError`."""
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node

@@ -9,7 +9,7 @@ from operad_openapi._document.listing import RawOperation
 
 
 def schemes_of(document: Document) -> Json:
-    """Return the security schemes of a document by name, as they stand."""
+    """Return the security schemes of a document by name, unchanged."""
     if document.version == "2.0":
         schemes = document.root.get("securityDefinitions")
     else:

@@ -32,8 +32,11 @@ class YAMLError(ValueError):
 
 
 def load_yaml(data: bytes | str, repeated: list[str] | None = None) -> Any:
-    """Return the first document of ``data``. Keys that a mapping has twice, of which the last one is used, are in
-    ``repeated``, the first hundred of them. Raises `YAMLError`."""
+    """Return the first document of ``data``.
+
+    If a mapping has a key twice, the last one is used, and ``repeated`` has the key (at most a hundred). Raises
+    `YAMLError`.
+    """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _build(yaml.parse(data, Loader=loader), [] if repeated is None else repeated)

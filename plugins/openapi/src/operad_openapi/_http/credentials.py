@@ -89,7 +89,7 @@ class Authenticator:
         return key_of(str(scheme.get("in")), str(scheme.get("name")))
 
     def meets(self, name: str) -> bool:
-        """Return True if the configuration has what the scheme of that name asks for."""
+        """Return True if the configuration has a credential for the security scheme of that name."""
         return self._scheme(name, "", self._options.auth) is not None
 
     def _scheme(self, name: str, server: str, auth: HTTPAuth | None) -> Applier | None:

@@ -25,7 +25,7 @@ class Decoder(Protocol):
     """Unpacks a body, chunk by chunk."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Return what ``data`` unpacks to. Raises an error of the library for what is broken."""
+        """Return the decoded bytes of ``data``. Raises an error of the library for invalid data."""
         ...
 
     def finish(self) -> None:

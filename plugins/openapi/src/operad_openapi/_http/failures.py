@@ -15,7 +15,7 @@ def host_of(url: str) -> str:
 
 
 def network_failure(error: Exception, method: str, url: str, timeout: float | None = None) -> CallError | None:
-    """Return the `CallError` for what sending or reading raised; ``None`` for what has to do with neither."""
+    """Return the `CallError` for an exception of sending or reading; ``None`` for any other exception."""
     import aiohttp
 
     if isinstance(error, CallError):

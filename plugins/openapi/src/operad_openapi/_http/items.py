@@ -48,7 +48,7 @@ async def items_of(
     Args:
         response: a stream.
         request: its request.
-        parser: of its events; its ``retry`` is -1 if the stream is not to be resumed.
+        parser: the parser of its events; its ``retry`` is -1 if the stream is not to be resumed.
         limit: the largest record, in bytes (limit ``event_bytes``).
         is_text: whether the data of events are text that is not to be parsed.
 

@@ -40,7 +40,7 @@ class Progress:
 
 
 async def told(chunks: AsyncIterator[bytes], progress: Progress) -> AsyncIterator[bytes]:
-    """Yield the chunks, counted as each has been taken."""
+    """Yield the chunks, and report progress after the consumer has taken each."""
     async for chunk in chunks:
         yield chunk
         progress.passed(len(chunk))

@@ -27,8 +27,8 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
     307 and 308 repeat the request, a body to no origin but its own and the configured ones: it may hold anything.
 
     Args:
-        request: what was redirected.
-        status: by which.
+        request: the redirected request.
+        status: the status of the redirect.
         target: the URL to go to.
         origins: further origins that credentials and bodies may be sent to.
     """

@@ -24,11 +24,11 @@ a request that meets the closing one on its way is lost, and a POST must not be 
 
 
 class LostConnectionError(aiohttp.ClientError):
-    """The connection was lost before an answer; what it was lost by is the cause."""
+    """The connection was lost before a response; the cause is in ``__cause__``."""
 
 
 async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request as often as we are asked to: aiohttp repeats some by itself, on errors of these types."""
+    """Send a request once. Without this, aiohttp repeats some requests after errors of these types."""
     try:
         return await send(request)
     except aiohttp.ClientConnectorError:
@@ -74,9 +74,9 @@ class Sessions:
     """The sessions of one source: calls of several event loops, one after the other or at once, have one each.
 
     Args:
-        options: of the source.
-        tls: what servers are trusted, as aiohttp takes it.
-        namer_of: the host that named a host, or ``None``; see `GuardedResolver`.
+        options: the source's HTTP options.
+        tls: the ``ssl`` argument for aiohttp.
+        namer_of: returns the host that named a host, or ``None``; see `GuardedResolver`.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ class Tokens:
 
     Args:
         client: sends their requests, with the proxy and the TLS of the source.
-        name: of the source, for ``operad login``.
+        name: the name of the source, for ``operad login``.
     """
 
     def __init__(self, client: Callable[[], HTTPClient], name: str) -> None:

@@ -29,9 +29,9 @@ class Adapter:
     """Adapts the inputs of one operation.
 
     Args:
-        inputs: how its input is made up.
-        view: what references of its schema resolve against.
-        allows_null: whether a schema takes null.
+        inputs: the parts of its input.
+        view: resolves references of its schema.
+        allows_null: whether a schema allows null.
     """
 
     def __init__(self, inputs: Inputs, view: SchemaView, allows_null: Callable[[Any], bool]) -> None:

@@ -58,7 +58,7 @@ def is_binary(schema: Any) -> bool:
 
 
 def without_null(schema: Any, view: SchemaView) -> Any:
-    """Return what a schema refers to, without its alternative null. Raises `PointerError`."""
+    """Return the target of a schema, without its alternative null. Raises `PointerError`."""
     node = view.resolve(schema)
     for word in ("anyOf", "oneOf"):
         members = node.get(word) if isinstance(node, dict) else None

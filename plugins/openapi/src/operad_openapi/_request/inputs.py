@@ -38,7 +38,7 @@ _EXTRAS: Json = {
 
 
 class Slot(NamedTuple):
-    """Where a parameter goes, the key of the input that holds it, and its encoder."""
+    """A parameter's place in the request, the key of the input that holds it, and its encoder."""
 
     key: str
     name: str
@@ -75,7 +75,7 @@ class Inputs:
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
     def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the input adds to the query, the body or the headers. Raises `SerializationError`."""
+        """Return the additions of the input to the query, the body or the headers. Raises `SerializationError`."""
         key = self.extras.get(kind)
         value = None if key is None else input.get(key)
         if value is None:

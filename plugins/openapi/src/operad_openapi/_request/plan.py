@@ -165,7 +165,7 @@ def build_plan(
     Args:
         document: the document.
         raw: the operation.
-        config: of the source.
+        config: the configuration of the source.
         view: the schemas of requests.
         sent: the API keys that credentials send, given those that are required parameters too.
 

@@ -22,7 +22,7 @@ Resolve = Callable[[Any], Any]
 
 
 def raw_pairs(query: str) -> dict[str, list[str]]:
-    """Names, decoded, to their values as they stand."""
+    """Return the values by decoded name; the values are not decoded."""
     found: dict[str, list[str]] = {}
     for pair in query.split("&"):
         if pair:
@@ -32,12 +32,12 @@ def raw_pairs(query: str) -> dict[str, list[str]]:
 
 
 class QueryReader:
-    """Reads values by the parameters that they are of.
+    """Reads values of the parameters in a query.
 
     Args:
-        parameters: of the query, by the key of the input that holds them.
-        accepts: whether a schema takes a value.
-        resolve: the schema that a reference stands for.
+        parameters: the parameters of the query, by the key of the input that holds them.
+        accepts: returns True if a schema accepts a value.
+        resolve: returns the schema that a reference points to.
     """
 
     def __init__(self, parameters: Mapping[str, Parameter], accepts: Accepts, resolve: Resolve) -> None:

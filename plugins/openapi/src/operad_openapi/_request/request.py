@@ -64,7 +64,7 @@ class Request:
 
 @attrs.frozen(eq=False, repr=False)
 class EncodedBody:
-    """A body, ready to be sent."""
+    """An encoded body, ready to be sent."""
 
     content_type: str
     data: bytes | None = None

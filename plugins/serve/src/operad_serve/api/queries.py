@@ -212,7 +212,7 @@ def _type_of(value: Any) -> str:
 
 
 def resolved(node: Any, root: Root) -> Any:
-    """Return what a schema refers to; None if that is nothing, or has keywords beside the reference."""
+    """Return the target of a schema's reference; None if it has no target, or has keywords beside it."""
     for _ in range(16):
         if not isinstance(node, dict) or "$ref" not in node:
             return node

@@ -46,7 +46,7 @@ _share: Share | None = None
 
 
 def share() -> Share | None:
-    """Return what this process got from its supervisor; None if it has none."""
+    """Return the data that this process received from its supervisor; None without a supervisor."""
     return _share
 
 
@@ -72,7 +72,7 @@ class Supervisor:
     """Starts processes that run a command, and stops them on a signal.
 
     Args:
-        command: what a process runs: a function of a module.
+        command: the function of a module that a process runs.
         sockets: the sockets that the processes share.
     """
 

@@ -57,7 +57,7 @@ class RefusedClient(Exception):
 
 @attrs.frozen(kw_only=True)
 class Client:
-    """A client, whatever described it."""
+    """An OAuth client: its id, its redirect URIs, and how it authenticates."""
 
     id: str
     name: str

@@ -187,7 +187,7 @@ class Store:
         Args:
             key: the secret that the browser will send for it.
             browser: the secret in the cookie of the browser.
-            record: what the next step needs.
+            record: the data for the next step.
             agreed: whether the user has agreed to it.
         """
 

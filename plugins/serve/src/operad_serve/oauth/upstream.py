@@ -86,9 +86,9 @@ class Upstream:
         """Return the id of the user who logged in, as the identity has it.
 
         Args:
-            query: what the provider's redirect brought.
-            nonce: of the login.
-            verifier: of the login.
+            query: the query of the provider's redirect.
+            nonce: the nonce of the login.
+            verifier: the PKCE verifier of the login.
 
         Raises:
             LoginFailed: the response is not the provider's, or not of this login, or the user lacks a claim.
