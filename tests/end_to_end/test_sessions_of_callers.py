@@ -250,3 +250,56 @@ def test_what_cannot_work_is_refused_when_it_is_configured(options: dict[str, An
             auth=None if auth is None else MCPAuth(**auth),
             list_auth=None if listing is None else MCPAuth(**listing),
         )
+
+
+# --- forward --------------------------------------------------------------------------------------------
+
+
+FORWARD = '[[credentials]]\nname = "users"\ntype = "forward"\norigins = ["{}"]\n'
+
+
+def forwarded(name: str) -> OperationContext:
+    return caller(name, credentials=Credentials("bearer", f"own-token-of-{name}"))
+
+
+async def test_a_forwarded_token_goes_to_a_named_server_alone(upstream: Upstream, tmp_path: Path) -> None:
+    origin = upstream.url.removesuffix("/mcp")
+    async with gateway(upstream, tmp_path, table=FORWARD.format(origin)) as registry:
+        for name in ("ann", "bob"):
+            assert (await registry.execute("up.up.who", {}, forwarded(name))).data == f"own-token-of-{name} 0"
+    with pytest.raises(ExceptionGroup) as caught:
+        async with gateway(upstream, tmp_path, table=FORWARD.format("https://mcp.example.com")):
+            pass
+    assert f"may not be sent to {upstream.url}" in str(caught.value.exceptions[0])
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_of_an_mcp_server_takes_no_token_to_another_origin(
+    upstream: Upstream, tmp_path: Path, status: int
+) -> None:
+    moved, stolen = asyncio.Event(), list[str | None]()
+    theirs = to_mcp(upstream.registry(), authenticate=upstream.authenticate).asgi()
+
+    async def thief(scope: Any, receive: Any, send: Any) -> None:
+        stolen.append(dict(scope["headers"]).get(b"authorization"))
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with served(thief) as elsewhere:
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http" or not moved.is_set():
+                await theirs(scope, receive, send)
+                return
+            headers = [(b"location", f"{elsewhere}/mcp".encode())]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body"})
+
+        async with served(app, lifespan="on") as url:
+            upstream.url = f"{url}/mcp"
+            async with gateway(upstream, tmp_path, table=FORWARD.format(url)) as registry:
+                moved.set()
+                with pytest.raises(CallError) as caught:
+                    await registry.execute("up.up.who", {}, forwarded("ann"))
+                assert "own-token-of-ann" not in str(caught.value) + repr(caught.value.details)
+        assert stolen == []

@@ -1,7 +1,8 @@
 // A certified authorization server on this machine: oidc-provider, with a login page that agrees by itself. The client
 // `gateway`, whose redirect URI is the third argument, gets a page with a form, on which a person enters a name.
 import { createServer } from 'node:http';
-import Provider from 'oidc-provider';
+import { createRemoteJWKSet, jwtVerify } from 'jose';
+import Provider, { errors } from 'oidc-provider';
 
 const port = Number(process.argv[2]); // a free one: the issuer's name has it
 const issuer = `http://127.0.0.1:${port}`;
@@ -21,6 +22,8 @@ const provider = new Provider(issuer, {
     { client_id: 'machine', client_secret: 's:e/c ret', redirect_uris: [], response_types: [], grant_types: ['client_credentials'] },
     { client_id: 'signer', token_endpoint_auth_method: 'private_key_jwt', token_endpoint_auth_signing_alg: 'ES256', redirect_uris: [],
       response_types: [], grant_types: ['client_credentials'], jwks: { keys: JSON.parse(process.argv[3] ?? '[]') } },
+    { client_id: 'exchanger', client_secret: 'e:x/c hange', redirect_uris: [], response_types: [],
+      grant_types: ['urn:ietf:params:oauth:grant-type:token-exchange'] },
     ...(process.argv[4] ? [{ client_id: 'gateway', client_secret: 'g:a/t eway', redirect_uris: [process.argv[4]] }] : []),
   ],
   features: {
@@ -34,6 +37,18 @@ const provider = new Provider(issuer, {
   cookies: { keys: ['k'] },
   ttl: { Interaction: 60, Session: 60, Grant: 600, DeviceCode: 60 },
 });
+// Token exchange (RFC 8693), whose policy the server leaves to its operator: a user's token for urn:pets becomes one for urn:orders.
+const keys = createRemoteJWKSet(new URL(`${issuer}/jwks`));
+provider.registerGrantType('urn:ietf:params:oauth:grant-type:token-exchange', async (ctx) => {
+  const { client, params } = ctx.oidc;
+  const verified = await jwtVerify(params.subject_token, keys, { issuer, audience: 'urn:pets' }).catch(() => null);
+  if (verified === null || params.audience !== 'urn:orders') throw new errors.InvalidGrant('the subject token is not valid');
+  const token = new provider.AccessToken({ accountId: verified.payload.sub, client, gty: 'token_exchange', scope: params.scope });
+  const orders = { scope: 'orders:read', audience: 'urn:orders', accessTokenTTL: 600, accessTokenFormat: 'jwt' };
+  token.resourceServer = new provider.ResourceServer('urn:orders', orders);
+  ctx.body = { access_token: await token.save(), issued_token_type: 'urn:ietf:params:oauth:token-type:access_token',
+    token_type: 'Bearer', expires_in: token.expiration, scope: token.scope };
+}, ['subject_token', 'subject_token_type', 'audience', 'scope']);
 const server = createServer(async (req, res) => {
   if (req.url.startsWith('/interaction/')) {
     const details = await provider.interactionDetails(req, res);

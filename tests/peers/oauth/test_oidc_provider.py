@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
+from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins
 from operad_auth import (
     Credentials,
     JWTAuthenticator,
@@ -163,3 +165,51 @@ async def test_a_login_in_a_real_browser(issuer: str, tmp_path: Path) -> None:
     one = client(issuer, tmp_path)
     await one.login(tell=lambda _: None, open_url=chromium, timeout=90)
     assert (await whoever(issuer, (await one.token()).access_token)).id == "ann"
+
+
+# --- credentials of callers ------------------------------------------------------------------------------
+
+
+async def test_a_gateway_exchanges_the_token_of_each_caller(issuer: str, tmp_path: Path) -> None:
+    await client(issuer, tmp_path).login(tell=lambda _: None, open_url=person(), timeout=60)
+    ann = await client(issuer, tmp_path).token()
+    by_secret = {"client_id": "machine", "client_secret": "s:e/c ret", "grant": "client_credentials"}
+    machine = await client(issuer, tmp_path, **by_secret, scopes="pets:write").token()
+    authenticate = JWTAuthenticator(issuer, "urn:orders")
+
+    async def who(request: web.Request) -> web.Response:
+        identity = await authenticate(Credentials.from_headers(dict(request.headers)))
+        status = 401 if identity is None else 200
+        return web.json_response(None if identity is None else [identity.id, *identity.scopes], status=status)
+
+    app = web.Application()
+    app.router.add_get("/who", who)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    operation = {"operationId": "who", "responses": {"200": {"description": ""}}}
+    document = {"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": {"/who": {"get": operation}}}
+    (tmp_path / "orders.json").write_text(json.dumps(document))
+    (tmp_path / "operad.toml").write_text(
+        f'[[credentials]]\nname = "orders"\ntype = "exchange"\nissuer = "{issuer}"\nclient_id = "exchanger"\n'
+        'client_secret = "e:x/c hange"\naudience = "urn:orders"\nscopes = ["orders:read"]\n'
+        '[sources.orders]\ntype = "openapi"\nspec = "orders.json"\n'
+        f'base_url = "http://127.0.0.1:{runner.addresses[0][1]}"\n'
+        'auth = {type = "caller", provider = "orders"}\n'
+    )
+    try:
+        async with OperationRegistry.from_config(tmp_path, load_plugins(), strict=True) as registry:
+
+            async def call(name: str, token: str) -> Any:
+                context = OperationContext(identity=Identity(name), credentials=Credentials("bearer", token))
+                return (await registry.execute("orders.who", {}, context)).data
+
+            callers = [("ann", ann.access_token), ("machine", machine.access_token)] * 5
+            found = await asyncio.gather(*(call(*caller) for caller in callers))
+            assert found == [[name, "orders:read"] for name, _ in callers]
+            exchanged = "not a token of the server"
+            with pytest.raises(CallError, match="ACCESS_DENIED.*cannot be exchanged.*invalid_grant") as caught:
+                await call("eve", exchanged)
+            assert exchanged not in str(caught.value)
+    finally:
+        await runner.cleanup()
