@@ -161,7 +161,7 @@ async def placed(
         if login is not None:
             given = {"users": {"ann": [], "bob": []}, "store": str(tmp_path / "oauth.db"), **CLIENT}
             oauth = OAuthServerOptions(url=url, issuer=login.issuer, **given)
-        options = ServeOptions(tokens=records, oauth=oauth)
+        options = ServeOptions(tokens=records, oauth=oauth, allowed_origins=["https://app.example.com"])
         front = FrontDoor(registry, Plan(options=options, http=("127.0.0.1", port)), asyncio.Event())
         await stack.enter_async_context(front.open())
         yield Place(accounts, registry, url, refused, shown, tmp_path)
@@ -295,7 +295,7 @@ async def test_a_user_who_refuses_is_not_connected(place: Place) -> None:
     assert (await place.call("ann"))[0] == 403
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example.com", "null", ""])
+@pytest.mark.parametrize("origin", ["https://evil.example.com", "https://app.example.com", "null", ""])
 async def test_a_form_of_another_page_is_refused(place: Place, origin: str) -> None:
     async with Browser() as browser:
         await browser.open(await place.link("ann"))
@@ -332,6 +332,29 @@ async def test_a_disconnected_account_is_revoked_and_asked_for_again(place: Plac
     assert len(place.accounts.revoked) == 1
     assert (await place.call("ann"))[0] == 403
     assert (await place.call("bob"))[0] == 200
+
+
+async def test_an_account_that_is_disconnected_during_a_renewal_stays_disconnected(place: Place) -> None:
+    place.accounts.expires_in = 0
+    await place.connect("ann")
+    place.accounts.expires_in = 3600
+    users = user_tokens(place.registry)["users"]
+    renewing, going_on = asyncio.Event(), asyncio.Event()
+    grant = place.accounts._token
+
+    async def slow(request: Any) -> Any:
+        renewing.set()
+        await going_on.wait()
+        return await grant(request)
+
+    place.accounts._token = slow  # type: ignore[method-assign]  # the server takes its time
+    call = asyncio.create_task(place.call("ann"))
+    await renewing.wait()
+    ending = asyncio.create_task(users.disconnect("ann"))
+    await asyncio.sleep(0.1)
+    going_on.set()
+    await asyncio.gather(call, ending)
+    assert (await place.call("ann"))[0] == 403
 
 
 async def test_an_expired_token_is_renewed_once_for_all_calls_of_its_user(place: Place) -> None:

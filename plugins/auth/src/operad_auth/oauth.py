@@ -150,9 +150,10 @@ class OAuthClient(Login):
 
     async def keep(self, token: OAuthToken) -> str:
         """Keep a token from now on, instead of an earlier one; return a sentence that says where it is."""
-        async with self._store.lock(self._key):  # not between another process's request and its answer
+        # Not during a renewal, in whichever process: its result would replace this token.
+        async with self._once(), self._store.lock(self._key):
             where = await self._store.set(self._key, token.to_record())
-        self._token, self._refused = token, set()
+            self._token, self._refused = token, set()
         return where
 
     async def has_token(self) -> bool:
@@ -161,8 +162,10 @@ class OAuthClient(Login):
 
     async def logout(self) -> str:
         """Forget the token, and revoke it (RFC 7009) if the server can. Return what was done, in words."""
-        kept, self._token = await self._stored_or_nothing(), None
-        found = await self._store.delete(self._key)
+        # Not during a renewal, in whichever process: its result would be kept after the end of the login.
+        async with self._once(), self._store.lock(self._key):
+            kept, self._token = await self._stored_or_nothing(), None
+            found = await self._store.delete(self._key)
         if not found:
             return "there was no token"
         if kept is None or not await self._revoke(kept):
