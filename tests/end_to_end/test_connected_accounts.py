@@ -20,7 +20,7 @@ from aiohttp import web
 from cryptography.fernet import Fernet
 from yarl import URL
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad_auth import TokenRecord
 from operad_auth.connecting import user_tokens
 from operad_serve import FrontDoor, Plan, ServeOptions
@@ -33,7 +33,12 @@ from plugins.serve.tests.test_serving_oauth import CLIENT
 DOCUMENT = {
     "openapi": "3.1.0",
     "info": {"title": "Echo", "version": "1"},
-    "paths": {"/who": {"get": {"operationId": "who", "responses": {"200": {"description": ""}}}}},
+    "paths": {
+        "/who": {
+            "get": {"operationId": "who", "responses": {"200": {"description": ""}}},
+            "post": {"operationId": "make", "responses": {"200": {"description": ""}}},
+        }
+    },
 }
 TOKENS = {name: f"gateway-token-of-{name}" for name in ("ann", "bob")}
 
@@ -133,7 +138,7 @@ async def placed(
 
     async with AsyncExitStack() as stack:
         ports = []
-        for routes in ([web.get("/who", who)], [web.route("*", "/{path:.*}", accounts.handle)]):
+        for routes in ([web.route("*", "/who", who)], [web.route("*", "/{path:.*}", accounts.handle)]):
             app = web.Application()
             app.add_routes(routes)
             runner = web.AppRunner(app)
@@ -151,7 +156,7 @@ async def placed(
         (tmp_path / "operad.toml").write_text(
             f'[[credentials]]\nname = "users"\ntype = "oauth"\nissuer = "{accounts.issuer}"\nclient_id = "cli"\n'
             f'scopes = ["read"]\npublic_url = "{url}"\n'
-            '[sources.echo]\ntype = "openapi"\nspec = "echo.json"\n'
+            '[idempotency]\n[sources.echo]\ntype = "openapi"\nspec = "echo.json"\n'
             f'base_url = "http://127.0.0.1:{ports[0]}"\nauth = {{type = "caller", provider = "users"}}\n'
         )
         registry = OperationRegistry.from_config(tmp_path, load_plugins(), strict=True)
@@ -332,6 +337,29 @@ async def test_a_disconnected_account_is_revoked_and_asked_for_again(place: Plac
     assert len(place.accounts.revoked) == 1
     assert (await place.call("ann"))[0] == 403
     assert (await place.call("bob"))[0] == 200
+
+
+async def test_a_call_with_an_idempotency_key_may_be_made_again_after_the_user_has_connected(place: Place) -> None:
+    ran: list[str] = []
+
+    async def outer(input: Any, context: OperationContext) -> Any:
+        ran.append("once")
+        return (await context.env.echo.make()).data
+
+    place.registry.register(OperationSpec(namespace="own", name="outer", type="mutation"), outer)
+
+    def call(id: str) -> Any:
+        context = OperationContext(identity=Identity("ann"), idempotency_key="the-key")
+        return place.registry.execute(id, {}, context)
+
+    for id in ("echo.make", "own.outer"):
+        with pytest.raises(CallError, match="AUTHORIZATION_REQUIRED"):
+            await call(id)
+    await place.connect("ann")
+    assert (await call("echo.make")).data["shown"]
+    with pytest.raises(CallError, match="AUTHORIZATION_REQUIRED"):  # it ran: a new key runs it again
+        await call("own.outer")
+    assert ran == ["once"]
 
 
 async def test_an_account_that_is_disconnected_during_a_renewal_stays_disconnected(place: Place) -> None:

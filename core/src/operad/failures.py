@@ -36,6 +36,10 @@ def out_of_handler(
     charged a card and then called a missing operation did run. Such an error becomes ``EXECUTION_ERROR`` with
     ``details.cause``, unless the operation declares the code, or its handler only forwarded the call.
     """
+    if error.ran is False and not error.says_nothing_ran:
+        # The handler that raised it did nothing before; the one around that may have.
+        error.ran, error.forwarded = False if error.forwarded else None, False
+        return error
     if not error.says_nothing_ran or any(item.code == error.code for item in error_schemas):
         return error
     if error.forwarded:

@@ -99,7 +99,9 @@ class UserTokens:
             url = self.link(identity)
             message = f'"{self.name}" needs the consent of the user; open {url} in a browser, then call again'
             details = {"url": url, "provider": self.name}
-            raise CallError("AUTHORIZATION_REQUIRED", message, details) from None
+            error = CallError("AUTHORIZATION_REQUIRED", message, details)
+            error.ran, error.forwarded = False, True  # the same call, with its idempotency key, may be made again
+            raise error from None
         return {"type": "bearer", "token": token.access_token}
 
     def refused(self, context: OperationContext, credential: AuthTable) -> bool:

@@ -118,7 +118,7 @@ class FirstResults:
         try:
             envelope = await self._run(name, digest, call, proceed)
         except CallError as error:
-            if error.says_nothing_ran:
+            if error.says_nothing_ran or error.ran is False:
                 await self._try(self._store.drop(name))
             else:
                 await self._keep(name, digest, {"error": error.to_wire(), "undeclared": error.undeclared})
