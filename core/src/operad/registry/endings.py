@@ -39,7 +39,7 @@ class Errors:
             self.check(error)
 
     def check(self, error: BaseException) -> None:
-        """Raise the `CallError` to raise instead of an error; return if the error must pass as it is."""
+        """Raise the `CallError` for an error. Return if the error must be raised unchanged."""
         failure: CallError | None = None
         if not isinstance(error, CallError):
             failure = failure_of(error, self.operation_id, self.entry, self.deadline, self.request_id)

@@ -35,7 +35,7 @@ class Outcome:
 
 
 def outcome_of(envelope: ResponseEnvelope[Any]) -> Outcome:
-    """Return the outcome of a call that answered. Raises `CallError`: data that JSON cannot hold."""
+    """Return the outcome of a call that returned an envelope. Raises `CallError` for data without a JSON form."""
     meta, data = envelope.meta, envelope.data
     content = getattr(meta, "content", None)
     if isinstance(content, list) and getattr(meta, "source", "") == "mcp":

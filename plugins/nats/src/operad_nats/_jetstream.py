@@ -35,7 +35,7 @@ _NO_STREAM, _NO_CONSUMER, _OTHER_STREAM = 10059, 10014, 10058
 
 
 class JetStreamError(TransportError):
-    """JetStream refused something."""
+    """An error response of JetStream."""
 
     def __init__(self, what: str, error: dict[str, Any]) -> None:
         super().__init__(f"{what}: {error.get('description')} (JetStream error {error.get('err_code')})")
