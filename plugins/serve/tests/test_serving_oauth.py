@@ -493,24 +493,25 @@ async def test_a_response_of_another_issuer_is_refused(gate: Gateway, issuer: st
     assert "another provider" in page
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
-        {"nonce": "of-another-login"},
-        {"nonce": None},
-        {"aud": "another-client"},
-        {"aud": ["gateway", "other"], "azp": "other"},
-        {"iss": "https://evil.example"},
-        {"exp": 1},
-        {"sub": None},
-    ],
-)
-async def test_a_wrong_id_token_is_refused(gate: Gateway, claims: dict[str, Any]) -> None:
-    gate.provider.claims = claims
+WRONG_ID_TOKENS: list[Any] = [
+    {"nonce": "of-another-login"},
+    {"nonce": None},
+    {"aud": "another-client"},
+    {"aud": ["gateway", "other"], "azp": "other"},
+    {"iss": "https://evil.example"},
+    {"exp": 1},
+    {"sub": None},
+]
+
+
+async def test_a_wrong_id_token_is_refused(gate: Gateway) -> None:
+    client = await gate.client_id()
     async with gate.browser() as browser:
-        status, _, headers = await browser.get(await gate.back(browser, await gate.client_id()))
-    assert status == 400
-    assert "Location" not in headers
+        for claims in WRONG_ID_TOKENS:
+            gate.provider.claims = claims
+            status, _, headers = await browser.get(await gate.back(browser, client))
+            assert status == 400, claims
+            assert "Location" not in headers
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256"])
@@ -547,22 +548,22 @@ async def test_a_code_is_redeemed_once_among_many(gate: Gateway) -> None:
     assert [status for status, _ in outcomes].count(200) <= 1
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"code_verifier": secrets.token_urlsafe(48)},
-        {"code_verifier": ""},
-        {"code_verifier": CHALLENGE},
-        {"redirect_uri": "http://127.0.0.1:7778/callback"},
-        {"redirect_uri": ""},
-        {"resource": "https://other.example/mcp"},
-    ],
-)
-async def test_a_code_needs_what_the_login_was_begun_with(gate: Gateway, changed: dict[str, str]) -> None:
+WRONG_REDEMPTIONS: list[Any] = [
+    {"code_verifier": secrets.token_urlsafe(48)},
+    {"code_verifier": ""},
+    {"code_verifier": CHALLENGE},
+    {"redirect_uri": "http://127.0.0.1:7778/callback"},
+    {"redirect_uri": ""},
+    {"resource": "https://other.example/mcp"},
+]
+
+
+async def test_a_code_needs_what_the_login_was_begun_with(gate: Gateway) -> None:
     client = await gate.client_id()
     async with gate.browser() as browser:
-        code = (await gate.logged_in(browser, client))["code"]
-    assert (await gate.redeem(client, code, **changed))[0] == 400
+        for changed in WRONG_REDEMPTIONS:
+            code = (await gate.logged_in(browser, client))["code"]
+            assert (await gate.redeem(client, code, **changed))[0] == 400, changed
 
 
 async def test_a_code_and_a_refresh_token_of_another_client_are_refused(gate: Gateway) -> None:
@@ -590,39 +591,40 @@ async def test_an_expired_code_is_refused(gate: Gateway, tmp_path: Path) -> None
 # --- what clients ask for ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"code_challenge_method": "plain", "code_challenge": VERIFIER},
-        {"code_challenge_method": None},
-        {"code_challenge": None, "code_challenge_method": None},
-        {"code_challenge": "short"},
-        {"response_type": "token"},
-        {"response_mode": "fragment"},
-        {"resource": "https://other.example/mcp"},
-        {"client_id": "unknown"},
-        {"client_id": None},
-        {"redirect_uri": None},
-        {"redirect_uri": "https://evil.example/"},
-        {"redirect_uri": HOST + "/more"},
-        {"redirect_uri": HOST + "?next=1"},
-        {"redirect_uri": HOST + "#fragment"},
-        {"redirect_uri": "http://127.0.0.1:7777@evil.example/callback"},
-        {"redirect_uri": "http://evil@127.0.0.1:1/callback"},
-        {"redirect_uri": "http://127.0.0.1.evil.example:7777/callback"},
-        {"redirect_uri": "http://localhost:7777/callback"},
-        {"redirect_uri": "http://127.0.0.1:7777\\@evil.example/callback"},
-        {"redirect_uri": "http://127.0.0.1:7777/callback\r\nSet-Cookie: a=b"},
-        {"redirect_uri": "//evil.example/callback"},
-        {"state": "x" * 9000},
-    ],
-)
-async def test_a_wrong_request_gets_a_page_and_no_redirect(gate: Gateway, changed: dict[str, str | None]) -> None:
+WRONG_REQUESTS: list[Any] = [
+    {"code_challenge_method": "plain", "code_challenge": VERIFIER},
+    {"code_challenge_method": None},
+    {"code_challenge": None, "code_challenge_method": None},
+    {"code_challenge": "short"},
+    {"response_type": "token"},
+    {"response_mode": "fragment"},
+    {"resource": "https://other.example/mcp"},
+    {"client_id": "unknown"},
+    {"client_id": None},
+    {"redirect_uri": None},
+    {"redirect_uri": "https://evil.example/"},
+    {"redirect_uri": HOST + "/more"},
+    {"redirect_uri": HOST + "?next=1"},
+    {"redirect_uri": HOST + "#fragment"},
+    {"redirect_uri": "http://127.0.0.1:7777@evil.example/callback"},
+    {"redirect_uri": "http://evil@127.0.0.1:1/callback"},
+    {"redirect_uri": "http://127.0.0.1.evil.example:7777/callback"},
+    {"redirect_uri": "http://localhost:7777/callback"},
+    {"redirect_uri": "http://127.0.0.1:7777\\@evil.example/callback"},
+    {"redirect_uri": "http://127.0.0.1:7777/callback\r\nSet-Cookie: a=b"},
+    {"redirect_uri": "//evil.example/callback"},
+    {"state": "x" * 9000},
+]
+
+
+async def test_a_wrong_request_gets_a_page_and_no_redirect(gate: Gateway) -> None:
+    client = await gate.client_id()
     async with gate.browser() as browser:
-        status, page, headers = await browser.get(gate.authorize_url(await gate.client_id(), **changed))
-    assert status == 400, page
-    assert "Location" not in headers
-    assert "<form" not in page
+        for changed in WRONG_REQUESTS:
+            status, page, headers = await browser.get(gate.authorize_url(client, **changed))
+            assert status == 400, changed
+            assert "Location" not in headers
+            assert "<form" not in page
 
 
 async def test_a_parameter_that_comes_twice_is_refused(gate: Gateway) -> None:
@@ -642,53 +644,53 @@ async def test_a_host_on_the_users_machine_may_have_any_port(gate: Gateway) -> N
 # --- registration --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "http://evil.example/cb",
-        "javascript:alert(1)",
-        "data:text/html,hi",
-        "file:///etc/passwd",
-        "vbscript:x",
-        "cursor://host/cb",
-        "https://user@evil.example/cb",
-        "https://evil.example/cb#fragment",
-        "https://",
-        "https:evil",
-        "//evil.example",
-        "/callback",
-        "https://evil.example/ space",
-        "https://evil.example/\u2028",
-        "http://127.0.0.1.evil.example/cb",
-        "http://localhost.evil.example/cb",
-        "https://evil.example:port/",
-        "https://[::1/",
-        "x" * 3000,
-        "",
-        7,
-        None,
-    ],
-)
-async def test_a_redirect_uri_that_is_not_safe_is_not_registered(gate: Gateway, uri: Any) -> None:
-    status, answer = await gate.register(redirect_uris=[HOST, uri])
-    assert (status, answer["error"]) == (400, "invalid_redirect_uri"), answer
+UNSAFE_REDIRECTS: list[Any] = [
+    "http://evil.example/cb",
+    "javascript:alert(1)",
+    "data:text/html,hi",
+    "file:///etc/passwd",
+    "vbscript:x",
+    "cursor://host/cb",
+    "https://user@evil.example/cb",
+    "https://evil.example/cb#fragment",
+    "https://",
+    "https:evil",
+    "//evil.example",
+    "/callback",
+    "https://evil.example/ space",
+    "https://evil.example/\u2028",
+    "http://127.0.0.1.evil.example/cb",
+    "http://localhost.evil.example/cb",
+    "https://evil.example:port/",
+    "https://[::1/",
+    "x" * 3000,
+    "",
+    7,
+    None,
+]
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {"redirect_uris": []},
-        {"redirect_uris": HOST},
-        {"redirect_uris": [f"{HOST}{n}" for n in range(11)]},
-        {"grant_types": ["client_credentials"]},
-        {"grant_types": "authorization_code"},
-        {"response_types": ["token"]},
-        {"token_endpoint_auth_method": "private_key_jwt"},
-        {"token_endpoint_auth_method": ["none"]},
-    ],
-)
-async def test_metadata_that_cannot_be_used_are_refused(gate: Gateway, metadata: dict[str, Any]) -> None:
-    assert (await gate.register(**metadata))[0] == 400
+async def test_a_redirect_uri_that_is_not_safe_is_not_registered(gate: Gateway) -> None:
+    for uri in UNSAFE_REDIRECTS:
+        status, answer = await gate.register(redirect_uris=[HOST, uri])
+        assert (status, answer["error"]) == (400, "invalid_redirect_uri"), uri
+
+
+UNUSABLE_METADATA: list[Any] = [
+    {"redirect_uris": []},
+    {"redirect_uris": HOST},
+    {"redirect_uris": [f"{HOST}{n}" for n in range(11)]},
+    {"grant_types": ["client_credentials"]},
+    {"grant_types": "authorization_code"},
+    {"response_types": ["token"]},
+    {"token_endpoint_auth_method": "private_key_jwt"},
+    {"token_endpoint_auth_method": ["none"]},
+]
+
+
+async def test_metadata_that_cannot_be_used_are_refused(gate: Gateway) -> None:
+    for metadata in UNUSABLE_METADATA:
+        assert (await gate.register(**metadata))[0] == 400, metadata
 
 
 async def test_a_registration_is_small_json(gate: Gateway) -> None:
@@ -844,30 +846,30 @@ async def test_a_document_in_a_private_network_is_fetched_only_from_a_listed_hos
     assert "client_hosts" in page
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://localhost",
-        "https://localhost/",
-        "https://a@localhost/client",
-        "https://localhost/client#x",
-        "https://localhost/a/../client",
-        "https://localhost:port/client",
-        "https://[::1/client",
-        "https://127.0.0.1/client",
-        "https://[::ffff:127.0.0.1]/client",
-        "https://[64:ff9b::7f00:1]/client",
-        "https://169.254.169.254/latest/meta-data",
-        "https://10.0.0.1/client",
-        "https://0x7f000001/client",
-        "https://localhost/" + "x" * 2000,
-    ],
-)
-async def test_a_client_id_that_leads_to_a_private_network_is_refused(gate: Gateway, url: str) -> None:
+PRIVATE_DOCUMENTS: list[Any] = [
+    "https://localhost",
+    "https://localhost/",
+    "https://a@localhost/client",
+    "https://localhost/client#x",
+    "https://localhost/a/../client",
+    "https://localhost:port/client",
+    "https://[::1/client",
+    "https://127.0.0.1/client",
+    "https://[::ffff:127.0.0.1]/client",
+    "https://[64:ff9b::7f00:1]/client",
+    "https://169.254.169.254/latest/meta-data",
+    "https://10.0.0.1/client",
+    "https://0x7f000001/client",
+    "https://localhost/" + "x" * 2000,
+]
+
+
+async def test_a_client_id_that_leads_to_a_private_network_is_refused(gate: Gateway) -> None:
     async with gate.browser() as browser:
-        assert (await browser.get(gate.authorize_url(url)))[0] == 400
-    status, answer = await gate.redeem(url, "operad_ac_" + "0" * 32 + "x" * 43)
-    assert (status, answer["error"]) == (400, "invalid_grant")
+        for url in PRIVATE_DOCUMENTS:
+            assert (await browser.get(gate.authorize_url(url)))[0] == 400, url
+            status, answer = await gate.redeem(url, "operad_ac_" + "0" * 32 + "x" * 43)
+            assert (status, answer["error"]) == (400, "invalid_grant")
 
 
 # --- secrets and configuration -------------------------------------------------------------------------
