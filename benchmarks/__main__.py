@@ -2,6 +2,8 @@
 
     python -m benchmarks            all of them, one after the other
     python -m benchmarks core ...   some of them
+    python -m benchmarks core --save results    and keep the output and the comparisons as JSON
+    python -m benchmarks --plots results        draw the comparisons of a folder (uv run --group benchmark)
 
 Each benchmark is a program of its own and runs in an interpreter of its own, so that none warms up or burdens
 another one. One that fails is reported, and the others still run.
@@ -10,10 +12,17 @@ another one. One that fails is reported, and the others still run.
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
 import subprocess
 import sys
+import tempfile
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+
+from benchmarks import results
 
 FOLDER = Path(__file__).parent
 ORDER = (
@@ -39,19 +48,58 @@ def available() -> list[str]:
     return [name for name in ORDER if (FOLDER / f"{name}.py").is_file()]
 
 
+def run(name: str, folder: Path | None) -> int:
+    """Run one, and show what it prints; with a folder, keep it there. Return its exit code."""
+    command = [sys.executable, str(FOLDER / f"{name}.py")]
+    if folder is None:
+        return subprocess.run(command, check=False).returncode
+    with tempfile.TemporaryDirectory() as temporary:
+        kept = Path(temporary) / "comparisons"
+        kept.touch()
+        shown = []
+        environment = {**os.environ, results.FILE: str(kept)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                shown.append(line)
+        saved = {
+            "command": f"python -m benchmarks {name}",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            "exit": process.returncode,
+            "comparisons": [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()],
+            "output": "".join(shown),
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+    return process.returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(available())}")
-    names = parser.parse_args().names or available()
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="keep the results there, as JSON")
+    parser.add_argument(
+        "--plots", type=Path, metavar="FOLDER", help="draw the results of this folder; run nothing"
+    )
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="where the pictures go; default: beside them")
+    options = parser.parse_args()
+    if options.plots is not None:
+        for path in results.draw(options.plots, options.into or options.plots):
+            print(path)
+        return 0
+    names = options.names or available()
     if unknown := sorted(set(names) - set(available())):
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(available())}")
     failed = []
     for name in names:
         print(f"\n##### {name}", flush=True)
         started = time.monotonic()
-        done = subprocess.run([sys.executable, FOLDER / f"{name}.py"], check=False)
+        code = run(name, options.save)
         print(f"({time.monotonic() - started:.0f} s)", flush=True)
-        if done.returncode:
+        if code:
             failed.append(name)
     if failed:
         print(f"\nfailed: {', '.join(failed)}")

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from calls import free_port, wait_for_port
+from results import compared
 
 from operad_nats.testing import NATSServer
 from operad_redis.testing import RedisServer
@@ -196,6 +197,9 @@ def ratio(figures: Figures, role: str, base: str, size: int, key: str) -> str:
 
 def report(field: Field, figures: Figures) -> None:
     for size, (_, at_once) in SIZES.items():
+        rows = {NAMES[role]: figures[role, size] for role in NAMES if figures.get((role, size))}
+        p50 = {name: statistics.median(row["p50"] for row in found) for name, found in rows.items()}
+        compared(f"An echo of {size:,} B", "us, p50", p50)
         print(
             f"\n| echo of {size:,} B | p50, us | to the hub's | calls/s, {at_once} at once | to the hub's", end=""
         )

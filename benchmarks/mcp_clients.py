@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from results import compared
+
 HERE = Path(__file__).parent
 SERVERS, PARTY = HERE / "mcp_servers.py", HERE / "mcp_party.py"
 PEERS = {
@@ -158,6 +160,13 @@ def starts(pythons: dict[str, Path], transport: str, rounds: int, servers: int) 
 def table(title: str, columns: list[str], names: list[str], figures: Figures) -> None:
     """Print the medians as a table."""
     print(f"\n| {title} | {' | '.join(columns)} |\n|---{'|---' * len(columns)}|")
+    for column in columns:
+        walls = {
+            NAMES[name]: statistics.median(wall for wall, _ in figures[name, column]) * 1000
+            for name in names
+            if figures.get((name, column))
+        }
+        compared(f"{title}: {column}", "ms", walls)
     for name in names:
         cells = []
         for column in columns:

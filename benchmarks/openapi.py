@@ -25,6 +25,8 @@ import time
 import tracemalloc
 from pathlib import Path
 
+from results import compared
+
 ROOT = Path(__file__).resolve().parent.parent
 GITHUB = ROOT / "tests/peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 STRIPE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs" / "stripe.json"
@@ -245,6 +247,9 @@ def compare_loading(rounds=3):
                         del pythons[name]
                         continue
                     best_of[name] = [min(pair) for pair in zip(best_of.get(name, found), found, strict=True)]
+            compared(
+                f"Load {document}'s document", "ms", {name: spent * 1e3 for name, (spent, _) in best_of.items()}
+            )
             reference = best_of["operad-openapi"][0]
             for name, (spent, grown) in best_of.items():
                 print(

@@ -17,6 +17,8 @@ import sys
 import time
 from collections.abc import Iterator
 
+from results import compared
+
 BODY = json.dumps({"a": 1, "b": 2}).encode()
 SERVERS = ("starlette", "operad", "fastapi")
 MOST = 1.25
@@ -140,6 +142,7 @@ def main() -> int:
             for name, each in connections.items():
                 times[name] += [each.call() for _ in range(options.calls)]
     floor = statistics.median(times["starlette"])
+    compared("One call over HTTP", "ms, p50", {name: statistics.median(times[name]) * 1000 for name in names})
     print(f"{'one call over HTTP':<28}{'p50 ms':>9}{'ratio':>8}")
     for name in names:
         median = statistics.median(times[name])

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from results import compared
 
 from operad import OperationRegistry, OperationSpec, load_plugins
 from operad_mcp import to_mcp
@@ -168,6 +169,8 @@ async def compare(handshake: bool, mode: str, rounds: int, calls: int) -> None:
         for party in parties.values():
             party.close()
     floor = statistics.median(times["bare server of the SDK"])
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    compared(f"A call to an MCP server, {mode}, {'handshake' if handshake else '2026-07-28'}", "ms", medians)
     print(f"\n{'handshake' if handshake else '2026-07-28'}, {mode}: ms a call")
     for name, values in times.items():
         print(f"  {name:26} {statistics.median(values):7.3f}  x{statistics.median(values) / floor:.2f}")

@@ -35,6 +35,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from results import compared
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -166,6 +167,8 @@ async def compare(
                     for _ in range(options.calls):
                         await call(party)
                     party.times.append((time.perf_counter() - started) / options.calls * 1e3)
+    medians = {party.name: statistics.median(party.times) for party in parties}
+    compared(f"A call through a proxy: {call.__name__}", "ms", medians)
     own = statistics.median(parties[0].times)
     for party in parties:
         median = statistics.median(party.times)

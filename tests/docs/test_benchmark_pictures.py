@@ -1,0 +1,30 @@
+"""The pictures of docs/benchmarks.md are those of the saved results, drawn by the command beside them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import results
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_each_picture_of_the_page_is_drawn_from_a_saved_result(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the group benchmark is not installed")
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    drawn = results.draw(ROOT / "benchmarks" / "results", tmp_path)
+    assert {path.name for path in drawn} == set(re.findall(r"images/(benchmark-[\w-]+\.svg)", page))
+    assert all(path.read_text(encoding="utf-8").startswith("<?xml") for path in drawn)
+
+
+def test_a_program_keeps_its_comparisons_only_if_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(results.FILE, raising=False)
+    results.compared("a", "ms", {"operad": 1.0})
+    monkeypatch.setenv(results.FILE, str(tmp_path / "kept"))
+    results.compared("a", "ms", {"operad": 1.0, "other": 2.0})
+    kept = json.loads((tmp_path / "kept").read_text(encoding="utf-8"))
+    assert kept == {"title": "a", "unit": "ms", "figures": {"operad": 1.0, "other": 2.0}}
