@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from operad import (
     OperationContext,
     OperationRegistry,
     OperationSpec,
+    operation,
 )
 from operad_serve import to_openapi
 from operad_serve.problems import problem_of
@@ -149,3 +151,41 @@ async def test_a_request_that_two_readers_take_for_two_is_refused_and_the_connec
         answer = await sent(base, AMBIGUOUS[what])
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@dataclasses.dataclass
+class Part:
+    """A type of an input and of a result, whose schemas differ: unknown keys are valid in results alone."""
+
+    name: str
+    parts: list[Part] = dataclasses.field(default_factory=list)
+
+
+async def test_no_two_components_have_one_title_and_every_method_has_an_id() -> None:
+    @operation(namespace="a", type="query")
+    async def both(part: Part) -> Part:
+        return part
+
+    @operation(namespace="a", type="query")
+    async def flat(n: int = 1) -> int:
+        return n
+
+    async with OperationRegistry(front_door.plugins()) as registry:
+        registry.register(both)
+        registry.register(flat)
+        async with front_door.client_of(to_openapi(registry)) as call:
+            document = (await call("GET", "/openapi.json")).json()
+    titles = [schema["title"] for schema in document["components"]["schemas"].values() if "title" in schema]
+    assert sorted(titles) == ["Part", "Part2"]
+    ids = [each["operationId"] for item in document["paths"].values() for each in item.values()]
+    assert sorted(ids) == ["a.both", "a.flat", "a.flat.get"]
+
+
+async def test_the_id_of_a_method_is_not_that_of_another_operation() -> None:
+    async with OperationRegistry(front_door.plugins()) as registry:
+        registry.register(OperationSpec(namespace="a", name="n", type="query", input_schema=WHEN), same)
+        registry.register(OperationSpec(namespace="a", name="n.get", input_schema=WHEN), same)
+        async with front_door.client_of(to_openapi(registry)) as call:
+            paths = (await call("GET", "/openapi.json")).json()["paths"]
+    assert "operationId" not in paths["/operations/a.n"]["get"]
+    assert paths["/operations/a.n.get"]["post"]["operationId"] == "a.n.get"

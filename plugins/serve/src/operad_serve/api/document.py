@@ -127,7 +127,8 @@ class DocumentMaker:
         """
         # A format that is published is one that is checked; others, such as `password`, are hints.
         omitted = frozenset({"regex"}) if self._config.check_formats else CHECKED | {"regex"}
-        writer = _Writer(omitted, guarded=self._guarded, anonymous=self._config.anonymous)
+        ids = frozenset(spec.id for spec in specs)
+        writer = _Writer(omitted, ids, guarded=self._guarded, anonymous=self._config.anonymous)
         paths: list[tuple[str, bytes]] = []
         for spec in specs:
             path = path_of(spec.id)
@@ -177,7 +178,8 @@ class DocumentMaker:
 class _Writer:
     """Writes path items, and collects the definitions that they share."""
 
-    def __init__(self, omitted: frozenset[str], *, guarded: bool, anonymous: bool) -> None:
+    def __init__(self, omitted: frozenset[str], ids: frozenset[str], *, guarded: bool, anonymous: bool) -> None:
+        self._ids = ids
         self._guarded = guarded
         self._anonymous = anonymous
         self._omitted = omitted
@@ -190,7 +192,8 @@ class _Writer:
     def components(self) -> Iterator[tuple[str, bytes]]:
         """Yield the components as JSON."""
         definitions = self._shared.definitions.items()
-        yield "schemas", _joined((name, to_json(self._plain(schema))) for name, schema in definitions)
+        titled = _with_own_titles(definitions)
+        yield "schemas", _joined((name, to_json(self._plain(schema))) for name, schema in titled)
         yield "headers", to_json(_COMPONENT_HEADERS)
         problem = _problem_response("The call failed.", {"$ref": COMPONENTS + _PROBLEM_NAME})
         yield "responses", to_json({"Problem": problem})
@@ -216,7 +219,10 @@ class _Writer:
         if form is None:
             return {"post": post}
         parameters = [field.declaration() for field in form.fields.values()]
-        return {"get": {**shared, "parameters": parameters}, "post": post}
+        get: Json = {**shared, "parameters": parameters}
+        if (name := f"{spec.id}.get") not in self._ids:
+            get["operationId"] = name
+        return {"get": get, "post": post}
 
     def _operation(self, spec: OperationSpec) -> Json:
         operation: Json = {"tags": [spec.namespace, *(tag for tag in spec.tags if tag != spec.namespace)]}
@@ -278,6 +284,15 @@ class _Writer:
 def _joined(members: Iterable[tuple[str, bytes]]) -> bytes:
     """Return the JSON object of members whose values are JSON already."""
     return b"{" + b",".join(to_json(name) + b":" + value for name, value in members) + b"}"
+
+
+def _with_own_titles(definitions: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield definitions. One with the title of an earlier one gets its name: generators name classes by titles."""
+    seen = set()
+    for name, schema in definitions:
+        title = schema.get("title") if isinstance(schema, dict) else None
+        yield name, {**schema, "title": name} if title in seen and title is not None else schema
+        seen.add(title)
 
 
 def _by_status(definitions: Sequence[ErrorDefinition]) -> dict[int, list[ErrorDefinition]]:
