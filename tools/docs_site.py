@@ -12,6 +12,7 @@ import os
 import posixpath
 import re
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,11 @@ def api_pages() -> dict[str, str]:
 def _described(name: str, value: Any) -> str:
     """Return what a page says about a public name: classes and functions are left to mkdocstrings."""
     if inspect.isclass(value) or inspect.isfunction(value):
-        return f"::: {value.__module__}.{value.__qualname__}\n"
+        is_made = not (
+            inspect.isclass(value) and (issubclass(value, Enum) or getattr(value, "_is_protocol", False))
+        )
+        how = references.signature(name, value) if is_made else ""
+        return f"{how}::: {value.__module__}.{value.__qualname__}\n"
     if inspect.ismodule(value):
         return f"The module `{value.__name__}`. {inspect.cleandoc(value.__doc__ or '')}\n"
     source, words = references.assigned(name)
@@ -106,5 +111,5 @@ def summary(markdown: str) -> tuple[str, str]:
     body = re.sub(r"```.*?```|<!--.*?-->|<[^>]+>", "", markdown.partition(f"# {title}")[2], flags=re.DOTALL)
     texts = (" ".join(block.split()) for block in body.split("\n\n"))
     about = next((text for text in texts if re.match(r"[A-Z`*\[]", text) and not text.startswith("![")), "")
-    about = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", about)
+    about = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", about).strip("*")
     return title, re.split(r"(?<=[.!?:]) (?=[A-Z])", about)[0].rstrip(":")

@@ -44,6 +44,7 @@ def test_the_site_builds_strictly_and_has_an_api_reference_and_a_list_for_models
     registry = (tmp_path / "api" / "operad.html").read_text(encoding="utf-8")
     assert 'id="operationregistry"' in registry
     assert "Call an operation; for a subscription" in registry
+    assert "to_mcp</span><span" in (tmp_path / "api" / "operad_mcp.html").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[.+\]\((.+?)\)", (tmp_path / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(listed) > 40
     assert [page for page in listed if not (tmp_path / page).is_file()] == []
