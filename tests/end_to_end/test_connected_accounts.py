@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 import re
 import socket
 from collections.abc import AsyncIterator
@@ -68,6 +70,13 @@ class Place:
         found: str = problem["details"]["url"]
         assert found in problem["detail"]
         return found
+
+    async def link_of_a_foreign_browser(self, name: str, other: str) -> None:
+        """Open the link of a user as another one."""
+        users = user_tokens(self.registry)["users"]
+        async with Browser() as browser:
+            await browser.open(users.link(name))
+            assert (await browser.send(TOKENS[other]))[0] is None
 
     async def connect(self, name: str) -> None:
         """All that a user does."""
@@ -166,7 +175,9 @@ async def placed(
         if login is not None:
             given = {"users": {"ann": [], "bob": []}, "store": str(tmp_path / "oauth.db"), **CLIENT}
             oauth = OAuthServerOptions(url=url, issuer=login.issuer, **given)
-        options = ServeOptions(tokens=records, oauth=oauth, allowed_origins=["https://app.example.com"])
+        options = ServeOptions(
+            tokens=records, oauth=oauth, allowed_origins=["https://app.example.com"], access_log=True
+        )
         front = FrontDoor(registry, Plan(options=options, http=("127.0.0.1", port)), asyncio.Event())
         await stack.enter_async_context(front.open())
         yield Place(accounts, registry, url, refused, shown, tmp_path)
@@ -421,6 +432,38 @@ async def test_an_anonymous_caller_is_denied(place: Place) -> None:
             await place.registry.execute("echo.who", {}, context)
     with pytest.raises(CallError, match="AUTHORIZATION_REQUIRED"):
         await place.registry.execute("echo.who", {}, OperationContext(identity=Identity("eve")))
+
+
+async def test_a_run_leaves_no_secret_in_logs_reprs_and_files(
+    place: Place, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    place.accounts.expires_in = 0
+    await place.connect("ann")
+    place.accounts.expires_in = 3600
+    await place.connect("bob")
+    for name in (*TOKENS, *TOKENS):
+        status, body = await place.call(name)
+        assert status == 200
+        place.refused.add(body["shown"].removeprefix("Bearer "))
+    await place.link_of_a_foreign_browser("ann", "bob")
+    async with Browser() as browser:
+        await browser.open(f"{place.url}/disconnect/users")
+        await browser.send(TOKENS["bob"])
+    users = user_tokens(place.registry)["users"]
+    forms = place.accounts.forms
+    secrets = {*TOKENS.values(), os.environ["OPERAD_TOKEN_KEY"], *place.accounts.refresh_tokens}
+    secrets |= {token.removeprefix("Bearer ") for token in place.shown}
+    secrets |= {form[key] for form in forms for key in ("code", "code_verifier", "refresh_token") if key in form}
+    assert len(secrets) >= 12
+    told = [repr(each) for each in (users, *vars(users).values(), place.registry, place.registry.configuration)]
+    told += [record.getMessage() + str(record.exc_text) for record in caplog.records]
+    told += capfd.readouterr()
+    assert any("/connect/users" in line for line in told)  # the access log is among them
+    files = [file for file in place.folder.rglob("*") if file.is_file()]
+    told += [file.read_bytes().decode("latin-1") + file.name for file in files]
+    assert any("encrypted" in text for text in told)
+    assert [line for line in told if any(secret in line for secret in secrets)] == []
 
 
 # --- MCP hosts ------------------------------------------------------------------------------------------
