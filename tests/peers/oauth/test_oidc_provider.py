@@ -13,12 +13,15 @@ import tempfile
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from html import unescape
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
@@ -30,8 +33,10 @@ from operad_auth import (
     OAuthClient,
     OAuthError,
     OAuthOptions,
+    TokenRecord,
     TokenStore,
 )
+from operad_serve import FrontDoor, Plan, ServeOptions
 
 HERE = Path(__file__).parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -55,6 +60,13 @@ PUBLIC = {name: value for name, value in KEY.items() if name != "d"}
 @pytest.fixture
 async def issuer() -> AsyncIterator[str]:
     """The server, as long as the test runs."""
+    async with running() as url:
+        yield url
+
+
+@asynccontextmanager
+async def running(*redirect_uri: str) -> AsyncIterator[str]:
+    """Run the server; with a redirect URI it has the client ``gateway``."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
@@ -62,6 +74,7 @@ async def issuer() -> AsyncIterator[str]:
         str(HERE / "server.mjs"),
         str(port),
         json.dumps([PUBLIC]),
+        *redirect_uri,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -175,7 +188,76 @@ async def test_a_gateway_exchanges_the_token_of_each_caller(issuer: str, tmp_pat
     ann = await client(issuer, tmp_path).token()
     by_secret = {"client_id": "machine", "client_secret": "s:e/c ret", "grant": "client_credentials"}
     machine = await client(issuer, tmp_path, **by_secret, scopes="pets:write").token()
-    authenticate = JWTAuthenticator(issuer, "urn:orders")
+    credentials = (
+        f'type = "exchange"\nissuer = "{issuer}"\nclient_id = "exchanger"\nclient_secret = "e:x/c hange"\n'
+        'audience = "urn:orders"\nscopes = ["orders:read"]\n'
+    )
+    async with orders(tmp_path, issuer, "urn:orders", credentials) as registry:
+
+        async def call(name: str, token: str) -> Any:
+            context = OperationContext(identity=Identity(name), credentials=Credentials("bearer", token))
+            return (await registry.execute("orders.who", {}, context)).data
+
+        callers = [("ann", ann.access_token), ("machine", machine.access_token)] * 5
+        found = await asyncio.gather(*(call(*caller) for caller in callers))
+        assert found == [[name, "orders:read"] for name, _ in callers]
+        wrong = "not a token of the server"
+        with pytest.raises(CallError, match="ACCESS_DENIED.*cannot be exchanged.*invalid_grant") as caught:
+            await call("eve", wrong)
+        assert wrong not in str(caught.value)
+
+
+async def test_users_of_a_gateway_connect_their_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    gate = f"http://127.0.0.1:{port}"
+    async with running(f"{gate}/connect/orders/callback") as issuer:
+        credentials = (
+            f'type = "oauth"\nissuer = "{issuer}"\nclient_id = "gateway"\nclient_secret = "g:a/t eway"\n'
+            f'resource = ["urn:pets"]\nscopes = ["openid", "pets:read"]\npublic_url = "{gate}"\n'
+        )
+        tokens = [TokenRecord(token=f"gateway-token-of-{name}", id=name) for name in ("ann", "bob")]
+        plan = Plan(options=ServeOptions(tokens=tokens), http=("127.0.0.1", port))
+        async with (
+            orders(tmp_path, issuer, "urn:pets", credentials) as registry,
+            FrontDoor(registry, plan, asyncio.Event()).open(),
+        ):
+            for name, account in (("ann", "ann.at.pets"), ("bob", "bob.at.pets")):
+                context = OperationContext(identity=Identity(name))
+                with pytest.raises(CallError, match="AUTHORIZATION_REQUIRED") as caught:
+                    await registry.execute("orders.who", {}, context)
+                page = await asyncio.to_thread(
+                    agreed, caught.value.details["url"], f"gateway-token-of-{name}", account
+                )
+                assert "orders is connected" in page
+            for name in ("ann", "bob"):
+                found = await registry.execute("orders.who", {}, OperationContext(identity=Identity(name)))
+                assert found.data == [f"{name}.at.pets", "pets:read"]
+
+
+def agreed(link: str, token: str, account: str) -> str:
+    """What a user does with a link: prove who they are, log in at the provider, and come back."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+
+    def send(url: str, form: dict[str, str], **headers: str) -> tuple[str, str]:
+        request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), headers)
+        with opener.open(request, timeout=30) as page:
+            return page.read().decode(), page.url
+
+    with opener.open(link, timeout=30) as opened:
+        ticket = re.findall(r'name="ticket" value="([^"]+)"', opened.read().decode())[0]
+    parts = urllib.parse.urlsplit(link)
+    form = {"ticket": unescape(ticket), "token": token}
+    _, login = send(link, form, Origin=f"{parts.scheme}://{parts.netloc}")
+    return send(login, {"user": account})[0]
+
+
+@asynccontextmanager
+async def orders(folder: Path, issuer: str, audience: str, credentials: str) -> AsyncIterator[OperationRegistry]:
+    """Run an API that checks the tokens of the server, and a registry that calls it for its callers."""
+    authenticate = JWTAuthenticator(issuer, audience)
 
     async def who(request: web.Request) -> web.Response:
         identity = await authenticate(Credentials.from_headers(dict(request.headers)))
@@ -189,27 +271,13 @@ async def test_a_gateway_exchanges_the_token_of_each_caller(issuer: str, tmp_pat
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     operation = {"operationId": "who", "responses": {"200": {"description": ""}}}
     document = {"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": {"/who": {"get": operation}}}
-    (tmp_path / "orders.json").write_text(json.dumps(document))
-    (tmp_path / "operad.toml").write_text(
-        f'[[credentials]]\nname = "orders"\ntype = "exchange"\nissuer = "{issuer}"\nclient_id = "exchanger"\n'
-        'client_secret = "e:x/c hange"\naudience = "urn:orders"\nscopes = ["orders:read"]\n'
-        '[sources.orders]\ntype = "openapi"\nspec = "orders.json"\n'
-        f'base_url = "http://127.0.0.1:{runner.addresses[0][1]}"\n'
-        'auth = {type = "caller", provider = "orders"}\n'
+    (folder / "orders.json").write_text(json.dumps(document))
+    (folder / "operad.toml").write_text(
+        f'[[credentials]]\nname = "orders"\n{credentials}[sources.orders]\ntype = "openapi"\nspec = "orders.json"\n'
+        f'base_url = "http://127.0.0.1:{runner.addresses[0][1]}"\nauth = {{type = "caller", provider = "orders"}}\n'
     )
     try:
-        async with OperationRegistry.from_config(tmp_path, load_plugins(), strict=True) as registry:
-
-            async def call(name: str, token: str) -> Any:
-                context = OperationContext(identity=Identity(name), credentials=Credentials("bearer", token))
-                return (await registry.execute("orders.who", {}, context)).data
-
-            callers = [("ann", ann.access_token), ("machine", machine.access_token)] * 5
-            found = await asyncio.gather(*(call(*caller) for caller in callers))
-            assert found == [[name, "orders:read"] for name, _ in callers]
-            exchanged = "not a token of the server"
-            with pytest.raises(CallError, match="ACCESS_DENIED.*cannot be exchanged.*invalid_grant") as caught:
-                await call("eve", exchanged)
-            assert exchanged not in str(caught.value)
+        async with OperationRegistry.from_config(folder, load_plugins(), strict=True) as registry:
+            yield registry
     finally:
         await runner.cleanup()
