@@ -276,7 +276,7 @@ def test_the_dialect_is_the_schemas_own_or_the_documents_or_the_callers() -> Non
         from_schema({}, dialect="draft5")  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ValueError, match="expected a JSON Pointer"):
         from_schema({}, document={}, pointer="a/b")
-    with pytest.raises(ValueError, match="needs the document"):
+    with pytest.raises(ValueError, match="expected document= together"):
         from_schema({}, pointer="/a")
     assert from_schema(INTEGER, document={"a": INTEGER}, pointer="#/a").is_valid(1)
 

@@ -59,7 +59,10 @@ async def test_a_listed_token_is_its_identity_and_another_one_is_nobody() -> Non
         ({f" {SECRET}": "ann"}, "token 1: expected a string"),
         ({SECRET: 7}, "token 1: expected an id, or a table"),
         ({SECRET: {"id": "ann", "scopes": "read"}}, "token 1: expected an id, or a table"),
-        ([{"token": SECRET, "id": "ann"}, {"token": SECRET, "id": "bob"}], "token 2: the same token stands above"),
+        (
+            [{"token": SECRET, "id": "ann"}, {"token": SECRET, "id": "bob"}],
+            "token 2: the same token is already used above",
+        ),
         ([{"token": SECRET, "id": "ann", "scope": []}], 'not "scope"'),
         ([{"id": "ann"}], "token 1: expected a string"),
         ([SECRET], "expected tables"),
@@ -129,7 +132,7 @@ async def test_an_authenticator_that_fails_lets_nobody_in_and_logs_no_token(
         assert await as_authenticator(broken)(bearer(SECRET)) is None
         assert await as_authenticator(mistaken)(bearer(SECRET)) is None
     assert "ValueError" in caplog.text
-    assert "answered bool, not an Identity" in caplog.text
+    assert "returned bool, expected an Identity" in caplog.text
     assert SECRET not in caplog.text
 
 

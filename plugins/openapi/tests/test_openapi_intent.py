@@ -260,7 +260,7 @@ async def test_paging_without_a_rule_and_a_link_is_told_where_others_have_rules(
     await load(registry, document, await serve(handler), pagination={"b": {"page": "page"}})
     for _ in range(2):
         assert [page.data async for page in registry.paginate("a.a")] == [[1]]
-    assert caplog.text.count("a: no pagination rule fits, and there is no Link header: one page") == 1
+    assert caplog.text.count("a: no pagination rule fits, and the response has no Link header: one page") == 1
 
 
 async def test_a_host_that_is_none_is_said_in_words(api, operations):

@@ -168,7 +168,7 @@ async def test_what_is_written_for_a_secret_can_be_played_and_no_other_field_rep
 
 async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Path) -> None:
     path = tmp_path / "pets.json"
-    with pytest.raises(ConfigError, match="there is no cassette"):
+    with pytest.raises(ConfigError, match="the cassette does not exist"):
         cassette(path, live, mode="replay")
     with cassette(path, live):
         await live.execute("pets.get", {"id": 1})
@@ -183,7 +183,7 @@ async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Pat
     with cassette(path, live, match="other.*"):
         await live.execute("pets.get", {"id": 9})
     path.write_text('{"version": 2}')
-    with pytest.raises(ConfigError, match="is no cassette"):
+    with pytest.raises(ConfigError, match="is not a cassette"):
         cassette(path, live)
 
 

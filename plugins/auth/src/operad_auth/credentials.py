@@ -101,7 +101,7 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
             logger.error("authenticator %s raised %s; the caller is anonymous", name, type(error).__name__)
             return None
         if identity is not None and not isinstance(identity, Identity):
-            logger.error("authenticator %s answered %s, not an Identity", name, type(identity).__name__)
+            logger.error("authenticator %s returned %s, expected an Identity", name, type(identity).__name__)
             return None
         return identity
 

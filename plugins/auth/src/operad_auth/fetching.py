@@ -85,7 +85,7 @@ def _fetch(method: str, url: str, headers: dict[str, str], body: bytes | None, t
         with answer:
             content = answer.read(MAX_BODY + 1)
             if len(content) > MAX_BODY:
-                raise unavailable(url, f"the answer is larger than {MAX_BODY} bytes")
+                raise unavailable(url, f"the response is larger than {MAX_BODY} bytes")
             return FetchResponse(answer.status, {k.lower(): v for k, v in answer.headers.items()}, content)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise unavailable(url, str(getattr(error, "reason", None) or error) or type(error).__name__) from None

@@ -208,7 +208,7 @@ async def verified_claims(
     if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
         raise TokenRefused("its algorithm is not accepted")
     if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
-        raise TokenRefused("its typ says that it is for something else")
+        raise TokenRefused("its typ is that of another kind of token")
     candidates = await keys.find(header.get("kid"), algorithm)
     if not candidates:
         raise TokenRefused("no key of the issuer has its key id and algorithm")

@@ -61,7 +61,7 @@ def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: M
     if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):
         raise OAuthError(
             ErrorCode.EXECUTION_ERROR,
-            "the answer came from another authorization server than was asked (RFC 9207); nothing was sent to it",
+            "the response came from another authorization server (RFC 9207); nothing was sent to it",
             {"error": "invalid_issuer"},
         )
     if "error" in answer or not answer.get("code"):

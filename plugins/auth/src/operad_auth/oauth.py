@@ -161,7 +161,7 @@ class OAuthClient(Login):
         return await self._stored() is not None
 
     async def logout(self) -> str:
-        """Forget the token, and revoke it (RFC 7009) if the server can. Return what was done, in words."""
+        """Delete the token, and revoke it (RFC 7009) if the server can. Return a message with the outcome."""
         # Not during a renewal, in whichever process: its result would be kept after the end of the login.
         async with self._once(), self._store.lock(self._key):
             kept, self._token = await self._stored_or_nothing(), None

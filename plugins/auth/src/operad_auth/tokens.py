@@ -65,7 +65,7 @@ class StaticTokens:
                 raise ConfigError(f"{where}: expected a string without white space around it, and not empty")
             digest = self._digest(token)
             if digest in self._identities:
-                raise ConfigError(f"{where}: the same token stands above; each caller needs one of its own")
+                raise ConfigError(f"{where}: the same token is already used above; each caller needs its own")
             self._identities[digest] = _identity(owner, where)
 
     @classmethod

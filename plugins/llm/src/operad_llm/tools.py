@@ -139,7 +139,7 @@ def _tool(name: str, spec: OperationSpec, format: Format, strict: bool) -> tuple
     try:
         schema, _ = parameters(spec)
     except Exception as error:  # noqa: BLE001  # a source's own: one that fails leaves the other tools
-        logger.warning("the tool of %s says nothing of its arguments: %s", spec.id, error)
+        logger.warning("the tool of %s is offered without a schema of its arguments: %s", spec.id, error)
         lost.append(f"the schema: {error}")
         schema = {"type": "object", "properties": {}}
     is_strict = False

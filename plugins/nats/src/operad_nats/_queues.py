@@ -207,7 +207,7 @@ class Queues:
         try:
             held.response = (self._subject(held.key[0]), encode(event))
         except TransportError as error:  # no address
-            logger.debug("dropped a request that cannot be answered: %s", error)
+            logger.debug("dropped a request without a valid reply address: %s", error)
         held.unheard = True
         self._done(held)
 

@@ -192,7 +192,9 @@ class Loader:
             response = await self._client.send(Request("GET", url, headers, [], idle_timeout=config.timeout))
             try:
                 if response.status != 200:
-                    raise SourceError(f"{shown_url(url)} answered {response.status}, expected a document")
+                    raise SourceError(
+                        f"{shown_url(url)} responded with HTTP {response.status}, expected a document"
+                    )
                 data = await read_body(response, config.limits.document_bytes, "document_bytes")
                 self.size += len(data)
                 return data

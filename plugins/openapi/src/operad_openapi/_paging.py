@@ -72,7 +72,7 @@ class DocumentPages:
         if len(lists) == 1:
             return lists[0]
         raise self._failed(
-            "which list of a page holds its items is not clear; say so by "
+            "expected one list on a page, and it is not clear which one has the items; set "
             f'pagination = {{ "{self._name}" = {{ items = "…" }} }}'
         )
 

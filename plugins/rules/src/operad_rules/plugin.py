@@ -39,7 +39,7 @@ def operad_tables() -> list[Table]:
 
 @hookimpl
 def operad_interceptors(registry: OperationRegistry) -> list[Interceptor]:
-    """Return `FirstResults` for the table ``[idempotency]``, and what the tables ``[[rules]]`` describe."""
+    """Return `FirstResults` for the table ``[idempotency]``, and the interceptors of the tables ``[[rules]]``."""
     configuration, found = registry.configuration, list["Interceptor"]()
     if configuration is None:
         return found

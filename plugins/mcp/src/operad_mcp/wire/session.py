@@ -359,9 +359,9 @@ class Session:
         try:
             await self.link.send(reply, {})
         except Fault as error:
-            self._logger.debug("the answer to %s was not sent: %s", request.method, error)
+            self._logger.debug("the response to %s was not sent: %s", request.method, error)
         except (TypeError, ValueError):
-            self._logger.exception("the answer of the callback for %s is not JSON", request.method)
+            self._logger.exception("the callback for %s returned a value that is not JSON", request.method)
             failed = {"code": INTERNAL_ERROR, "message": "the client's callback failed"}
             await self.link.send({"jsonrpc": "2.0", "id": request.id, "error": failed}, {})
 

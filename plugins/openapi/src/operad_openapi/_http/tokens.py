@@ -182,7 +182,7 @@ class Tokens:
                 finally:
                     response.release()
         except TimeoutError as error:
-            raise CallError(ErrorCode.UNAVAILABLE, f"{where} did not answer within {timeout} s") from error
+            raise CallError(ErrorCode.UNAVAILABLE, f"{where} did not respond within {timeout} s") from error
         except CallError as error:
             raise CallError(ErrorCode.UNAVAILABLE, error.message, error.details) from error
         return FetchResponse(response.status, {k.lower(): v for k, v in response.headers.items()}, read)

@@ -26,7 +26,7 @@ _LINES: Json = {"type": "array", "items": {}}
 
 @attrs.frozen(eq=False, repr=False)
 class BodyPlan:
-    """What the body of an operation is."""
+    """The body of an operation: its media type, schema and encoder."""
 
     media_type: str
     """As the document writes it."""

@@ -211,7 +211,7 @@ class OAuthApplication:
         """Take the user's answer, and send the browser to the provider, or back to the client."""
         origin = exchange.header("origin")
         if origin is not None and origin.lower() != self._options.origin:
-            raise Refused("The answer did not come from the page of this server.")
+            raise Refused("The form was not sent from a page of this server.")
         form = await self._form(exchange)
         record = await self._login_of(exchange, form.get("login", ""), agreed=False)
         if "client" not in record:
