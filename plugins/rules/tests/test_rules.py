@@ -502,7 +502,7 @@ async def test_rules_of_a_configuration_apply_in_their_fixed_order(tmp_path: Pat
         ('[[rules]]\nmatch = "*"\napprove = "no:where"', "cannot be loaded"),
         ('[[rules]]\nmatch = "*"\n[[rules]]\nmatch = "*"\nrates = 1', r"number 2\).*|rates"),
         ('[[rules]]\nmatch = "*"\nrate = "1/second"\nshared = "http://x"', "expected redis://"),
-        ('[rules]\nmatch = "*"', r"write \[\[rules\]\]"),
+        ('[rules]\nmatch = "*"', r"expected \[\[rules\]\]"),
         ('[[rules]]\nrate = "1/second"', "match"),
     ],
 )
