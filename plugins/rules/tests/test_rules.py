@@ -275,6 +275,23 @@ async def test_a_large_result_is_read_by_its_handle_and_by_its_caller_only() -> 
         await registry.execute(data["operation"], {"handle": data["handle"]}, BOB)
 
 
+async def test_a_large_item_of_a_stream_becomes_a_handle() -> None:
+    items = [item.data async for item in registry_of(Shop(), max_bytes=5).subscribe("shop.follow")]
+    assert [item["operation"] for item in items] == ["operad.results.read"] * 3
+
+
+@pytest.mark.parametrize("rule", [{"timeout": "1ms"}, {"retry": 3}, {"cache": "1m"}])
+async def test_rules_for_calls_alone_leave_streams_as_they_are(rule: dict[str, Any]) -> None:
+    shop = Shop()
+    registry = registry_of(shop, **rule)
+    for _ in range(2):
+        stream = registry.subscribe("shop.follow")
+        await anext(stream)
+        await asyncio.sleep(0.005)
+        assert [item.data["number"] async for item in stream] == [1, 2]
+    assert len(shop.calls) == 2
+
+
 async def test_a_result_within_the_bound_is_returned_as_it_is() -> None:
     assert (await registry_of(Shop(), max_bytes=5_000).execute("shop.look")).data["number"] == 1
 
