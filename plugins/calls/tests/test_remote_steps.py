@@ -28,6 +28,10 @@ from operad_testing import make_plugin, plugins_of
 from plugins.calls.tests.parts import registry_of
 
 
+def changed_there(one, *args):
+    return one._changed_there(*args)
+
+
 def wire(name="op", **more):
     return OperationSpec(namespace="t", name=name, **{"type": "query", **more}).to_wire()
 
@@ -284,7 +288,7 @@ async def test_a_flock_of_changes_is_asked_about_once(monkeypatch):
     async def changed(*instances):
         done.clear()
         for instance in instances:
-            session._changed_there(instance)
+            changed_there(session, instance)
         await session._asking
         return sorted(done)
 
@@ -298,7 +302,7 @@ async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(monkeypa
     session, _ = session_of()
     session._asking = asyncio.get_running_loop().create_future()
     for name in "abc":
-        session._changed_there(name)
+        changed_there(session, name)
     assert session._changed == {"a", "b", None}
     session._asking.cancel()
 
@@ -333,7 +337,7 @@ async def test_peers_that_do_not_answer_are_asked_when_the_link_is_up(caplog, mo
         raise TransportError("down")
 
     session.refresh = broken
-    session._changed_there(None)
+    changed_there(session, None)
     await session._asking
     assert "the peers do not respond: down" in caplog.text
 
@@ -354,7 +358,7 @@ async def test_what_is_asked_ends_with_a_session_that_is_not_opened_after_all():
 
 async def test_what_is_asked_ends_with_the_session():
     session, calls = session_of()
-    session._changed_there(None)
+    changed_there(session, None)
     asking = session._asking
     describing = session._describing["t.a"] = asyncio.ensure_future(asyncio.sleep(60))
     await session.aclose()

@@ -87,6 +87,10 @@ ANN, BOB = Identity(id="ann", scopes=frozenset()), Identity(id="bob", scopes=fro
 NAMED = {"identity": ANN.to_wire()}
 
 
+def describe(one, *args):
+    return one._describe(*args)
+
+
 @pytest.mark.parametrize(
     ("rule", "capabilities", "found"),
     [
@@ -170,16 +174,16 @@ def test_who_may_not_call_an_operation_does_not_see_it():
     may = Identity(id="may", scopes=frozenset({"s"}))
     assert listed(listing) == ([], None)
     assert len(listed(listing, may)[0]) == 2
-    assert listing._describe({"operationId": "t.n0000"}, OperationContext(identity=may))["id"] == "t.n0000"
+    assert describe(listing, {"operationId": "t.n0000"}, OperationContext(identity=may))["id"] == "t.n0000"
     with pytest.raises(CallError) as caught:
-        listing._describe({"operationId": "t.n0000"}, OperationContext())
+        describe(listing, {"operationId": "t.n0000"}, OperationContext())
     assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
 
 
 @pytest.mark.parametrize("input", [None, {}, {"operationId": 5}, []])
 def test_what_is_to_be_described_is_named(input):
     with pytest.raises(CallError, match=r"operad\.describe: expected \{operationId: string\}"):
-        listing_of()._describe(input, OperationContext())
+        describe(listing_of(), input, OperationContext())
 
 
 def test_what_is_not_served_is_neither_listed_nor_described():
@@ -187,7 +191,7 @@ def test_what_is_not_served_is_neither_listed_nor_described():
     assert listed(listing) == (["t.n0001"], None)
     for name in ("t.n0000", "t.none"):
         with pytest.raises(CallError) as caught:
-            listing._describe({"operationId": name}, OperationContext())
+            describe(listing, {"operationId": name}, OperationContext())
         assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
 
 

@@ -14,6 +14,26 @@ from operad_search.index import RankedIndex as SearchIndex
 from operad_search.index import words
 
 
+def best(scores, limit):
+    return search._best(scores, limit)
+
+
+def words_of(one, *args):
+    return one._words(*args)
+
+
+def matches(one, *args):
+    return one._matches(*args)
+
+
+def parts_of(one, *args):
+    return one._split(*args)
+
+
+def share_of_name(one, *args):
+    return one._named(*args)
+
+
 def spec(name, **more):
     return OperationSpec(namespace="t", name=name, type="query", **more)
 
@@ -54,31 +74,31 @@ def test_one_edit_is_an_insertion_a_deletion_a_replacement_or_a_swap():
 
 def test_a_typo_is_sought_only_where_nothing_else_fits():
     found = index_of("create", "crate")
-    assert found._matches("craete") == [("crate", 0.5), ("create", 0.5)]
-    assert found._matches("creat") == [("create", 0.6 * 5 / 6)]
-    assert found._matches("crat") == [("crate", 0.6 * 4 / 5)]
-    assert found._matches("zzzz") == []
-    assert index_of("abc")._matches("abd") == [], "three letters are too few"
+    assert matches(found, "craete") == [("crate", 0.5), ("create", 0.5)]
+    assert matches(found, "creat") == [("create", 0.6 * 5 / 6)]
+    assert matches(found, "crat") == [("crate", 0.6 * 4 / 5)]
+    assert matches(found, "zzzz") == []
+    assert matches(index_of("abc"), "abd") == [], "three letters are too few"
 
 
 def test_a_word_stands_for_itself_and_its_beginnings():
     found = index_of("delete", "deleted", "deletion", "remove", "x")
-    assert found._matches("delete") == [("delete", 1.0), ("deleted", 0.6 * 6 / 7)]
-    assert found._matches("x") == [("x", 1.0)]
-    assert found._matches("d") == [], "one letter begins too much"
-    assert [word for word, _ in found._matches("de")] == ["delete", "deleted", "deletion"]
+    assert matches(found, "delete") == [("delete", 1.0), ("deleted", 0.6 * 6 / 7)]
+    assert matches(found, "x") == [("x", 1.0)]
+    assert matches(found, "d") == [], "one letter begins too much"
+    assert [word for word, _ in matches(found, "de")] == ["delete", "deleted", "deletion"]
 
 
 def test_of_many_longer_words_the_shortest_count(monkeypatch):
     monkeypatch.setattr(search, "_MAX_PREFIXED", 2)
     found = index_of("abcde", "abcd", "abc")
-    assert [word for word, _ in found._matches("ab")] == ["abc", "abcd"]
+    assert [word for word, _ in matches(found, "ab")] == ["abc", "abcd"]
     by_alphabet = index_of("abaaa", "abz")
-    assert [word for word, _ in by_alphabet._matches("ab")] == ["abaaa", "abz"], (
+    assert [word for word, _ in matches(by_alphabet, "ab")] == ["abaaa", "abz"], (
         "as many as may be stay as they are"
     )
     two = index_of("abcde", "abcd")
-    assert [word for word, _ in two._matches("ab")] == ["abcd", "abcde"]
+    assert [word for word, _ in matches(two, "ab")] == ["abcd", "abcde"]
 
 
 def test_words_that_are_added_later_are_found_too():
@@ -91,12 +111,12 @@ def test_words_that_are_added_later_are_found_too():
 
 def test_words_written_together_are_taken_apart_at_the_last_place():
     found = index_of("pull", "request", "re", "quest", "pullre")
-    assert found._split("pullrequests") == ("pullre", "quest")
-    assert found._split("requests") == ("re", "quest")
-    assert index_of("ab", "cd", "c")._split("abcd") == ("ab", "cd")
-    assert index_of("a", "bcd", "abc", "d")._split("abcd") == (), "a letter is no word"
-    assert found._split("xrequest") == ()
-    assert found._split("requestx") == ()
+    assert parts_of(found, "pullrequests") == ("pullre", "quest")
+    assert parts_of(found, "requests") == ("re", "quest")
+    assert parts_of(index_of("ab", "cd", "c"), "abcd") == ("ab", "cd")
+    assert parts_of(index_of("a", "bcd", "abc", "d"), "abcd") == (), "a letter is no word"
+    assert parts_of(found, "xrequest") == ()
+    assert parts_of(found, "requestx") == ()
     assert index_of("pull_request").search("pullrequests", 5) == ["t.pull_request"]
 
 
@@ -129,8 +149,8 @@ def test_a_word_weighs_nothing_where_it_is_not():
 
 def test_what_is_rare_counts_more():
     found = index_of("rare", *[f"common{number}_common" for number in range(9)])
-    (rare,) = found._words("rare")
-    (common,) = found._words("common")
+    (rare,) = words_of(found, "rare")
+    (common,) = words_of(found, "common")
     assert rare.size == 1
     assert rare.bound == pytest.approx(255 * math.log(1 + (10 - 1 + 0.5) / 1.5))
     assert common.bound == pytest.approx(255 * math.log(1 + (10 - 9 + 0.5) / 9.5))
@@ -138,20 +158,20 @@ def test_what_is_rare_counts_more():
 
 def test_words_that_say_little_count_only_when_there_are_no_others():
     found = index_of("the_list", "thing")
-    assert [sorted(word.factors) for word in found._words("the thing")] == [["thing"]]
-    assert [sorted(word.factors) for word in found._words("the")] == [["the"]]
+    assert [sorted(word.factors) for word in words_of(found, "the thing")] == [["thing"]]
+    assert [sorted(word.factors) for word in words_of(found, "the")] == [["the"]]
     assert found.search("the", 5) == ["t.the_list"]
 
 
 def test_a_name_that_says_the_query_and_nothing_else_comes_first():
     found = index_of("users", "users_list_all_of_them", spec("a1", title="Users"))
-    (word,) = found._words("users")
-    assert found._named(0, [word]) == 1.0
-    assert found._named(1, [word]) == pytest.approx(1 / 4)
-    assert found._named(2, [word]) == 1.0
+    (word,) = words_of(found, "users")
+    assert share_of_name(found, 0, [word]) == 1.0
+    assert share_of_name(found, 1, [word]) == pytest.approx(1 / 4)
+    assert share_of_name(found, 2, [word]) == 1.0
     assert found.search("users", 5) == ["t.users", "t.a1", "t.users_list_all_of_them"]
-    both = list(found._words("users zzz list"))
-    assert found._named(0, both) < 1.0
+    both = list(words_of(found, "users zzz list"))
+    assert share_of_name(found, 0, both) < 1.0
 
 
 def test_the_namespace_is_a_part_of_the_name_when_the_query_says_it():
@@ -182,12 +202,12 @@ def test_a_query_without_a_known_word_finds_nothing():
 
 
 def test_the_best_are_in_order_and_equals_as_they_came():
-    assert search._best({}, 3) == []
-    assert search._best({3: 1.0, 1: 1.0, 2: 5.0}, 2) == [2, 1]
-    assert search._best({1: 1.0, 2: 5.0, 3: 9.0}, 3) == [3, 2, 1]
-    assert search._best({4: 9.0, 2: 9.0, 1: 1.0}, 3) == [2, 4, 1]
-    assert search._best({3: 1.0, 1: 1.0, 2: 5.0}, 9) == [2, 1, 3]
-    assert search._best({5: 7.0, 1: 1.0, 2: 7.0}, 2) == [2, 5]
+    assert best({}, 3) == []
+    assert best({3: 1.0, 1: 1.0, 2: 5.0}, 2) == [2, 1]
+    assert best({1: 1.0, 2: 5.0, 3: 9.0}, 3) == [3, 2, 1]
+    assert best({4: 9.0, 2: 9.0, 1: 1.0}, 3) == [2, 4, 1]
+    assert best({3: 1.0, 1: 1.0, 2: 5.0}, 9) == [2, 1, 3]
+    assert best({5: 7.0, 1: 1.0, 2: 7.0}, 2) == [2, 5]
 
 
 NAMES = st.lists(
@@ -217,7 +237,7 @@ def test_the_short_cut_for_frequent_words_changes_no_answer(names, query, limit)
 @given(NAMES, QUERY, st.integers(1, 4))
 def test_scores_are_raised_alike_by_table_and_by_looking_up(names, query, few):
     found = index_of(*names)
-    for word in found._words(query):
+    for word in words_of(found, query):
         shares = word._shares()
         assert set(shares) == {number for postings, _ in word.postings for number in postings.documents}
         scores = dict.fromkeys(range(len(names)), 1.0)
@@ -252,7 +272,9 @@ def test_ranks_fall_with_the_share_of_the_query_that_is_said():
     ranked = found.search("create pull request", 4)
     assert ranked[0] == "t.pull_request_create"
     assert ranked[1] == "t.pull_create"
-    scores = [found._named(int(number), list(found._words("create pull request"))) for number in range(4)]
+    scores = [
+        share_of_name(found, int(number), list(words_of(found, "create pull request"))) for number in range(4)
+    ]
     assert all(high > low for high, low in pairwise([scores[0], scores[1], min(scores[2:])]))
 
 
