@@ -7,6 +7,7 @@ import time
 import pytest
 
 from operad import (
+    CallError,
     OperationRegistry,
     OperationSpec,
     ResponseEnvelope,
@@ -140,3 +141,16 @@ def test_an_envelope_passes_and_its_data_are_cast_with_what_was_received():
     loose = ResultPipeline(EnvelopeKinds()).finisher(spec())
     assert loose(clean) is clean
     assert loose(5).data == 5
+
+
+@pytest.mark.parametrize(("wrong", "more"), [(1, ""), (3, ""), (4, " (and 1 more)"), (6, " (and 3 more)")])
+async def test_the_first_three_faults_of_an_input_are_told_and_all_listed(wrong, more):
+    schema = {"properties": {f"p{number}": {"type": "integer"} for number in range(9)}}
+    async with OperationRegistry() as registry:
+        registry.register(spec(input_schema=schema), handler)
+        with pytest.raises(CallError) as caught:
+            await registry.execute("t.op", {f"p{number}": "x" for number in range(wrong)})
+    faults = [f"expected integer, got str at $.p{number}" for number in range(wrong)]
+    assert caught.value.message == f'invalid input for "t.op": {"; ".join(faults[:3])}{more}'
+    assert [row["message"] for row in caught.value.details["errors"]] == faults
+    assert caught.value.details["errors"][0] == {"path": "$.p0", "message": faults[0], "keyword": "type"}
