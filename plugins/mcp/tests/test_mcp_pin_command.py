@@ -10,6 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from operad import CallError, OperationRegistry, load_plugins
+
+pytest.importorskip("operad_cli")  # which has the command line
+
 from operad_mcp.command import pin
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
