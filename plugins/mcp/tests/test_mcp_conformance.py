@@ -105,5 +105,5 @@ class TestMCPEnvelope(EnvelopeKindConformance):
 
 class TestPlugin(PluginConformance):
     distribution = "operad-mcp"
-    contributes = {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]}
+    contributes = {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"], "hooks": ["operad_commands"]}
     light = ("msgspec", "typing_extensions")  # for UNSET in the meta; operad itself needs it for schemas of kinds
