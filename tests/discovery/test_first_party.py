@@ -18,7 +18,7 @@ CONTRIBUTES = {
     "auth": {"hooks": ["operad_credentials", "operad_tables"]},
     "calls": {"sources": ["remote"], "hooks": ["operad_call_map", "operad_call_server"]},
     "code": {"sources": ["code"], "hooks": ["operad_commands"]},
-    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"]},
+    "mcp": {"sources": ["mcp"], "envelope_kinds": ["mcp"], "servers": ["mcp"], "hooks": ["operad_commands"]},
     "nats": {"transports": ["nats", "tls+nats"]},
     "openapi": {"sources": ["openapi"], "envelope_kinds": ["http"]},
     "opentelemetry": {"hooks": ["operad_call_started", "operad_call_reported", "operad_call_finished"]},
