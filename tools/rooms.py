@@ -111,7 +111,8 @@ BUDGETS: dict[str, int] = {
     "operad_opentelemetry": 300,
     "operad_redis": 1450,
     # With the keys of `[[rules]]`, 1,330 lines, and what closes with the registry.
-    "operad_rules": 1730,
+    # And explanations in the order in which rules apply, 10.
+    "operad_rules": 1740,
     "operad_scanner": 455,  # with the lifespan of a folder, 60 lines, and docstrings, 12
     # With casts of three modes, 45 lines; patterns in two engines, and a list of those that are not checked, 90.
     "operad_schema": 5985,

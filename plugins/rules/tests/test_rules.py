@@ -504,8 +504,26 @@ async def test_rules_of_a_configuration_apply_in_their_fixed_order(tmp_path: Pat
     assert len(shop.calls) == 1
     admin = OperationContext(trusted=True)
     assert (await registry.execute("operad.rules.explain", {"operation": "shop.look"}, admin)).data == [
-        {"rule": 1, "match": ["shop.*"], "keys": {"rate": "1/hour"}},
         {"rule": 2, "match": ["shop.look"], "keys": {"cache": "1m"}},
+        {"rule": 1, "match": ["shop.*"], "keys": {"rate": "1/hour"}},
+    ]
+
+
+async def test_an_explanation_has_the_keys_of_all_rules_from_the_outside_in() -> None:
+    registry = OperationRegistry()
+    add_rules(
+        registry,
+        Rule(match="shop.*", rate="1/hour", per="rule", audit="audit.jsonl", set={"key": "s3cret"}),
+        Rule(match="other.*", retry=1),
+        Rule(match="*.look", retry=2, cache="1m", rate="2/hour"),
+    )
+    admin = OperationContext(trusted=True)
+    found = (await registry.execute("operad.rules.explain", {"operation": "shop.look"}, admin)).data
+    assert [(each["rule"], list(each["keys"].items())) for each in found] == [
+        (1, [("set", ["key"]), ("audit", "audit.jsonl")]),
+        (3, [("cache", "1m")]),
+        (1, [("rate", "1/hour"), ("per", "rule")]),
+        (3, [("rate", "2/hour"), ("retry", 2)]),
     ]
 
 
@@ -537,4 +555,6 @@ def test_the_command_shows_what_matches_an_operation_from_the_outside_in(tmp_pat
     )
     shown = runner.invoke(rules, ["--explain", "shop.look", "-c", str(tmp_path / "operad.toml")])
     assert shown.output == "[[rules]] 1: match shop.*\n  set = ['key']\n  audit = a\n  retry = 1\n"
+    listed = runner.invoke(rules, ["-c", str(tmp_path / "operad.toml")])
+    assert listed.output == shown.output + "[[rules]] 2: match other.*\n"
     assert "No rule matches" in runner.invoke(rules, ["--explain", "x.y", "-c", str(tmp_path)]).output

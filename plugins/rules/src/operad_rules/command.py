@@ -25,14 +25,15 @@ def rules(explain: str | None, config: Path | None, as_json: bool) -> int:
     from operad_cli.options import chosen_profile, require_configuration
     from operad_cli.output.text import print_json, print_text, printable
     from operad_rules.rule import Rule
-    from operad_rules.rules import ORDERS, keys
+    from operad_rules.rules import explained, keys
 
     configuration = load_configuration(require_configuration(config), chosen_profile())
-    found: list[dict[str, Any]] = [
-        {"rule": number, "match": list(rule.patterns), "keys": keys(rule)}
-        for number, rule in enumerate(configuration.array("rules", Rule), 1)
-        if explain is None or rule.matches(explain)
-    ]
+    written = configuration.array("rules", Rule)
+    found: list[dict[str, Any]] = (
+        [{"rule": n, "match": list(rule.patterns), "keys": keys(rule)} for n, rule in enumerate(written, 1)]
+        if explain is None
+        else explained(written, explain)
+    )
     if as_json:
         print_json(found)
         return 0
@@ -40,6 +41,6 @@ def rules(explain: str | None, config: Path | None, as_json: bool) -> int:
         print_text("No rules." if explain is None else f'No rule matches "{printable(explain)}".')
     for rule in found:
         print_text(printable(f"[[rules]] {rule['rule']}: match {', '.join(rule['match'])}"))
-        for key in sorted(rule["keys"], key=lambda key: ORDERS.get(key, -200)):
-            print_text(printable(f"  {key} = {rule['keys'][key]}"))
+        for key, value in rule["keys"].items():
+            print_text(printable(f"  {key} = {value}"))
     return 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +31,11 @@ if TYPE_CHECKING:
 
 ORDERS = {
     "audit": -120, "deny": -110,
-    "approve": -90, "max_bytes": -80, "redact": -70, "select": -60, "cache": -50, "timeout": -40, "rate": -30,
-    "concurrency": -20, "retry": -10,
+    "approve": -90, "max_bytes": -80, "redact": -70, "select": -60, "cache": -50, "cache_bytes": -50,
+    "timeout": -40, "rate": -30, "per": -30, "concurrency": -20, "retry": -10,
 }  # fmt: skip
-"""The order of interceptors by key; a lower one is further outside. Idempotency keys are at -100."""
+"""The order of interceptors by key; a lower one is further outside. Idempotency keys are at -100. Keys that change
+operations when they are registered have none and come first."""
 
 CHANGES = ("hide", "set", "rename")
 """The keys that change operations when they are registered."""
@@ -135,27 +138,41 @@ class Rules:
 
     async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
         """Return `explained` of an operation: the handler of ``operad.rules.explain``."""
-        return self.explained(input["operation"])
+        return explained(self.rules, input["operation"])
 
-    def explained(self, operation_id: str) -> list[dict[str, Any]]:
-        """Return the rules that match an operation, as ``{rule, match, keys}``; ``rule`` is the number from 1."""
-        return [
-            {"rule": number, "match": list(rule.patterns), "keys": keys(rule)}
-            for number, rule in enumerate(self.rules, 1)
-            if rule.matches(operation_id)
-        ]
+
+def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
+    """Return the rules that match an operation, from the outside in, as ``{rule, match, keys}``.
+
+    ``rule`` is the number of the rule from 1. A rule appears again if another one has keys in between.
+    """
+    steps = [
+        (_order(key), number, key, value)
+        for number, rule in enumerate(rules, 1)
+        if rule.matches(operation_id)
+        for key, value in keys(rule).items()
+    ]
+    steps.sort(key=itemgetter(0))  # stable: keys of one order stay in the order of their rules
+    return [
+        {"rule": number, "match": list(rules[number - 1].patterns), "keys": {key: value for *_, key, value in own}}
+        for number, own in groupby(steps, itemgetter(1))
+    ]
 
 
 def keys(rule: Rule) -> dict[str, Any]:
-    """Return the keys of a rule that have an effect, as they were written; of ``set`` the names alone."""
+    """Return the keys of a rule that have an effect, from the outside in; of ``set`` the names alone."""
     found = {
         field.name: getattr(rule, field.name)
         for field in attrs.fields(Rule)
         if field.name not in ("match", "shared") and getattr(rule, field.name) != field.default
     }
-    return {name: value for name, value in found.items() if value or value == 0} | (
-        {"set": sorted(rule.set)} if rule.set else {}
-    )
+    if rule.set:
+        found["set"] = sorted(rule.set)
+    return {name: found[name] for name in sorted(found, key=_order) if found[name] or found[name] == 0}
+
+
+def _order(key: str) -> int:
+    return ORDERS.get(key, -200)
 
 
 def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None = None) -> Rules:
