@@ -1,11 +1,11 @@
 // Uses the explorer as a person does, and prints one JSON line for each thing seen. Arguments: the page's URL, a
 // folder for screenshots, the path of Chromium, a token to sign in with (or nothing), looks such as "light:1280", and
-// "large" if GitHub's API is served.
+// "large" if GitHub's API is served, or "rules" if its operations have rules.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
-const [base, folder, executablePath, token, looks, large] = process.argv.slice(2);
+const [base, folder, executablePath, token, looks, what] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf-8");
 const tell = (step, value) => console.log(JSON.stringify({ step, value }));
 
@@ -324,8 +324,55 @@ async function signedIn() {
   await page.context().close();
 }
 
+// The server allows three explanations in an hour.
+async function rules() {
+  const card = (page) => page.locator("section[aria-label=Rules]");
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await open({ colorScheme });
+    const explained = [];
+    page.on("request", (request) => { if (request.url().endsWith("operad.rules.explain")) explained.push(request.url()); });
+    await page.fill("#token", token);
+    await page.click("button:has-text('Use')");
+    await page.waitForSelector("text=signed in as");
+    await page.goto(base + "#/operation/shop.find");
+    await page.waitForSelector("h1:has-text('shop.find')");
+    await page.goto(base + "#/operation/shop.add");
+    await page.waitForSelector("h1:has-text('shop.add')");
+    tell("headings", await card(page).locator("h2").allTextContents());
+    if (await card(page).count()) {
+      await page.focus(".rules summary");
+      tell("before", explained.length);
+      await page.keyboard.press("Enter");
+      await card(page).locator("li").first().waitFor();
+      tell("rules", await card(page).locator("li").allTextContents());
+      tell("markup", await page.locator("main img").count());
+      await violations(page, `rules ${colorScheme}`);
+      await page.screenshot({ path: `${folder}/rules-${colorScheme}-1280.png` });
+      if (colorScheme === "dark") {
+        await page.goto(base + "#/operation/shop.buy");
+        await page.waitForSelector("h1:has-text('shop.buy')");
+        await page.click(".rules summary");
+        await page.waitForSelector(".rules p:has-text('No rule applies')");
+        await page.goto(base + "#/operation/shop.find");
+        await page.waitForSelector("h1:has-text('shop.find')");
+        await page.click(".rules summary");
+        await page.waitForSelector(".rules p:has-text('cannot be shown')");
+        tell("refused", await card(page).locator("p").textContent());
+        await violations(page, "refused rules");
+        await page.screenshot({ path: `${folder}/rules-refused-1280.png` });
+        await page.click("button:has-text('Example')");
+        await page.click("button.primary");
+        await result(page).locator("[aria-label=Data]").waitFor();
+        tell("works", true);
+      }
+    }
+    await page.context().close();
+  }
+}
+
 try {
-  if (large) await github();
+  if (what === "large") await github();
+  else if (what === "rules") await rules();
   else if (token) await signedIn();
   else { await features(); await keyboard(); await pictures(); }
   for (const each of outside) tell("outside", each);

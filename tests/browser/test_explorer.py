@@ -24,6 +24,7 @@ import uvicorn
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad_auth import StaticTokens
+from operad_rules import Rule, add_rules
 from operad_serve import to_openapi
 
 pytestmark = pytest.mark.browser
@@ -284,6 +285,39 @@ async def test_every_look_of_the_explorer_is_without_violations(tmp_path: Path) 
             seen = await watched(url, pictures, looks="light:1280,light:390,dark:1280,dark:390")
     assert seen["violation"] == []
     assert len(list(pictures.glob("*-*-*.png"))) >= 16
+
+
+async def test_the_rules_of_an_operation_are_shown_in_their_order_to_admins_alone(tmp_path: Path) -> None:
+    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+        add_rules(
+            registry,
+            Rule(match=["shop.add", "<img src=x>"], rate="100/minute", audit=str(tmp_path / "audit.jsonl")),
+            Rule(match="shop.a*", cache="60s", redact=["*token*"]),
+            Rule(match="operad.*", rate="3/hour"),
+        )
+        for each in OPERATIONS:
+            registry.register(each)
+        tokens = StaticTokens({"of-root": Identity("root", ["operad:admin"]), "of-ann": Identity("ann")})
+        async with served(to_openapi(registry, authenticate=tokens)) as url:
+            seen = await watched(url, pictures, "of-root", LOOKS, "rules")
+            by_ann = await watched(url, tmp_path, "of-ann", LOOKS, "rules")
+    assert seen["violation"] == []
+    assert seen["error"] == []
+    assert seen["headings"] == [["Rules"], ["Rules"]]
+    assert seen["before"] == [0, 0]  # the page requests nothing before the rules are opened
+    assert seen["rules"] == 2 * [
+        [
+            f'audit "{tmp_path}/audit.jsonl" rule 1: shop.add, <img src=x>',
+            'redact ["*token*"] rule 2: shop.a*',
+            'cache "60s" rule 2: shop.a*',
+            'rate "100/minute" rule 1: shop.add, <img src=x>',
+        ]
+    ]
+    assert seen["markup"] == [0, 0]
+    assert seen["refused"][0].startswith("The rules cannot be shown: ")
+    assert seen["works"] == [True]
+    assert (by_ann["headings"], by_ann["error"]) == ([[], []], [])
 
 
 async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:

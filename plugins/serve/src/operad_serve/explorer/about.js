@@ -1,6 +1,6 @@
 // What an operation takes and returns, an example of its input, and how to call it from elsewhere.
 
-import { pretty } from "./app.js";
+import { explainer, pretty, rulesOf } from "./app.js";
 import { element, simple, typeWord } from "./forms.js";
 
 const DEEPEST = 8;
@@ -66,6 +66,25 @@ export function returns(operation) {
         each.schema ? outline(each.schema) : null)))));
   }
   return parts.length ? element("section", { class: "card about-output", "aria-label": "Result and errors" }, ...parts) : null;
+}
+
+// Returns the rules of an operation, closed. They are requested when they are opened: rules may apply to this request
+// too, and reading a page must not use up a rate, write an audit or ask a person for approval.
+export function rules(operation) {
+  if (!explainer()) return null;
+  return element("section", { class: "card rules", "aria-label": "Rules" },
+    lazily([element("h2", {}, "Rules")], () => {
+      const holder = element("div", { "aria-live": "polite" }, element("p", { class: "empty" }, "Loading …"));
+      rulesOf(operation.id).then((found) => holder.replaceChildren(ruleList(found)))
+        .catch((error) => holder.replaceChildren(element("p", { class: "empty" }, `The rules cannot be shown: ${error.message}`)));
+      return holder;
+    }));
+}
+
+function ruleList(found) {
+  if (!found.length) return element("p", { class: "empty" }, "No rule applies.");
+  return element("ol", {}, ...found.flatMap(({ rule, match, keys }) => Object.entries(keys).map(([key, value]) =>
+    element("li", {}, element("b", {}, key), ` ${pretty(value, 0)} `, element("span", {}, `rule ${rule}: ${match.join(", ")}`)))));
 }
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

@@ -73,6 +73,16 @@ export async function reload(name) {
   server.state = await json(`explorer/reload/${encodeURIComponent(name)}`, { method: "POST", headers: { "Operad-Explorer": "1" } });
 }
 
+// Returns the operation that explains rules, if the caller may use it. operad-rules registers it if there are rules.
+export function explainer() {
+  return server.operations.find((operation) => operation.id === "operad.rules.explain");
+}
+
+// Returns the rules that apply to an operation, from the outside in.
+export async function rulesOf(id) {
+  return json(explainer().path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ operation: id }) });
+}
+
 export async function trace(requestId) {
   const response = await ask(`explorer/trace/${encodeURIComponent(requestId)}`);
   return response.ok ? response.json() : null;

@@ -1,7 +1,7 @@
 // The page: the list, one operation, the system.
 
 import { TokenRequired, documentFile, exact, found, load, pretty, reload, server } from "./app.js";
-import { example, returns, snippets } from "./about.js";
+import { example, returns, rules, snippets } from "./about.js";
 import { call } from "./calls.js";
 import { element, inputForm } from "./forms.js";
 
@@ -51,8 +51,7 @@ function drawOperation(operation) {
   if (operation.description && operation.description !== operation.title) {
     parts.push(element("p", { class: "description", tabindex: "0", role: "region", "aria-label": "Description" }, operation.description));
   }
-  const about = returns(operation);
-  main.replaceChildren(...parts, element("div", { class: "work" }, inputCard(operation, result), element("div", {}, result, about)));
+  main.replaceChildren(...parts, element("div", { class: "work" }, inputCard(operation, result), element("div", {}, result, returns(operation), rules(operation))));
 }
 
 function backLink() {
