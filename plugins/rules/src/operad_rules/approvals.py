@@ -146,5 +146,5 @@ DECIDE = OperationSpec(
         "additionalProperties": False,
     },
     access_control={"required_scopes": [SCOPE]},
-    error_schemas=[{"code": "NOT_FOUND", "description": "No such call waits."}],
+    error_schemas=[{"code": "NOT_FOUND", "description": "No such call waits.", "httpStatus": 404}],
 )

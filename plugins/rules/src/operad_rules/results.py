@@ -216,7 +216,9 @@ READ = OperationSpec(
         },
         "required": ["text", "next", "total"],
     },
-    error_schemas=[{"code": "NOT_FOUND", "description": "The handle is unknown or has expired."}],
+    error_schemas=[
+        {"code": "NOT_FOUND", "description": "The handle is unknown or has expired.", "httpStatus": 404}
+    ],
 )
 """The operation that reads results which were too large."""
 
