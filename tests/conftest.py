@@ -75,7 +75,7 @@ class Environment:
         self, *arguments: str, cwd: Path | None = None, timeout: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Run its Python."""
-        hidden = ("PYTHONPATH", "VIRTUAL_ENV", "OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS")
+        hidden = ("PYTHONPATH", "VIRTUAL_ENV", "OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS", "OPERAD_LONG")
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         return subprocess.run(
             [self.python, *arguments],
