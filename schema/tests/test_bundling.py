@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from operad import from_schema
-from operad_schema import bundling
+from operad_schema import bundling, from_schema
 from operad_schema.bundling import SharedDefinitions
 
 DOCUMENT: dict[str, Any] = {

@@ -33,6 +33,7 @@ def test_the_tests_of_a_distribution_pass_where_it_is_alone(
     shutil.copytree(
         ROOT / folder / "tests", tmp_path / folder / "tests", ignore=shutil.ignore_patterns("__pycache__", ".venv")
     )
+    shutil.copy(ROOT / folder / "README.md", tmp_path / folder)
     done = environment.run(
         "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", f"{folder}/tests", cwd=tmp_path, timeout=900
     )
