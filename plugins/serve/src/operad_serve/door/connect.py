@@ -8,8 +8,6 @@ finish what this one began.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 from collections.abc import Mapping
 from html import escape
@@ -19,7 +17,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from operad import CallError, OperadError
 from operad_auth import Authenticator, Credentials
 from operad_auth.connecting import FOREIGN, LIFETIME, ConnectRefused, UserTokens
-from operad_serve.asgi import ADMISSION, Admission, ClientGoneError, Exchange, Header, Receive, Scope, Send
+from operad_serve.asgi import ADMISSION, Admission, ClientGoneError, Exchange, Receive, Scope, Send
+from operad_serve.pages import HEADERS, show
 from operad_serve.problems import Problem
 
 if TYPE_CHECKING:
@@ -29,25 +28,6 @@ logger = logging.getLogger("operad.serve")
 
 _MAX_FORM = 64 * 1024
 _FORM_SECONDS = 10.0
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:32rem;margin:12vh auto;padding:0 1rem;color:#1a1a1a;"
-    "background:#fff}h1{font-size:1.4rem}input,button{font:inherit;padding:.5rem;margin:.6rem 0}input{width:100%;"
-    "box-sizing:border-box}@media(prefers-color-scheme:dark){body,input,button{background:#1b1b1b;color:#eee}}"
-)
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/html; charset=utf-8"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    # Browsers would apply form-action to the redirect that follows the form, which leads to another host.
-    (
-        b"content-security-policy",
-        f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; frame-ancestors 'none'".encode(),
-    ),
-    (b"x-frame-options", b"DENY"),
-    # With no-referrer, browsers would send "Origin: null" with the form.
-    (b"referrer-policy", b"same-origin"),
-)
 _BY_HAND = (
     '<p><label>Your token for this server<input type="password" name="token" autocomplete="off" required>'
     "</label></p>"
@@ -92,15 +72,15 @@ class ConnectPages:
         except ClientGoneError:
             return
         except ConnectRefused as refused:
-            await _page(exchange, 400, "This cannot go on", escape(str(refused)))
+            await show(exchange, 400, "This cannot go on", escape(str(refused)))
         except _Shown as shown:
-            await _page(exchange, shown.status, shown.title, shown.text)
+            await show(exchange, shown.status, shown.title, shown.text)
         except Problem as problem:
             await exchange.respond_problem(problem)
         except OperadError as error:
             reason = error.message if isinstance(error, CallError) else str(error)
             logger.warning("%s: %s", exchange.path, reason)
-            await _page(exchange, 502, "The account is not connected", escape(reason))
+            await show(exchange, 502, "The account is not connected", escape(reason))
 
     async def _serve(self, exchange: Exchange) -> None:
         _, action, name, *rest = [*exchange.path.split("/"), ""][:4]
@@ -131,7 +111,7 @@ class ConnectPages:
         if opener is not None and opener != asker:
             raise ConnectRefused(FOREIGN)
         known = "" if opener is None else f" You are <b>{escape(opener)}</b> here."
-        await _page(
+        await show(
             exchange,
             200,
             f"Connect {escape(users.name)}",
@@ -180,21 +160,21 @@ class ConnectPages:
         exchange.add_header(b"set-cookie", _cookie(users, "", 0))
         await users.finish(_query(exchange), kept)
         text = "Close this page, and call the operation again."
-        await _page(exchange, 200, f"{escape(users.name)} is connected", text)
+        await show(exchange, 200, f"{escape(users.name)} is connected", text)
 
     # --- the end ---------------------------------------------------------------------------------------
 
     async def _disconnect(self, exchange: Exchange, users: UserTokens) -> None:
         if exchange.method == "GET":
             text = f"This server forgets your account.{self._forms(exchange, 'Disconnect')}"
-            await _page(exchange, 200, f"Disconnect {escape(users.name)}", text)
+            await show(exchange, 200, f"Disconnect {escape(users.name)}", text)
             return
         form = await _form(exchange, users)
         if await self._log_in(exchange, form):
             return
         identity = await self._proven(exchange, form)
         done = await users.disconnect(identity)
-        await _page(exchange, 200, f"{escape(users.name)} is disconnected", escape(done))
+        await show(exchange, 200, f"{escape(users.name)} is disconnected", escape(done))
 
     # --- who opened it ---------------------------------------------------------------------------------
 
@@ -269,19 +249,8 @@ def _cookie(users: UserTokens, value: str, seconds: int) -> str:
 
 
 async def _redirect(exchange: Exchange, url: str, cookie: str | None = None) -> None:
-    headers = [*_HEADERS, (b"location", url.encode("latin-1", "replace")), (b"content-length", b"0")]
+    headers = [*HEADERS, (b"location", url.encode("latin-1", "replace")), (b"content-length", b"0")]
     if cookie is not None:
         exchange.add_header(b"set-cookie", cookie)
     await exchange.start(303, headers)
     await exchange.write(b"", more=False)
-
-
-async def _page(exchange: Exchange, status: int, title: str, body: str) -> None:
-    """Send a page. ``title`` and ``body`` are HTML."""
-    content = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'
-        f"<body><main><h1>{title}</h1><div>{body}</div></main></body></html>"
-    ).encode()
-    await exchange.start(status, [*_HEADERS, (b"content-length", str(len(content)).encode())])
-    await exchange.write(content, more=False)

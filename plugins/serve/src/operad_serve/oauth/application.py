@@ -39,6 +39,7 @@ from operad_serve.oauth.options import OAuthServerOptions
 from operad_serve.oauth.store import Store
 from operad_serve.oauth.tokens import CHALLENGE, TokenEndpoint, TokenError, new_grant_id, new_token
 from operad_serve.oauth.upstream import FAILURES, Upstream, reason
+from operad_serve.pages import show
 from operad_serve.problems import Problem
 
 logger = logging.getLogger("operad.serve")
@@ -117,7 +118,7 @@ class OAuthApplication:
             try:
                 await self._pages[name](exchange)
             except Refused as refused:
-                await self._show(exchange, 400, pages.failed(str(refused)))
+                await show(exchange, 400, *pages.failed(str(refused)))
         elif name in self._endpoints and (name != "register" or self._options.registration):
             await self._endpoint(exchange, name)
         else:
@@ -185,7 +186,7 @@ class OAuthApplication:
             login=login,
             server=self._options.origin.partition("://")[2],
         )
-        await self._show(exchange, 200, page)
+        await show(exchange, 200, *page)
 
     def _request(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return what a client asks for. Raises `Refused`.
@@ -349,10 +350,6 @@ class OAuthApplication:
         await exchange.respond(
             303, headers=[(b"location", url.encode("ascii")), (b"referrer-policy", b"no-referrer")]
         )
-
-    async def _show(self, exchange: Exchange, status: int, page: bytes) -> None:
-        await exchange.start(status, [*pages.HEADERS, (b"content-length", str(len(page)).encode())])
-        await exchange.write(page, more=False)
 
     @staticmethod
     async def _saved(change: Any) -> Any:
