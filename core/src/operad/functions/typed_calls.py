@@ -30,6 +30,7 @@ class TypedCalls(Callables):
     """The plugins of the registry; their envelope kinds decide which envelopes are those of failed calls."""
 
     def pages(self, operation_id: str) -> Pages | None:
+        """Return how to get the next page of a listing, if its source knows. Each subclass implements it."""
         raise NotImplementedError
 
     def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:

@@ -153,11 +153,11 @@ class Opened:
 
     def open(self) -> Self:
         """Open the connections. Entering a ``with`` does the same."""
-        raise NotImplementedError
+        raise NotImplementedError  # implemented by each subclass
 
     def close(self) -> None:
         """Close the connections; idempotent."""
-        raise NotImplementedError
+        raise NotImplementedError  # implemented by each subclass
 
     def __enter__(self) -> Self:
         return self.open()
