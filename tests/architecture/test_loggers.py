@@ -15,7 +15,7 @@ SOURCES = rooms.sources()
 NAMES = [source.parent.name for source in SOURCES]
 
 OTHERS = {
-    ("core", "operad.registry.loading", "operad.{name}"): "the logger of a source plugin, handed to it",
+    ("core", "operad.loading.sources", "operad.{name}"): "the logger of a source plugin, handed to it",
     ("testing", "operad_testing._sources", ""): "the kit captures what anybody logs",
     ("cli", "operad_cli.output.logs", ""): "the command is the application: it sets logging up",
     ("cli", "operad_cli.output.logs", "mcp"): "errors of libraries are told by the commands themselves",

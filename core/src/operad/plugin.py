@@ -31,7 +31,7 @@ _HOMES = {
     "operad.calls": "CallMap CallServer",
     # interceptors
     "operad.registry.interceptors": "InterceptedCall Interceptor",
-    "operad.registry.loading": "SourceFailure",
+    "operad.loading.sources": "SourceFailure",
     "operad_rules": "ResultStore",
     # a login
     "operad_auth": "Login OpenURL Tell",

@@ -11,13 +11,13 @@ from operad.errors import ConfigError as ConfigError
 from operad.errors import ErrorCode as ErrorCode
 from operad.failures import mask_error as mask_error
 from operad.hookspecs import hookimpl as hookimpl
+from operad.loading.sources import SourceFailure as SourceFailure
 from operad.observers import trace_context as trace_context
 from operad.operations import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
 from operad.operations import OPERATION_SPEC_SCHEMA as OPERATION_SPEC_SCHEMA
 from operad.records import record as record
 from operad.registry.interceptors import InterceptedCall as InterceptedCall
 from operad.registry.interceptors import Interceptor as Interceptor
-from operad.registry.loading import SourceFailure as SourceFailure
 from operad.sources import Server as Server
 from operad.sources import Source as Source
 from operad.sources import SourceContext as SourceContext

@@ -20,11 +20,11 @@ from operad import (
 )
 from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, PluginError, RegistrationError
+from operad.loading.source import LoadedSource
 from operad.plugins import discovery
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
-from operad.registry.loaded import LoadedSource
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.views import combined_access
 from operad.sources import Source

@@ -38,7 +38,7 @@ from operad.usage import LAST_CALLS, Lifespan, LifespanFunction
 
 if TYPE_CHECKING:
     from operad.config.file import Configuration
-    from operad.registry.loading import LoadedSources, SourceFailure
+    from operad.loading.sources import LoadedSources, SourceFailure
     from operad.registry.views import Rename
     from operad_schema import Limits
 
@@ -122,7 +122,7 @@ class OperationRegistry(RegistryBase):
         """
         from operad.config.file import RegistryOptions
         from operad.config.reading import load_configuration
-        from operad.registry.loading import check_tables, chosen_plugins
+        from operad.loading.sources import check_tables, chosen_plugins
 
         configuration = load_configuration(path, profile)
         if plugins is None:
@@ -197,7 +197,7 @@ class OperationRegistry(RegistryBase):
     def sources(self) -> LoadedSources:
         """The sources: their ``states()``, and ``await reload(name)``."""
         if self._sources is None:  # a registry of functions has none
-            from operad.registry.loading import LoadedSources
+            from operad.loading.sources import LoadedSources
 
             self._sources = LoadedSources(self.plugins, self._catalogue, self._pipeline, self)
             self._execution.why_missing = self._sources.why_missing

@@ -14,9 +14,9 @@ from operad.sync.calling import WaitingCalls, in_loop, iterating, waiting
 from operad.sync.portal import Opened, portal
 
 if TYPE_CHECKING:
+    from operad.loading.sources import SourceFailure
     from operad.observers import MaybeObserver
     from operad.plugins.manager import Plugins
-    from operad.registry.loading import SourceFailure
     from operad.registry.views import Rename
 
 

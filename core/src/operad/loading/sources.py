@@ -13,11 +13,11 @@ import attrs
 
 from operad.config.sources import SourceOptions, check_keys, read_source
 from operad.errors import ConfigError, OperadError, PluginError, SourceError
+from operad.loading.source import LoadedSource
 from operad.operations import OperationSpec
 from operad.plugins import distributions
 from operad.records import record
 from operad.registry.catalogue import Catalogue
-from operad.registry.loaded import LoadedSource
 from operad.registry.pipeline import ResultPipeline
 from operad.sources import SourceContext
 from operad.usage import Usage
