@@ -6,13 +6,10 @@ of paths outside docs/; without it they are shown as text.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
 import posixpath
 import re
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -29,44 +26,22 @@ from tools import references  # noqa: E402  # tools/ is found from the root only
 REPOSITORY = os.environ.get("OPERAD_REPOSITORY", "").rstrip("/")
 LOGO = ROOT / "plugins/serve/src/operad_serve/explorer/icon.svg"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((\.\./[^)\s]*)\)")
+NAME = re.compile(r"\[`([\w.]+)\.(\w+)`\]\(api/README\.md\)")
+"""A link such as ``[`operad.plugin.CallMap`](api/README.md)``, which works in the repository too."""
 
 
-def api_pages() -> dict[str, str]:
-    """Return the pages of the API reference: for each module, its public names for mkdocstrings."""
-    homes: dict[tuple[str, int], str] = {}
-    index = ["# API reference\n", "What you may import. Everything else may change in any version.\n"]
-    pages = {}
-    for face in references.FACES:
-        module = importlib.import_module(face)
-        about = inspect.cleandoc(module.__doc__ or "").partition("\n")[0].removeprefix("operad: ")
-        index.append(f"- [`{face}`]({face}.md): {about}")
-        parts = [f"# {face}\n\n{about}\n"]
-        for name in module.__all__:
-            value = getattr(module, name)
-            home = homes.setdefault((name, id(value)), face)
-            see = f"See [`{home}.{name}`]({home}.md#{name.lower()}).\n"
-            parts.append(f"## {name}\n\n{_described(name, value) if home == face else see}")
-        pages[f"api/{face}.md"] = "\n".join(parts)
-    return {"api/README.md": "\n".join(index) + "\n", **pages}
-
-
-def _described(name: str, value: Any) -> str:
-    """Return what a page says about a public name: classes and functions are left to mkdocstrings."""
-    if inspect.isclass(value) or inspect.isfunction(value):
-        is_made = not (
-            inspect.isclass(value) and (issubclass(value, Enum) or getattr(value, "_is_protocol", False))
-        )
-        how = references.signature(name, value) if is_made else ""
-        return f"{how}::: {value.__module__}.{value.__qualname__}\n"
-    if inspect.ismodule(value):
-        return f"The module `{value.__name__}`. {inspect.cleandoc(value.__doc__ or '')}\n"
-    source, words = references.assigned(name)
-    return f"```python\n{source}\n```\n\n{words}\n" if 0 < len(source) < 400 else f"{words}\n"
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the modules of the API reference in the navigation."""
+    for section in config.nav or ():
+        for page in next(iter(section.values())):
+            if "API" in page:
+                page["API"] = [page["API"], *({face: f"api/{face}.md"} for face in references.FACES)]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that the build makes."""
-    for uri, text in api_pages().items():
+    """Add the pages that the build makes, in place of those that say so to readers of the repository."""
+    for uri, text in references.pages().items():
         if (written := files.get_file_from_path(uri)) is not None:
             files.remove(written)
         files.append(File.generated(config, uri, content=text))
@@ -75,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Lead links that leave docs/ to the repository."""
+    """Lead links that leave docs/ to the repository, and public names to their entries in the API reference."""
 
     def leads(link: re.Match[str]) -> str:
         image, text, target = link.groups()
@@ -87,7 +62,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return f"{image}[{text}]({REPOSITORY}/blob/main/{path})"
         return text
 
-    return LINK.sub(leads, markdown)
+    def named(link: re.Match[str]) -> str:
+        module, name = link.groups()
+        return f"[`{module}.{name}`](api/{module}.md#{name.lower()})"
+
+    return LINK.sub(leads, NAME.sub(named, markdown))
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:

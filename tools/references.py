@@ -1,9 +1,10 @@
-"""Write the pages and files that say what the code says: commands, configuration, its schema, names, the API.
+"""Make the pages and files that the code determines: commands, configuration, its schema, lazy names, the API.
 
     uv run python tools/references.py            # with every distribution of the workspace installed
 
-A test holds them up to date. What an option means is said once: in the help of a command, in the line below the
-field of a configuration class.
+It writes the schema for editors and the types of lazy names; a test keeps them up to date. The pages are not
+written: the build of the site takes them from `pages()`. What an option means is stated once: in the help of a
+command, or in the line below the field of a configuration class.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def cli_page() -> str:
-    """The commands of all installed plugins with their help, as a terminal of 80 columns shows it."""
+    """Return the commands of all installed plugins with their help, as a terminal of 80 columns shows it."""
     from operad_cli.app import application
 
     group = application()
-    parts = ["# The command line\n", "Written by `tools/references.py` from the commands themselves.\n"]
+    parts = ["# The command line\n", "Every command with its options, as `--help` shows it.\n"]
     for names, command in _commands((), group):
         title = " ".join(("operad", *names))
         context = click.Context(command, info_name=title, terminal_width=80, max_content_width=80)
@@ -123,17 +124,17 @@ def reference_page() -> str:
     """The keys of every table: type, default, meaning."""
     from operad.config.file import ARRAYS
 
-    about = "Written by `tools/references.py` from the classes that the tables become.\n"
+    about = "Every table of an `operad.toml`. [Configuration](configuration.md) shows how they are used.\n"
     made = ["# Configuration: every key\n", about]
     found = tables()
     homes = _homes(found)
     for title, (cls, words) in found.items():
         heading = f"[[{title}]]" if title in ARRAYS else f"[{title}]"
         made.append(f"## {heading}\n\n{words}\n\n{_keys(title, cls, homes)}")
-    made.append("# Tables in tables\n")
+    made.append("## Tables in tables\n")
     for cls, name in homes.items():
         words = prose(inspect.cleandoc(vars(cls).get("__doc__") or "")).partition("\n")[0]
-        made.append(f"## {name}\n\n{words}\n\n{_keys(name, cls, homes)}")
+        made.append(f"### {name}\n\n{words}\n\n{_keys(name, cls, homes)}")
     return "\n".join(made)
 
 
@@ -153,7 +154,7 @@ def _homes(found: Mapping[str, tuple[type[Any], str]]) -> dict[type[Any], str]:
 
 def _keys(title: str, cls: type[Any], homes: Mapping[type[Any], str]) -> str:
     """A table of Markdown with a line for each key."""
-    lines = ["| key | type | default | |\n|---|---|---|---|"]
+    lines = ["| key | type | default | meaning |\n|---|---|---|---|"]
     meanings, hints, within = documentation(cls), get_type_hints(cls), parts(cls)
     for field in options(title, cls):
         meaning = meanings.get(field.name, "").replace("|", "\\|")
@@ -331,61 +332,37 @@ FACES += [
 
 
 def api_pages() -> dict[str, str]:
-    """A page for each module that may be imported: its public names with their signatures and docstrings."""
+    """Return a page for each module that may be imported: its public names, for mkdocstrings to describe."""
     homes: dict[tuple[str, int], str] = {}
-    index = ["# API reference\n", "Written by `tools/references.py` from signatures and docstrings.\n"]
+    index = ["# API reference\n", "What you may import. Everything else may change in any version.\n"]
     pages = {}
     for face in FACES:
         module = importlib.import_module(face)
-        about = prose(inspect.cleandoc(module.__doc__ or ""))
-        index.append(f"- [`{face}`]({face}.md): {about.partition(chr(10))[0].removeprefix('operad: ')}")
+        about = inspect.cleandoc(module.__doc__ or "").partition("\n")[0]
+        about = re.sub(r"^(operad|`[\w.]+`): (\w)", lambda begin: begin[2].upper(), about)
+        index.append(f"- [`{face}`]({face}.md): {about}")
         parts = [f"# {face}\n\n{about}\n"]
         for name in module.__all__:
             value = getattr(module, name)
             home = homes.setdefault((name, id(value)), face)
             see = f"See [`{home}.{name}`]({home}.md#{name.lower()}).\n"
-            parts.append(f"## {name}\n\n{_described(face, name, value) if home == face else see}")
-        pages[f"docs/api/{face}.md"] = "\n".join(parts).rstrip() + "\n"
-    return {"docs/api/README.md": "\n".join(index) + "\n", **pages}
+            parts.append(f"## {name}\n\n{_described(name, value) if home == face else see}")
+        pages[f"api/{face}.md"] = "\n".join(parts)
+    return {"api/README.md": "\n".join(index) + "\n", **pages}
 
 
-def _described(face: str, name: str, value: Any) -> str:
-    if inspect.isclass(value):
-        return _class(name, value)
-    if inspect.isfunction(value):
-        return f"{signature(name, value)}{prose(inspect.getdoc(value) or '')}\n"
-    if inspect.ismodule(value):
-        return f"The module `{value.__name__}`. {prose(inspect.cleandoc(value.__doc__ or ''))}\n"
-    source, words = assigned(name)
-    return (f"```python\n{source}\n```\n\n" if 0 < len(source) < 400 else "") + (f"{words}\n" if words else "")
-
-
-def _class(name: str, cls: type[Any]) -> str:
-    bases = [base for base in cls.__mro__ if base.__module__.startswith("operad")]
-    own = prose(inspect.cleandoc(vars(cls).get("__doc__") or ""))
-    bare = issubclass(cls, Exception) and not inspect.isfunction(cls.__init__)
-    made = bare or issubclass(cls, Enum) or getattr(cls, "_is_protocol", False)
-    parts = [("" if made else signature(name, cls)) + own + "\n"]
-    told = _arguments(inspect.cleandoc(vars(cls).get("__doc__") or ""))
-    fields = {key: text for key, text in documentation(cls).items() if key not in told and key[0] != "_"}
-    if issubclass(cls, Enum):
-        fields = {member.name: f"`{json.dumps(member.value)}` {fields.get(member.name, '')}" for member in cls}
-    parts += ["\n".join(f"- `{key}`: {text.rstrip()}" for key, text in fields.items()) + "\n"] if fields else []
-    members: dict[str, Any] = {}
-    for base in bases:
-        for key, member in vars(base).items():
-            if not key.startswith(("_", "test_")) and key not in fields:
-                members.setdefault(key, member)
-    for key, member in members.items():
-        function = (
-            getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+def _described(name: str, value: Any) -> str:
+    """Return what a page says about a public name: classes and functions are left to mkdocstrings."""
+    if inspect.isclass(value) or inspect.isfunction(value):
+        is_made = not (
+            inspect.isclass(value) and (issubclass(value, Enum) or getattr(value, "_is_protocol", False))
         )
-        if inspect.isfunction(function):
-            docs = [inspect.getdoc(vars(base)[key]) for base in bases if key in vars(base)]
-            text = prose(next(filter(None, docs), ""))
-            is_method = member is function or hasattr(member, "__func__")
-            parts.append(f"### {name}.{key}\n\n{signature(key, function) if is_method else ''}{text}\n")
-    return "\n".join(parts)
+        how = signature(name, value) if is_made else ""
+        return f"{how}::: {value.__module__}.{value.__qualname__}\n"
+    if inspect.ismodule(value):
+        return f"The module `{value.__name__}`. {inspect.cleandoc(value.__doc__ or '')}\n"
+    source, words = assigned(name)
+    return f"```python\n{source}\n```\n\n{words}\n" if 0 < len(source) < 400 else f"{words}\n"
 
 
 def signature(name: str, value: Any) -> str:
@@ -482,8 +459,13 @@ def stub(name: str) -> str:
     return f"{head}\n\n{imports}\n__all__ = [\n{listed}]\n"
 
 
+def pages() -> dict[str, str]:
+    """Return the pages that the build of the site makes, by their paths in docs/."""
+    return {"cli.md": cli_page(), "configuration-reference.md": reference_page(), **api_pages()}
+
+
 def files() -> dict[str, str]:
-    """What is written, by its path in the repository."""
+    """Return what is written, by its path in the repository."""
     return {
         "core/src/operad/__init__.pyi": stub("operad"),
         "core/src/operad/auth.pyi": stub("operad.auth"),
@@ -496,9 +478,6 @@ def files() -> dict[str, str]:
         "plugins/openapi/src/operad_openapi/__init__.pyi": stub("operad_openapi"),
         "plugins/testing/src/operad_testing/__init__.pyi": stub("operad_testing"),
         "core/src/operad/plugin.pyi": stub("operad.plugin"),
-        "docs/cli.md": cli_page(),
-        "docs/configuration-reference.md": reference_page(),
-        **api_pages(),
         "docs/operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n",
     }
 

@@ -1,4 +1,4 @@
-"""The pages that are written from the code say what the code says."""
+"""The pages and files that are made from the code have every public name, command, table and key."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 
 from operad.config.structuring import structure
+from operad_cli.app import application
 from tools import references, rooms
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_written_pages_are_up_to_date(tmp_path: Path) -> None:
+def test_the_written_files_are_up_to_date(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "tools" / "references.py", tmp_path], check=True, timeout=120)
     for fresh in [path for path in tmp_path.rglob("*") if path.is_file()]:
         name = fresh.relative_to(tmp_path)
@@ -30,20 +32,49 @@ def test_the_written_pages_are_up_to_date(tmp_path: Path) -> None:
         assert written == fresh.read_text(encoding="utf-8"), f"{name}: run tools/references.py"
 
 
-def test_the_api_reference_tells_of_every_public_name_how_it_is_called_and_what_it_means() -> None:
-    for page in sorted((ROOT / "docs" / "api").glob("operad*.md")):
-        told = page.read_text(encoding="utf-8").partition("\n## ")[2]
-        entries = [entry.partition("\n") for entry in told.split("\n## ")]
-        assert [name for name, _, _ in entries] == importlib.import_module(page.stem).__all__
-        assert [name for name, _, text in entries if not text.strip()] == []
-    text = (ROOT / "docs" / "api" / "operad.md").read_text(encoding="utf-8")
-    assert "\nasync execute(\n" in text
-    assert "\n- `retry`: repeat the call until the deadline" in text
+def entries(page: str) -> dict[str, str]:
+    """Return the sections of a page by their headings."""
+    return {name: text for name, _, text in (part.partition("\n") for part in page.split("\n## ")[1:])}
+
+
+def test_the_api_reference_has_an_entry_for_every_public_name() -> None:
+    pages = references.pages()
+    index = (ROOT / "docs" / "api" / "README.md").read_text(encoding="utf-8")
+    for face in references.FACES:
+        assert f"(../../{_interface(face)})" in index
+        found = entries(pages[f"api/{face}.md"])
+        assert list(found) == importlib.import_module(face).__all__
+        assert [name for name, text in found.items() if not text.strip()] == []
+    load = entries(pages["api/operad.md"])["load_plugins"]
+    assert load.startswith("\n```python\nload_plugins(")
+    assert "\n::: operad." in load
+
+
+def _interface(module: str) -> Path:
+    """Return the file that declares the public names of a module, as a path in the repository."""
+    source = Path(str(importlib.import_module(module).__file__))
+    return next(path for path in (source.with_suffix(".pyi"), source) if path.exists()).relative_to(ROOT)
+
+
+def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
+    found = entries(references.pages()["cli.md"])
+    group = application()
+    names = group.list_commands(click.Context(group, info_name="operad"))
+    assert {"operad", *(f"operad {name}" for name in names)} <= found.keys()
+    for title, text in found.items():
+        assert f"Usage: {title}" in text
+        assert "--help" in text
+
+
+def test_the_pages_that_the_build_makes_are_short_in_the_repository() -> None:
+    committed = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    for uri in committed & references.pages().keys():
+        assert "`nox -s docs` builds the site" in (ROOT / "docs" / uri).read_text(encoding="utf-8")
+    assert committed & references.pages().keys() == {"cli.md", "configuration-reference.md", "api/README.md"}
 
 
 def test_every_key_of_every_table_is_in_the_reference_with_what_it_means_and_in_the_schema_for_editors() -> None:
-    page = (ROOT / "docs" / "configuration-reference.md").read_text(encoding="utf-8")
-    sections = dict(section.split("\n", 1) for section in page.split("\n## ")[1:])
+    sections = entries(references.pages()["configuration-reference.md"].replace("\n### ", "\n## "))
     schema = json.loads((ROOT / "docs" / "operad.schema.json").read_text(encoding="utf-8"))
     kinds = {
         kind["properties"]["type"].get("const"): kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import pictures
+from tools import pictures, references
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -41,10 +42,19 @@ def test_the_site_builds_strictly_and_has_an_api_reference_and_a_list_for_models
         env={"NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr
-    registry = (tmp_path / "api" / "operad.html").read_text(encoding="utf-8")
-    assert 'id="operationregistry"' in registry
-    assert "Call an operation; for a subscription" in registry
+    for face in references.FACES:
+        page = (tmp_path / "api" / f"{face}.html").read_text(encoding="utf-8")
+        names = {name.lower() for name in importlib.import_module(face).__all__}
+        assert names - set(re.findall(r'<h2 id="([^"]+)"', page)) == set()
+    assert "Call an operation; for a subscription" in (tmp_path / "api" / "operad.html").read_text(
+        encoding="utf-8"
+    )
     assert "to_mcp</span><span" in (tmp_path / "api" / "operad_mcp.html").read_text(encoding="utf-8")
+    hooks = (tmp_path / "hooks.html").read_text(encoding="utf-8")
+    assert 'href="api/operad.plugin.html#callmap"><code>operad.plugin.CallMap</code>' in hooks
+    assert "Usage: operad serve" in (tmp_path / "cli.html").read_text(encoding="utf-8")
+    reference = (tmp_path / "configuration-reference.html").read_text(encoding="utf-8")
+    assert all(f'<h2 id="{table}">' in reference for table in ("calls", "hub", "registry", "rules", "serve"))
     listed = re.findall(r"^- \[.+\]\((.+?)\)", (tmp_path / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert len(listed) > 40
     assert [page for page in listed if not (tmp_path / page).is_file()] == []
