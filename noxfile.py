@@ -221,4 +221,4 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def release(session: nox.Session) -> None:
     """Build and check what a release publishes, with its bill of materials. Needs the network."""
-    session.run("python", "tools/release.py")
+    session.run("python", "tools/release.py", *session.posargs)
