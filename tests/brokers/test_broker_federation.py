@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
 from pathlib import Path
@@ -40,3 +41,13 @@ async def test_the_example_of_the_readme_runs(broker: Broker) -> None:
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(code, "README.md", "exec"), names)
     await names["main"](broker.server.url)
+
+
+async def test_the_worker_and_the_caller_of_the_guide_connect(broker: Broker) -> None:
+    text = (PLUGINS.parent / "docs" / "scale.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from operad import CallHandler.*?)```", text, re.S)
+    code = code.replace("nats://127.0.0.1:4222", broker.server.url)
+    names: dict[str, Any] = {"registry": OperationRegistry()}
+    await eval(compile(code, "docs/scale.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    assert names["calls"] is not None
+    await broker.nothing_left()

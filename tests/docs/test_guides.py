@@ -12,6 +12,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = (
+    "calling",
     "auth",
     "interceptors",
     "typed-calls",
