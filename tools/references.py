@@ -127,7 +127,7 @@ def reference_page() -> str:
     about = "Every table of an `operad.toml`. [Configuration](configuration.md) shows how they are used.\n"
     made = ["# Configuration: every key\n", about]
     found = tables()
-    homes = _homes(found)
+    homes = homes_of(found)
     for title, (cls, words) in found.items():
         heading = f"[[{title}]]" if title in ARRAYS else f"[{title}]"
         made.append(f"## {heading}\n\n{words}\n\n{_keys(title, cls, homes)}")
@@ -138,7 +138,7 @@ def reference_page() -> str:
     return "\n".join(made)
 
 
-def _homes(found: Mapping[str, tuple[type[Any], str]]) -> dict[type[Any], str]:
+def homes_of(found: Mapping[str, tuple[type[Any], str]]) -> dict[type[Any], str]:
     """The classes of tables within tables, each with a name of its own."""
     homes: dict[type[Any], str] = {}
     pending = [(cls, "") for cls, _ in found.values()]

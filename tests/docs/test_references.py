@@ -84,7 +84,7 @@ def test_every_key_of_every_table_is_in_the_reference_with_what_it_means_and_in_
     assert {"calls", "serve", "hub", "registry", "plugins"} <= found.keys()
     for title, (cls, _) in [
         *found.items(),
-        *((name, (cls, "")) for cls, name in references._homes(found).items()),
+        *((name, (cls, "")) for cls, name in references.homes_of(found).items()),
     ]:
         section = sections.get(f"[{title}]", sections.get(f"[[{title}]]", sections.get(title, "")))
         for field in references.options(title, cls):
@@ -110,7 +110,7 @@ def _keys() -> set[str]:
     found = references.tables()
     classes = [
         *((title, cls) for title, (cls, _) in found.items()),
-        *(("", cls) for cls in references._homes(found)),
+        *(("", cls) for cls in references.homes_of(found)),
     ]
     return {field.alias for title, cls in classes for field in references.options(title, cls)}
 

@@ -155,8 +155,7 @@ async def placed(
             stack.push_async_callback(runner.cleanup)
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
-            server: Any = site._server  # the port that the system chose
-            ports.append(server.sockets[0].getsockname()[1])
+            ports.append(runner.addresses[0][1])
         accounts.issuer = f"http://127.0.0.1:{ports[1]}"
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -379,14 +378,12 @@ async def test_an_account_that_is_disconnected_during_a_renewal_stays_disconnect
     place.accounts.expires_in = 3600
     users = user_tokens(place.registry)["users"]
     renewing, going_on = asyncio.Event(), asyncio.Event()
-    grant = place.accounts._token
 
-    async def slow(request: Any) -> Any:
+    async def slow(form: Any) -> None:
         renewing.set()
         await going_on.wait()
-        return await grant(request)
 
-    place.accounts._token = slow  # type: ignore[method-assign]  # the server takes its time
+    place.accounts.grants = slow  # type: ignore[method-assign]  # the server takes its time
     call = asyncio.create_task(place.call("ann"))
     await renewing.wait()
     ending = asyncio.create_task(users.disconnect("ann"))

@@ -35,7 +35,7 @@ _HIDDEN = re.compile(r"token|secret|password|private_key|state_key|headers|cooki
 def _classes() -> Iterator[tuple[str, type[Any]]]:
     found = references.tables()
     yield from ((title, cls) for title, (cls, _) in found.items())
-    yield from ((name, cls) for cls, name in references._homes(found).items())
+    yield from ((name, cls) for cls, name in references.homes_of(found).items())
 
 
 def _filled(field: attrs.Attribute[Any], hint: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import attrs
 import pytest
 
-from operad import ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
+from operad import CallError, ConfigError, Operation, OperationRegistry, OperationSpec, SourceError
 from operad.config.reading import load_configuration
 from operad.config.structuring import structure
 from operad.config.variables import Variables
@@ -100,9 +100,12 @@ async def test_shared_options_of_a_source(tmp_path: Path) -> None:
         assert registry.specs()[0].access_control.required_scopes == ("s",)
 
 
-def test_the_registry_s_own_table(tmp_path: Path) -> None:
+async def test_the_registry_s_own_table(tmp_path: Path) -> None:
     registry = registry_of(written(tmp_path, '[registry]\non_mismatch = "raise"\nnormalize = "off"\n'))
-    assert (registry._pipeline.on_mismatch, registry._pipeline.normalize) == ("raise", "off")
+    spec = OperationSpec(namespace="a", name="b", output_schema={"type": "integer"})
+    registry.register(spec, lambda given, context: "5")
+    with pytest.raises(CallError, match="OUTPUT_MISMATCH|expected integer"):
+        await registry.execute("a.b")
 
 
 def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:

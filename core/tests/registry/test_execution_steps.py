@@ -1,6 +1,7 @@
 """The way of a call piece by piece: its context, interceptors, views, sources, handles, and who is told what."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import attrs
@@ -22,6 +23,7 @@ from operad.envelopes import EnvelopeKinds
 from operad.errors import ConfigError, PluginError, RegistrationError
 from operad.loading.source import LoadedSource
 from operad.plugins import discovery
+from operad.registry import execution
 from operad.registry.catalogue import Catalogue
 from operad.registry.entry import Entry
 from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, contributed
@@ -398,17 +400,16 @@ async def test_an_exception_that_is_named_as_a_declared_error_is_that_error():
         assert (caught.value.code, caught.value.undeclared) == ("BROKEN", False)
 
 
-def test_a_registry_that_was_forked_leaves_the_parents_loop_and_threads_behind():
+def test_a_registry_that_was_forked_leaves_the_parents_loop_and_threads_behind(monkeypatch):
     """The child's own loop counts for it, while the parent's is still open as far as it can see."""
     registry = OperationRegistry()
-    registry.register(Operation(spec(), lambda given, context: given))
+    registry.register(Operation(spec(), lambda given, context: threading.current_thread()))
     first = asyncio.new_event_loop()
-    first.run_until_complete(registry.execute("t.op", 1))
-    parents = registry._workers._pool
-    registry._execution._process = -1
-    assert asyncio.run(registry.execute("t.op", 2)).data == 2
-    assert registry._workers._pool is not parents
-    assert parents._shutdown
+    parents = first.run_until_complete(registry.execute("t.op", 1)).data
+    monkeypatch.setattr(execution.os, "getpid", lambda: -1)
+    assert asyncio.run(registry.execute("t.op", 2)).data is not parents
+    parents.join(30)
+    assert not parents.is_alive()
     first.run_until_complete(registry.aclose())
     first.close()
 

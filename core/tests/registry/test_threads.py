@@ -322,20 +322,19 @@ async def test_a_registry_that_is_closed_ends_its_threads_and_begins_nothing_tha
     gate, ran = threading.Event(), []
 
     def wait(input: Any, context: Any) -> None:
-        ran.append(input)
+        ran.append((input, threading.current_thread()))
         gate.wait(LIMIT)
 
     registry = OperationRegistry(max_threads=1)
     registry.register(spec(), wait)
     calls = [asyncio.create_task(registry.execute("t.f", number)) for number in range(2)]
     await until(lambda: ran)
-    pool: Any = registry._workers._pool
     await registry.aclose()
-    assert pool._shutdown
     gate.set()
     await asyncio.wait(calls)
-    assert ran == [0]
-    pool.shutdown(wait=True)
+    ((first, thread),) = ran
+    thread.join(LIMIT)
+    assert (first, thread.is_alive()) == (0, False)
 
 
 def test_what_a_generator_raises_as_it_is_closed_is_raised() -> None:
@@ -421,9 +420,10 @@ async def test_a_nested_plain_function_uses_a_free_thread_so_that_its_timeout_ho
 async def test_a_call_that_is_queued_for_a_thread_ends_when_the_registry_is_closed() -> None:
     gate = threading.Event()
     registry = OperationRegistry(max_threads=1)
-    registry.register(spec(), lambda _, context: gate.wait(LIMIT))
+    begun = threading.Event()
+    registry.register(spec(), lambda _, context: begun.set() or gate.wait(LIMIT))
     calls = [asyncio.create_task(registry.execute("t.f")) for _ in range(2)]
-    await until(lambda: registry._workers._load == 2)
+    await until(begun.is_set)
     await registry.aclose()
     with pytest.raises(CallError, match="ABORTED"):
         await calls[1]

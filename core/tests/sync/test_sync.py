@@ -418,7 +418,8 @@ def test_one_that_does_not_close_keeps_no_other_one_open(monkeypatch: pytest.Mon
     monkeypatch.setattr("operad.sync.portal._EXIT_SECONDS", 0.1)
     own.stop()
     assert closed == [1, 1]
-    assert own._loop.is_closed()
+    with pytest.raises(RuntimeError, match="accepts no more calls"):
+        own.run(wait())
 
 
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:

@@ -3,7 +3,7 @@
 import logging
 from functools import partial
 
-from operad import OperationRegistry, OperationSpec
+from operad import InProcessTransport, OperationRegistry, OperationSpec
 from operad_calls.federation import offers
 
 
@@ -22,6 +22,20 @@ def registry_of(**handlers):
     for name, (type_, handler) in handlers.items():
         registry.register(OperationSpec(namespace="t", name=name, type=type_), handler)
     return registry
+
+
+class Heard:
+    """A transport within the process: a test says what its first link hears, by `on_event` and `on_link`."""
+
+    def __init__(self, bus=None):
+        self.bus = bus or InProcessTransport()
+        self.capabilities = self.bus.capabilities
+        self.on_event = self.on_link = None
+
+    async def open(self, on_event, on_link):
+        if self.on_event is None:
+            self.on_event, self.on_link = on_event, on_link
+        return await self.bus.open(on_event, on_link)
 
 
 class LinkOver:

@@ -7,6 +7,7 @@ import pytest
 
 from operad import CallHandler, InProcessTransport, PendingRequestMap
 from operad.plugin import TransportError
+from operad.transports import LinkDownError
 from plugins.calls.tests.parts import registry_of
 
 
@@ -72,9 +73,12 @@ def test_the_links_of_an_event_loop_that_has_ended_do_not_hold_a_bus():
 class Slow(InProcessTransport):
     """A transport that takes a turn of the loop to open, as those with sockets do."""
 
+    links = ()
+
     async def open(self, on_event, on_link):
         await asyncio.sleep(0)
-        return await super().open(on_event, on_link)
+        self.links = (*self.links, await super().open(on_event, on_link))
+        return self.links[-1]
 
 
 @pytest.mark.parametrize("made", [PendingRequestMap, lambda transport: CallHandler(registry_of(), transport)])
@@ -85,8 +89,9 @@ async def test_what_is_being_opened_is_not_opened_once_more(made):
     first, second = await asyncio.gather(opened.open(), opened.open(), return_exceptions=True)
     assert first is None
     assert "is already open" in str(second)
-    assert len(transport._links) == 1
+    assert len(transport.links) == 1
     await opened.aclose()
-    assert transport._links == {}
+    with pytest.raises(LinkDownError):
+        await transport.links[0].send("all:x", {"type": "x", "id": "", "payload": {}})
     async with opened:
-        assert len(transport._links) == 1
+        assert len(transport.links) == 2

@@ -2,6 +2,7 @@
 everybody, and calls that are made again."""
 
 import asyncio
+import gc
 import logging
 import math
 import time
@@ -176,10 +177,16 @@ def test_the_parts_of_a_call_are_in_this_order():
 
 
 async def test_an_error_that_nobody_awaits_is_marked_as_seen():
-    future = asyncio.get_running_loop().create_future()
-    future.set_exception(CallError("X", ""))
-    retrieve(future)
-    assert future._log_traceback is False
+    loop, told = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda loop, context: told.append(context))
+    for marked in (False, True):
+        future = loop.create_future()
+        future.set_exception(CallError("X", ""))
+        if marked:
+            retrieve(future)
+        del future
+        gc.collect()
+        assert len(told) == 1, "the first one alone"
 
 
 async def test_an_open_map_has_a_link_and_tells_of_room_in_the_background():
@@ -256,7 +263,11 @@ async def test_the_epoch_and_the_bounds_begin_at_nothing():
     requests = side()
     assert (requests.epoch, requests.up_since, requests.late, requests.up.is_set()) == (0, 0.0, 0, False)
     assert requests.envelope(local_envelope(1, "t.op")).data == 1
-    assert requests.arrivals._size == requests.departures._size == CallSettings().link_bytes
+    size, (one, other) = CallSettings().link_bytes, (Waiting("1"), Waiting("2"))
+    assert (requests.departures.take(one, size), requests.departures.take(other, 1)) == (True, False)
+    requests.departures.leave(one)
+    one.wants, other.wants = size, 1
+    assert (requests.arrivals.ask(one), requests.arrivals.ask(other)) == (True, False)
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -268,7 +279,7 @@ async def test_a_request_that_ends_gives_back_what_it_held():
     one.wants, other.wants = 90, 60
     assert requests.arrivals.ask(one)
     assert not requests.arrivals.ask(other)
-    requests.departures._take(one, 50)
+    requests.departures.take(one, 50)
     requests.end(one)
     await requests.settle()
     assert (other.granted, requests.arrivals.in_flight, one.outgoing) == (60, 60, 0)
@@ -278,17 +289,18 @@ async def test_a_request_that_ends_gives_back_what_it_held():
     waiting.wants = 90
     assert not requests.arrivals.ask(waiting)
     requests.end(waiting)
-    assert waiting not in requests.arrivals._waiting
+    requests.end(other)
+    assert waiting.granted == 0, "room is for those who are there"
 
 
 async def test_only_a_request_that_is_there_is_dropped():
     requests = side()
     one, _ = waits(requests, "1", "2")
-    requests.departures._take(one, 50)
+    requests.departures.take(one, 50)
     assert requests.drop(one) is True
     assert one.outgoing == 0
     assert requests.drop(one) is False
-    requests.departures._take(one, 50)
+    requests.departures.take(one, 50)
     assert requests.drop(one) is False
     assert one.outgoing == 0, "it had ended while it waited to be sent"
     assert requests.drop(Waiting("2")) is False, "another one of that name"
@@ -429,7 +441,6 @@ async def test_what_takes_too_long_in_the_background_is_ended(monkeypatch):
     await requests.settle()
     assert ended == ["quick", "slow cancelled"]
     await asyncio.sleep(0)
-    assert not requests._background
     await requests.settle()
 
 
@@ -607,7 +618,7 @@ class Tries:
         self.now += seconds
 
     async def once(self, said):
-        if said.operation_id != "t.op":
+        if said.operation_id == "operad.describe":
             self.asked.append((said.operation_id, said.input, said.limit))
             if isinstance(self.spec, Exception):
                 raise self.spec
@@ -617,8 +628,8 @@ class Tries:
             raise end
         return local_envelope(end, "t.op")
 
-    async def call(self, retry, limit=math.inf):
-        said = CallRequest("t.op", {})
+    async def call(self, retry, limit=math.inf, operation_id="t.op"):
+        said = CallRequest(operation_id, {})
         said.limit = limit
         return (await self.retries.call(said, retry, self.signed.append)).data
 
@@ -727,16 +738,16 @@ async def test_who_is_asked_whether_a_call_may_run_twice_has_the_time_of_the_cal
     again = Tries(monkeypatch, gone(), gone())
     again.spec = {"type": "query"}
     assert await again.call("safe") == 5
-    assert again.retries._repeatable == {"t.op": True}
+    assert len(again.asked) == 1
 
 
 async def test_what_peers_said_of_operations_is_bounded(monkeypatch):
     monkeypatch.setattr(retries, "MAX_ANSWERED", 2)
-    tries = Tries(monkeypatch)
+    tries = Tries(monkeypatch, *(end for _ in range(5) for end in (gone(), 5)))
     tries.spec = {"type": "query"}
-    for name in "abc":
-        assert await tries.retries._is_repeatable(CallRequest(name, {}))
-    assert list(tries.retries._repeatable) == ["b", "c"]
+    for name in "abcca":
+        await tries.call("safe", operation_id=name)
+    assert [input["operationId"] for _, input, _ in tries.asked] == ["a", "b", "c", "a"]
 
 
 async def test_that_the_last_attempt_did_not_run_is_not_the_whole_truth(monkeypatch):

@@ -2,7 +2,6 @@
 # ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -22,8 +21,9 @@ from operad import (
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.calling import broadcasts
 from operad_calls.federation import remote
-from operad_testing import Participant
+from operad_testing import HeldResources, Participant, assert_nothing_pending
 from plugins.calls.tests.parts import offer_of, stricter
+from plugins.calls.tests.test_flow_bytes import Wired
 
 META = {"source": "local", "operationId": "x", "timestamp": 0}
 
@@ -179,42 +179,25 @@ async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(
 
 @pytest.mark.parametrize("knows", [True, False], ids=["asked all", "of many"])
 async def test_a_peer_that_was_busy_when_all_were_asked_is_taken_in_when_it_answers(knows):
-    transport = InProcessTransport()
+    transport = InProcessTransport() if knows else Wired(["call.completed"])  # as on a broker
     async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
         await busy.link.register("all:operad.discover")
         async with await from_remote(transport, wait=0.05) as session:
             assert [operation.id for operation in session.operations] == ["t.one"]
-            if not knows:  # as on a broker
-                (asked,) = session._calls._requests.lingering.values()
-                asked.expected = None
             peer = Peer(busy, "busy", [wire("two")])
             await busy.link.register("op:operad.list.busy")
             await peer.reply((await busy.wait_for("call.requested"))[0])
             await peer.reply((await busy.wait_for("call.requested", 2))[1])
             await until(lambda: [operation.id for operation in session.operations] == ["t.one", "t.two"])
-            assert len(session._calls._requests.lingering) == (0 if knows else 1)
-        assert session._calls.pending == 0
 
 
-@pytest.mark.parametrize("ends", ["all have answered", "down", "closed"])
-async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_and_no_room(ends):
-    transport = InProcessTransport()
+async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_and_leaves_nothing():
+    transport, before = InProcessTransport(), HeldResources.now()
     async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
         await busy.link.register("all:operad.discover")
         async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
-            assert [operation.id for operation in session.operations] == ["t.one"]
-            requests = session._calls._requests
-            (asked,) = requests.lingering.values()
-            assert (session._calls.pending, len(asked.answers)) == (0, 1)
-            question, peer = (await busy.wait_for("call.requested"))[0], Peer(busy, "busy", [])
-            if ends == "all have answered":
-                await peer.reply(question)
-                await until(lambda: not requests.lingering)
-            elif ends == "down":
-                requests.on_link("down", 1)
-            else:
-                await session.aclose()
-            assert (requests.lingering, len(asked.answers), asked.timer) == ({}, 1, None)
+            assert (await here_of(session).execute("t.one", {})).data == "done"
+    await assert_nothing_pending(before)
 
 
 async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkeypatch):
@@ -223,9 +206,8 @@ async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkey
     async with Participant.open(transport) as busy:
         await busy.link.register("all:operad.discover")
         async with await from_remote(transport, wait=0.05) as session:
-            await until(lambda: not session._calls._requests.lingering)
             assert session.operations == ()
-        assert (await busy.wait_for("call.aborted"))[0]["requestId"]
+            assert (await busy.wait_for("call.aborted"))[0]["requestId"]
 
 
 async def test_what_nobody_describes_is_called_without_its_schemas(monkeypatch, caplog):
@@ -310,17 +292,21 @@ async def test_a_description_that_cannot_be_used_is_warned_about(caplog):
 async def test_what_waits_to_be_told_is_told_once(monkeypatch):
     """`describe` tells at once, what was put off goes along, and does not come again."""
     transport, told = InProcessTransport(), []
+    clock, before = SimpleNamespace(now=100.0), HeldResources.now()
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(remote, "_SETTLE", 60.0)
-    async with CallHandler(registry_of("a", "b"), transport), await from_remote(transport) as session:
-        session.on_change(lambda operations: (told.append(None), time.sleep(0.001)))
-        session._tell_described()
+    async with CallHandler(registry_of("a", "b"), transport):
+        session = await from_remote(transport)
+        session.on_change(told.append)
         here = here_of(session)
         await here.execute("t.a", {})
-        timer = session._telling
-        assert timer is not None
-        await session.describe("t.b")
-        assert timer.cancelled()
-        assert len(told) == 2
+        await here.execute("t.b", {})
+        assert len(told) == 1
+        for _ in range(2):
+            await session.describe("t.b")
+            assert len(told) == 2
+        await session.aclose()
+    await assert_nothing_pending(before)
 
 
 async def test_where_two_peers_disagree_what_allows_less_counts(caplog):
@@ -432,8 +418,6 @@ async def test_describing_many_operations_does_not_tell_of_all_of_them_each_time
             await here.execute(f"t.{name}", {})
             clock.now += 0.001
         assert len(told) < 150
-        await session.describe("t.n0")
-        await until(lambda: all(offer.described for offer in session._offers.values()))
 
 
 @pytest.mark.parametrize(
@@ -516,20 +500,15 @@ async def test_peers_are_asked_again_after_a_change_that_could_not_be_taken_over
     transport, registry = InProcessTransport(), registry_of("a")
     monkeypatch.setattr(remote, "_SETTLE", 0.0)
     async with CallHandler(registry, transport), await from_remote(transport) as session:
-        settle, faults = session._settle, [ZeroDivisionError("what nobody thought of")]
+        made, faults = remote.operation_of, [ZeroDivisionError("what nobody thought of")]
 
-        def failing():
+        def failing(*arguments):
             if faults:
                 raise faults.pop()
-            settle()
+            return made(*arguments)
 
-        monkeypatch.setattr(session, "_settle", failing)
-        for name in "bc":
-            registry.register(OperationSpec(namespace="t", name=name, type="query"), answer)
-            async with asyncio.timeout(30):
-                while not (faults == [] and session._asking.done()):
-                    await asyncio.sleep(0.005)
-        async with asyncio.timeout(30):
-            while len(session.operations) < 3:
-                await asyncio.sleep(0.005)
-    assert "could not be updated" in caplog.text
+        monkeypatch.setattr(remote, "operation_of", failing)
+        registry.register(OperationSpec(namespace="t", name="b", type="query"), answer)
+        await until(lambda: "could not be updated" in caplog.text)
+        registry.register(OperationSpec(namespace="t", name="c", type="query"), answer)
+        await until(lambda: len(session.operations) == 3)

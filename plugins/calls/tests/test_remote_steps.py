@@ -1,6 +1,7 @@
 """`from_remote` step by step: what is asked of peers, how often, and what becomes of what they say."""
 
 import asyncio
+import inspect
 import logging
 from types import SimpleNamespace
 
@@ -22,14 +23,9 @@ from operad.transports import LinkDownError, TransportError, TransportFactory
 from operad_calls import CallSettings, InProcessTransport, plugin
 from operad_calls.config import RemoteConfig
 from operad_calls.federation import remote
-from operad_calls.federation.offers import Offer
 from operad_calls.federation.remote import RemoteSession, _options
 from operad_testing import make_plugin, plugins_of
 from plugins.calls.tests.parts import registry_of
-
-
-def changed_there(one, *args):
-    return one._changed_there(*args)
 
 
 def wire(name="op", **more):
@@ -37,7 +33,7 @@ def wire(name="op", **more):
 
 
 class Calls:
-    """A call map that answers by hand."""
+    """A call map that answers by hand; `see` and `on_link` are what a tap of its transport tells."""
 
     def __init__(self):
         self.answers, self.called, self.asked = {}, [], []
@@ -56,22 +52,63 @@ class Calls:
 
     async def ask_all(self, topic, operation_id, wait, late):
         self.asked.append((topic, operation_id, wait))
+        self.late = late
+        if isinstance(self.instances, BaseException):
+            raise self.instances
         return self.instances
 
     async def call(self, operation_id, input=None, **options):
         self.called.append((operation_id, input, options))
         found = self.answers[operation_id]
         found = found(input) if callable(found) else found
+        found = await found if inspect.isawaitable(found) else found
         if isinstance(found, BaseException):
             raise found
         return local_envelope(found, operation_id)
 
+    def changed(self, *instances, **more):
+        """Tell that peers have changed; None: one that does not say its name."""
+        for instance in instances:
+            payload = {} if instance is None else {"instance": instance}
+            event = {"type": more.get("type", "operad.changed"), "payload": payload}
+            self.see(SimpleNamespace(direction=more.get("direction", "in"), event=event))
 
-def session_of(namespace=None, **answers):
-    session = RemoteSession(InProcessTransport(), namespace, None, 0.7, CallSettings())
-    session._calls = calls = Calls()
-    calls.answers = {key.replace("__", "."): value for key, value in answers.items()}
-    return session, calls
+    def listed(self):
+        """Whose lists were asked for since the last time, and how often all were."""
+        names = [row[0].rpartition(".")[2] for row in self.called if row[0].startswith("operad.list.")]
+        found = sorted(names), len(self.asked)
+        self.called, self.asked = [], []
+        return found
+
+
+@pytest.fixture
+def session_of(monkeypatch):
+    def made(namespace=None, **answers):
+        calls = Calls()
+        calls.answers = {key.replace("__", "."): value for key, value in answers.items()}
+
+        def tap(transport, see, on_link):
+            calls.see, calls.on_link = see, on_link
+
+        monkeypatch.setattr(remote, "tap", tap)
+        monkeypatch.setattr(remote, "PendingRequestMap", lambda *args, **options: calls)
+        return RemoteSession(InProcessTransport(), namespace, None, 0.7, CallSettings()), calls
+
+    return made
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses before peers are asked again, which take no time."""
+    found, sleep = [], asyncio.sleep
+
+    async def pause(seconds):
+        if seconds:
+            found.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(remote.asyncio, "sleep", pause)
+    return found
 
 
 def ids(session):
@@ -83,7 +120,7 @@ async def settle():
         await asyncio.sleep(0)
 
 
-async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page():
+async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page(session_of):
     pages = {"": {"operations": [wire("a")], "nextCursor": "t.a"}, "t.a": {"operations": [wire("b")]}}
     session, calls = session_of(operad__list__one=lambda asked: pages[asked.get("cursor", "")])
     nobody = [{"instance": 5}, {"instance": {}}, {"instance": ["one"]}, {}, "x", None]
@@ -95,14 +132,15 @@ async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page():
     assert ids(session) == ["t.a", "t.b"]
 
 
-async def test_no_more_pages_are_read_than_the_bound(monkeypatch):
+async def test_no_more_pages_are_read_than_the_bound(session_of, monkeypatch):
     monkeypatch.setattr(remote, "_MAX_PAGES", 3)
     session, calls = session_of(operad__list__one={"operations": [wire()], "nextCursor": "t.op"})
-    assert list(await session._list("one")) == ["t.op"]
-    assert len(calls.called) == 3
+    calls.instances = [{"instance": "one"}]
+    await session.refresh()
+    assert (ids(session), len(calls.called)) == (["t.op"], 3)
 
 
-async def test_a_session_that_cannot_be_opened_is_closed():
+async def test_a_session_that_cannot_be_opened_is_closed(session_of):
     session, calls = session_of()
 
     async def broken(topic):
@@ -123,14 +161,10 @@ async def test_peers_that_cannot_be_reached_are_an_error_of_the_source(monkeypat
         await remote.from_remote(InProcessTransport())
 
 
-async def test_a_question_that_cannot_be_asked_is_an_error_of_the_transport():
+async def test_a_question_that_cannot_be_asked_is_an_error_of_the_transport(session_of):
     session, calls = session_of()
-
-    async def broken(*_, **__):
-        raise CallError("UNAVAILABLE", "gone")
-
-    calls.ask_all = broken
-    with pytest.raises(TransportError, match="UNAVAILABLE: gone|gone"):
+    calls.instances = CallError("UNAVAILABLE", "gone")
+    with pytest.raises(TransportError, match="gone"):
         await session.refresh()
 
 
@@ -147,7 +181,7 @@ async def test_a_question_that_cannot_be_asked_is_an_error_of_the_transport():
     ],
 )
 async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_does_not(
-    answer, left, warned, caplog
+    session_of, answer, left, warned, caplog
 ):
     session, calls = session_of(operad__list__one={"operations": [wire("old")]})
     calls.instances = [{"instance": "one"}]
@@ -156,14 +190,14 @@ async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_
     await session.refresh()
     assert ids(session) == left
     assert ("peer one does not list its operations: " in caplog.text) is warned
-    session._listings = {"one": session._listings.get("one", {})}
-    await session._refresh_one("one")
-    session._settle()
-    assert ids(session) == left
+    calls.changed("one")
+    await settle()
+    assert (ids(session), "one" in calls.listed()[0]) == (left, True)
 
 
-async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_knows(caplog):
+async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_knows(session_of, caplog):
     session, calls = session_of(operad__list__one={"operations": [wire("a"), wire("b")]})
+    calls.instances = [{"instance": "one"}]
     asked = []
 
     async def served_by(instance, topics):
@@ -171,18 +205,18 @@ async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_kn
         return frozenset({"op:t.a"})
 
     calls.link.served_by = served_by
-    assert list(await session._list("one")) == ["t.a"]
-    assert asked == [("one", ["op:t.a", "op:t.b"])]
+    await session.refresh()
+    assert (ids(session), asked) == (["t.a"], [("one", ["op:t.a", "op:t.b"])])
     assert "peer one lists 1 operations that it does not serve" in caplog.text
     caplog.clear()
-    calls.answers["operad.list.one"] = {"operations": []}
-    assert await session._list("one") == {}
-    calls.answers["operad.list.one"] = {"operations": [wire("a")]}
-    assert list(await session._list("one")) == ["t.a"]
+    for names in ([], ["a"]):
+        calls.answers["operad.list.one"] = {"operations": [wire(name) for name in names]}
+        await session.refresh()
+        assert ids(session) == [f"t.{name}" for name in names]
     assert (len(asked), caplog.text) == (2, "")
 
 
-async def test_an_operation_that_is_listed_as_before_stays_the_same_object():
+async def test_an_operation_that_is_listed_as_before_stays_the_same_object(session_of):
     session, calls = session_of(operad__list__one={"operations": [wire("b"), wire("a")]})
     calls.instances = [{"instance": "one"}]
     await session.refresh()
@@ -194,7 +228,7 @@ async def test_an_operation_that_is_listed_as_before_stays_the_same_object():
     assert (after[0] is before[0], after[1] is before[1], ids(session)) == (True, False, ["t.a", "t.b", "t.c"])
 
 
-async def test_a_namespace_is_put_in_front():
+async def test_a_namespace_is_put_in_front(session_of):
     session, calls = session_of("peer", operad__list__one={"operations": [wire("a")]})
     calls.instances = [{"instance": "one"}]
     await session.refresh()
@@ -204,31 +238,33 @@ async def test_a_namespace_is_put_in_front():
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 
 
-async def described(answer, shared=None):
-    session, calls = session_of(
-        operad__list__one={"operations": [wire("a")]}, operad__describe__one=answer, operad__describe=shared
-    )
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
-    return session, calls
+@pytest.fixture
+def described(session_of):
+    async def made(answer, shared=None):
+        answers = {"operad__describe__one": answer, "operad__describe": shared}
+        session, calls = session_of(operad__list__one={"operations": [wire("a")]}, **answers)
+        calls.instances = [{"instance": "one"}]
+        await session.refresh()
+        return session, calls
+
+    return made
 
 
 def questions(calls):
     return [row[0] for row in calls.called if row[0].startswith("operad.describe")]
 
 
-async def test_an_operation_is_described_once_for_all_who_wait():
+async def test_an_operation_is_described_once_for_all_who_wait(described):
     session, calls = await described(wire("a", input_schema=SCHEMA))
-    await asyncio.gather(*(session._described("t.a") for _ in range(3)))
+    await asyncio.gather(*(session.describe("t.a") for _ in range(3)))
     await session.describe("t.a")
     await session.describe("t.none")
     assert questions(calls) == ["operad.describe.one"]
-    assert calls.called[-1][1:] == ({"operationId": "t.a"}, {"timeout": remote._DESCRIBING})
+    assert calls.called[-1][1:] == ({"operationId": "t.a"}, {"timeout": 1.0})
     assert session.operations[0].spec.input_schema.raw == SCHEMA
-    assert session._describing == {}
 
 
-async def test_another_instance_is_asked_when_the_first_does_not_answer(caplog):
+async def test_another_instance_is_asked_when_the_first_does_not_answer(described, caplog):
     caplog.set_level(logging.DEBUG, "operad.calls")
     session, calls = await described(CallError("TIMEOUT", "slow"), wire("a", input_schema=SCHEMA))
     await session.describe("t.a")
@@ -238,136 +274,102 @@ async def test_another_instance_is_asked_when_the_first_does_not_answer(caplog):
     assert record.levelno == logging.DEBUG
 
 
-async def test_what_nobody_describes_is_asked_for_again_after_a_while(monkeypatch, caplog):
+async def test_what_nobody_describes_is_asked_for_again_after_a_while(described, monkeypatch, caplog):
     now = SimpleNamespace(at=100.0)
     monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now.at))
     session, calls = await described({"nonsense": 1}, CallError("X", ""))
     await session.describe("t.a")
     assert "t.a cannot be described: it is called without its schemas" in caplog.text
     assert [one.levelno for one in caplog.records if "does not describe" in one.getMessage()] == [logging.WARNING]
-    now.at += remote._DESCRIBE_AGAIN - 0.1
+    now.at += 29.9
     await session.describe("t.a")
     assert len(questions(calls)) == 2
     now.at += 0.1
     calls.answers["operad.describe.one"] = wire("a", input_schema=SCHEMA)
     await session.describe("t.a")
     assert len(questions(calls)) == 3
-    assert session._undescribed == {}
 
 
-async def test_what_was_described_of_another_peers_operation_is_dropped():
-    session, calls = await described(wire("a", input_schema=SCHEMA))
+async def test_what_was_described_of_another_peers_operation_is_dropped(described):
+    session, calls = await described(None)
+    calls.answers["operad.list.two"] = {"operations": [wire("a")]}
 
-    def moved(input):
-        session._offers["t.a"] = Offer("two", session._offers["t.a"].spec, ())
+    async def moved(input):
+        calls.instances = [{"instance": "two"}]
+        await session.refresh()
         return wire("a", input_schema=SCHEMA)
 
     calls.answers["operad.describe.one"] = moved
-    await session._described("t.a")
+    await session.describe("t.a")
     assert session.operations[0].spec.input_schema.is_unknown
 
 
-async def test_a_flock_of_changes_is_asked_about_once(monkeypatch):
-    pauses = []
-
-    async def sleep(seconds):
-        pauses.append(seconds)
-
-    session, _ = session_of(operad__list__one={"operations": [wire("a")]}, operad__list__two={"operations": []})
-    done = []
-
-    async def refresh():
-        done.append("all")
-
-    async def refresh_one(instance):
-        done.append(instance)
-
-    session.refresh, session._refresh_one = refresh, refresh_one
-    monkeypatch.setattr(remote.asyncio, "sleep", sleep)
-
-    async def changed(*instances):
-        done.clear()
-        for instance in instances:
-            changed_there(session, instance)
-        await session._asking
-        return sorted(done)
-
-    assert await changed("one", "two", "one") == ["one", "two"]
-    assert await changed("one", None) == ["all"]
-    assert pauses == [remote._SETTLE] * 2
+async def test_a_flock_of_changes_is_asked_about_once(session_of, pauses):
+    _, calls = session_of(operad__list__one={"operations": [wire("a")]}, operad__list__two={"operations": []})
+    for changed, listed in ((["one", "two", "one"], (["one", "two"], 0)), (["one", None], ([], 1))):
+        calls.changed(*changed)
+        await settle()
+        assert calls.listed() == listed
+    assert pauses == [0.2] * 2
 
 
-async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(monkeypatch):
+async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(session_of, pauses, monkeypatch):
     monkeypatch.setattr(remote, "_MAX_PAGES", 2)
-    session, _ = session_of()
-    session._asking = asyncio.get_running_loop().create_future()
-    for name in "abc":
-        changed_there(session, name)
-    assert session._changed == {"a", "b", None}
-    session._asking.cancel()
+    _, calls = session_of()
+    calls.changed(*"abc")
+    await settle()
+    assert calls.listed() == ([], 1)
 
 
-async def test_what_tells_of_a_change():
-    session, _ = session_of()
-    session._asking = asyncio.get_running_loop().create_future()
-
-    def seen(direction, type_, **payload):
-        session._changed.clear()
-        session._see(SimpleNamespace(direction=direction, event={"type": type_, "payload": payload}))
-        return session._changed
-
-    assert seen("in", "operad.changed", instance="one") == {"one"}
-    assert seen("in", "operad.changed", instance=5) == {None}
-    assert seen("in", "operad.changed") == {None}
-    assert seen("out", "operad.changed", instance="one") == set()
-    assert seen("in", "call.responded", instance="one") == set()
-    for state, epoch, told in (("up", 1, set()), ("up", 2, {None}), ("down", 2, set())):
-        session._changed.clear()
-        session._see_link(state, epoch)
-        assert session._changed == told
-    session._asking.cancel()
+async def test_what_tells_of_a_change(session_of, pauses):
+    _, calls = session_of(operad__list__one={"operations": []})
+    for told, listed in (
+        (lambda: calls.changed("one"), (["one"], 0)),
+        (lambda: calls.changed(5), ([], 1)),
+        (lambda: calls.changed(None), ([], 1)),
+        (lambda: calls.changed("one", direction="out"), ([], 0)),
+        (lambda: calls.changed("one", type="call.responded"), ([], 0)),
+        (lambda: calls.on_link("up", 1), ([], 0)),
+        (lambda: calls.on_link("up", 2), ([], 1)),
+        (lambda: calls.on_link("down", 2), ([], 0)),
+    ):
+        told()
+        await settle()
+        assert calls.listed() == listed
 
 
-async def test_peers_that_do_not_answer_are_asked_when_the_link_is_up(caplog, monkeypatch):
+async def test_peers_that_do_not_answer_are_asked_when_the_link_is_up(session_of, pauses, caplog):
     caplog.set_level(logging.DEBUG, "operad.calls")
-    monkeypatch.setattr(remote, "_SETTLE", 0.0)
-    session, _ = session_of()
-
-    async def broken():
-        raise TransportError("down")
-
-    session.refresh = broken
-    changed_there(session, None)
-    await session._asking
-    assert "the peers do not respond: down" in caplog.text
+    _, calls = session_of()
+    calls.instances = CallError("UNAVAILABLE", "down")
+    calls.changed(None)
+    await settle()
+    assert "the peers do not respond: UNAVAILABLE: down" in caplog.text
 
 
-async def test_what_is_asked_ends_with_a_session_that_is_not_opened_after_all():
+async def test_what_is_asked_ends_with_a_session_that_is_not_opened_after_all(session_of):
     session, calls = session_of()
     calls.instances = [{"instance": "one"}]
 
-    async def lists(operation_id, input=None, **options):
-        session._see_late({"instance": "two"})
+    def lists(input):
+        calls.late({"instance": "two"})
         raise asyncio.CancelledError
 
-    calls.call = lists
+    calls.answers["operad.list.one"] = lists
     with pytest.raises(asyncio.CancelledError):
         await session.open()
-    assert (session._asking.cancelled(), calls.closed) == (True, 1)
+    assert (asyncio.all_tasks(), calls.closed) == ({asyncio.current_task()}, 1)
 
 
-async def test_what_is_asked_ends_with_the_session():
-    session, calls = session_of()
-    changed_there(session, None)
-    asking = session._asking
-    describing = session._describing["t.a"] = asyncio.ensure_future(asyncio.sleep(60))
+async def test_what_is_asked_ends_with_the_session(described):
+    session, calls = await described(lambda asked: asyncio.sleep(60))
+    calls.changed(None)
+    describing = asyncio.ensure_future(session.describe("t.a"))
+    await settle()
     await session.aclose()
-    assert (asking.done(), describing.cancelled(), calls.closed) == (True, True, 1)
-    session._see_late({"instance": "one"})
-    assert session._asking is asking, "what comes while it closes is not asked about"
-    quiet, calls = session_of()
-    await quiet.aclose()
-    assert calls.closed == 1
+    await describing
+    calls.late({"instance": "one"})
+    assert (asyncio.all_tasks(), calls.closed) == ({asyncio.current_task()}, 1)
 
 
 def test_what_of_a_context_goes_along():
@@ -387,7 +389,7 @@ def test_what_of_a_context_goes_along():
     assert not {"traceparent", "tracestate"} & {name for name, value in _options(odd).items() if value is not None}
 
 
-async def test_a_call_is_passed_on_and_what_it_says_is_its_own():
+async def test_a_call_is_passed_on_and_what_it_says_is_its_own(session_of):
     session, calls = session_of(
         operad__list__one={"operations": [wire("q"), wire("m", type="mutation")]},
         operad__describe=CallError("X", ""),
@@ -409,7 +411,7 @@ async def test_a_call_is_passed_on_and_what_it_says_is_its_own():
     assert calls.called[-1][2]["retry"] is False
 
 
-async def test_a_stream_is_passed_on_and_what_it_says_is_its_own():
+async def test_a_stream_is_passed_on_and_what_it_says_is_its_own(session_of):
     session, calls = session_of(operad__list__one={"operations": [wire("s", type="subscription")]})
     calls.answers["operad.describe.one"] = calls.answers["operad.describe"] = CallError("X", "")
     calls.instances = [{"instance": "one"}]
@@ -441,7 +443,7 @@ async def test_a_stream_is_passed_on_and_what_it_says_is_its_own():
     assert caught.value.forwarded is True
 
 
-async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_are_not(caplog):
+async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_are_not(session_of, caplog):
     session, calls = session_of("bad name", operad__list__one={"operations": [wire("a")]})
     calls.instances = [{"instance": "one"}]
     await session.refresh()
@@ -482,7 +484,7 @@ async def echo(input, context):
     return input
 
 
-async def test_a_peer_that_lists_much_nonsense_does_not_fill_the_log(caplog):
+async def test_a_peer_that_lists_much_nonsense_does_not_fill_the_log(session_of, caplog):
     session, calls = session_of(operad__list__one={"operations": [None, *(wire(f"n{n}") for n in range(500))]})
     calls.answers["operad.list.two"] = {"operations": [{"id": "x"}] * 5_000}
     calls.answers["operad.list.six"] = {"operations": [wire(f"n{n}", type="mutation") for n in range(500)]}

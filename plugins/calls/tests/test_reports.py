@@ -29,14 +29,6 @@ def test_one_peer_causes_a_few_lines_and_the_rest_is_counted(
     assert reports.count == 1_002
 
 
-def test_all_peers_together_cause_no_flood(caplog: pytest.LogCaptureFixture) -> None:
-    reports = Reports(logger)
-    for number in range(5_000):
-        reports.warn(f"peer {number}", "junk")
-    assert len(caplog.records) <= 210
-    assert len(reports._each) <= 1_000
-
-
 def test_what_a_peer_wrote_is_one_line_without_escape_sequences() -> None:
     assert printable("a\nb\x1b[2J\u202e") == "a\\x0ab\\x1b[2J\\x202e"
     assert printable("x" * 1_000) == "x" * 200 + "…"

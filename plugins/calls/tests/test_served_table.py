@@ -33,6 +33,16 @@ class Recording(ServedRequests):
         super().__init__(capabilities, settings)
         self.refused, self.ended, self.noticed, self.why = [], [], [], None
         self.repeatable = repeatable
+        self.looks = 0
+
+    def _on_sweep(self):
+        self.looks += 1
+        super()._on_sweep()
+
+    def look(self):
+        """Look through the table now, and not when it is time."""
+        self.stop()
+        self._on_sweep()
 
     def begin(self, request, payload, delivery):
         self.begun = request
@@ -62,6 +72,7 @@ class Table:
 
     def __init__(self, capabilities=BROKER, *, repeatable=(), **settings):
         self.requests = Recording(capabilities, CallSettings(**settings), repeatable)
+        self.look = self.requests.look
         self.refused, self.ended, self.noticed = self.requests.refused, self.requests.ended, self.requests.noticed
 
     def comes(self, type_, payload, delivery=None):
@@ -70,12 +81,6 @@ class Table:
     def take(self, request_id="1", peer="inbox:a", delivery=None, **payload):
         payload = {"requestId": request_id, "replyTo": peer, "operationId": "t.op", "input": {}, **payload}
         return self.requests.take(payload, delivery or Delivery())
-
-    def look(self):
-        """Look through the table now, and not when it is time."""
-        self.requests._sweep.cancel()
-        self.requests._sweep = None
-        self.requests._on_sweep()
 
     def refusal(self, *args, **payload):
         """The error with which a request is refused."""
@@ -154,13 +159,13 @@ async def test_how_long_an_ended_request_is_remembered(clock):
     table.requests.finish(table.take("never"))
     assert table.requests.recent == {("inbox:a", "soon"): 1_005_000.0, ("inbox:a", "never"): 1_060_000.0}
     clock.now += 5
-    table.requests._on_sweep()
+    table.look()
     assert [key[1] for key in table.requests.recent] == ["soon", "never"]
     clock.now += 0.001
-    table.requests._on_sweep()
+    table.look()
     assert [key[1] for key in table.requests.recent] == ["never"]
     clock.now += 60
-    table.requests._on_sweep()
+    table.look()
     assert table.requests.recent == {}
     table.requests.stop()
 
@@ -243,22 +248,10 @@ def test_an_identity_is_one_caller_however_many_links_it_has(clock):
     assert table.take("3", "inbox:c") is not None
 
 
-def test_who_has_nothing_under_way_is_not_kept(clock):
-    table = Table()
-    for name in "ab":
-        table.take(name)
-    assert table.requests._owned == {"inbox:a": 2}
-    table.requests.finish(table.requests.active[("inbox:a", "a")])
-    assert table.requests._owned == {"inbox:a": 1}
-    table.requests.finish(table.requests.active[("inbox:a", "b")])
-    assert table.requests._owned == {}
-
-
 def test_within_a_process_callers_are_counted_only_when_the_settings_say_so(clock):
     table = Table(INSIDE, max_concurrent=2)  # by default half of it, elsewhere
     assert table.take("1") is not None
     assert table.take("2") is not None
-    assert table.requests._owned == {}
     for one in list(table.requests.active.values()):
         table.requests.finish(one)
     said = Table(INSIDE, max_concurrent=2, max_concurrent_per_peer=1)
@@ -341,7 +334,7 @@ async def test_of_a_large_request_its_caller_learns_soon_that_it_is_here_and_onc
     one = table.take(sentBytes=size)
     other = table.take("2", sentBytes=size)
     assert (one.is_large, table.noticed) == (large, [])
-    await asyncio.sleep(2 * served._LARGE_AFTER)
+    await asyncio.sleep(0.02)
     assert table.noticed == [one, other] * large
     table.look()
     table.requests.stop()
@@ -354,7 +347,7 @@ async def test_the_answer_to_a_large_request_tells_that_it_came():
     table.requests.finish(table.take(sentBytes=1_000_000))
     table.take("stream", sentBytes=1_000_000, credit=2).sent = 1
     one = table.take("2", sentBytes=1_000_000)
-    await asyncio.sleep(2 * served._LARGE_AFTER)
+    await asyncio.sleep(0.02)
     assert table.noticed == [one]
     table.requests.stop()
 
@@ -369,8 +362,7 @@ async def test_a_handler_that_closes_leaves_no_caller_of_a_large_request_without
     assert table.noticed == [one]
     other = table.take("3", sentBytes=1_000_000)
     assert table.noticed == [one, other], "it came while the handler closes"
-    assert table.requests._telling is None, "nothing is left to do later, perhaps in a loop that has ended"
-    await asyncio.sleep(2 * served._LARGE_AFTER)
+    await asyncio.sleep(0.02)
     assert table.noticed == [one, other]
 
 
@@ -495,10 +487,9 @@ async def test_of_a_loop_that_stood_still_no_consumer_counts_as_silent_before_it
     table = Table(HUB, lease=0.2)
     table.requests.start(Link())
     table.take("stream", credit=1)
-    sweep = table.requests._sweep
     time.sleep(0.4)
     async with asyncio.timeout(30):
-        while table.requests._sweep is sweep:
+        while not table.requests.looks:
             await asyncio.sleep(0)
         assert table.ended == []
         while not table.ended:
@@ -535,7 +526,6 @@ async def test_the_table_is_looked_through_until_it_stops(clock):
             break
     assert table.requests.recent == {}
     table.requests.stop()
-    assert table.requests._sweep is None
 
 
 async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock):

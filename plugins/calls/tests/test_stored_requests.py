@@ -84,9 +84,9 @@ async def answer(input, context):
     return 1
 
 
-def deliver(handler, caller, operation_id, request_id, **delivery):
+def deliver(link, caller, operation_id, request_id, **delivery):
     payload = {"requestId": request_id, "operationId": operation_id, "input": {}, "replyTo": caller.link.inbox}
-    handler._on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(**delivery))
+    link.on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(**delivery))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ async def test_a_redelivered_request_runs_again_only_if_that_does_no_harm(type_,
     transport = Storing()
     done = Acknowledged()
     registry = registry_of(work=(type_, idempotent, answer))
-    async with CallHandler(registry, transport) as handler, Participant.open(transport) as caller:
-        deliver(handler, caller, "t.work", "1", redelivered=True, done=done)
+    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+        deliver(transport.links[0], caller, "t.work", "1", redelivered=True, done=done)
         if runs:
             await caller.wait_for("call.responded")
         else:
@@ -213,9 +213,9 @@ async def test_a_stream_ends_with_the_connection_whatever_is_said_of_its_request
 async def test_a_deadline_that_no_clock_has_is_none_or_has_passed(deadline, count):
     taken = []
     transport = Storing()
-    async with PendingRequestMap(transport, on_request=taken.append) as calls:
+    async with PendingRequestMap(transport, on_request=taken.append):
         asked = {"requestId": "1", "operationId": "t.put", "replyTo": "inbox:x", "deadline": deadline}
-        calls._on_event({"type": "call.requested", "id": "", "payload": asked}, Delivery())
+        transport.links[0].on_event({"type": "call.requested", "id": "", "payload": asked}, Delivery())
     assert len(taken) == count
     soon = (time.time() + CallSettings().timeout) * 1000  # as one that says nothing
     assert all(request.deadline <= soon for request in taken)
@@ -233,7 +233,7 @@ async def test_what_a_drain_cannot_finish_is_left_to_others_if_it_may_run_again(
     async with Participant.open(transport) as caller:
         handler = CallHandler(registry_of(work=("mutation", idempotent, wait)), transport, drain_timeout=0.05)
         async with handler:
-            deliver(handler, caller, "t.work", "1", done=done)
+            deliver(transport.links[1], caller, "t.work", "1", done=done)
         errors = caller.of("call.error")
         assert (done.count, len(errors)) == ((0, 0) if idempotent else (1, 1))
 

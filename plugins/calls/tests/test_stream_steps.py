@@ -14,6 +14,7 @@ from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.stream import Stream, Streams
 from operad_calls.protocol import encode
 from operad_calls.requests import CallRequest
+from operad_testing import HeldResources, assert_nothing_pending
 
 BROKER = Capabilities(detects_no_responders=True)
 INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
@@ -38,6 +39,20 @@ class Wire:
         return self.target
 
 
+class Beating(Streams):
+    """Streams whose heart beats when a test says so, too."""
+
+    beats = 0
+
+    def _on_beat(self):
+        self.beats += 1
+        super()._on_beat()
+
+    def beat(self):
+        self.stop()
+        self._on_beat()
+
+
 class Side:
     """The calling side with streams alone."""
 
@@ -45,7 +60,8 @@ class Side:
         self.requests = PendingRequests(SimpleNamespace(capabilities=capabilities), CallSettings(**settings))
         self.requests.start()
         self.link = self.requests.link = Wire()
-        self.streams = Streams(self.requests)
+        self.streams = Beating(self.requests)
+        self.beat = self.streams.beat
 
     def open(self, credit=4, timeout=None, **more):
         """A stream that has been asked for, and the task that reads its first item."""
@@ -70,11 +86,6 @@ class Side:
         found = [(to, payload) for to, kind, payload in self.link.sent if kind == type_]
         self.link.sent = [row for row in self.link.sent if row[1] != type_]
         return found
-
-    def beat(self):
-        """One heartbeat, now and not when it is time."""
-        self.streams.stop()
-        self.streams._on_beat()
 
     async def end(self, *tasks):
         """Leave nothing behind."""
@@ -419,7 +430,7 @@ async def test_the_first_word_of_a_handler_frees_the_way_of_a_large_request():
     for word in ("call.credit", "call.responded"):
         side = Side(link_bytes=100)
         one, _, first = await side.begun()
-        side.requests.departures._take(one, 70_000)
+        assert side.requests.departures.take(one, 70_000)
         payload = {"replyTo": "inbox:worker"} if word == "call.credit" else item(0)
         one.on_event(word, payload)
         assert one.outgoing == 0
@@ -485,7 +496,8 @@ async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not(
         await settle()
         ((_, payload),) = side.told("call.requested")
         assert ("sentBytes" in payload) is large
-        assert (side.requests.departures._in_flight > 0) is large
+        (one,) = side.requests.table.values()
+        assert (one.outgoing > 0) is large
         await side.end(first)
 
 
@@ -502,24 +514,6 @@ async def test_what_is_wanted_to_the_byte():
     await anext(items)
     assert (one.granted, side.told("call.credit")) == (2_100, [])
     await side.end()
-
-
-async def test_an_item_that_is_asked_for_is_granted_by_the_link_only_when_all_is_read():
-    side = Side(credit_bytes=2_000)
-    one, _, first = await side.begun(credit=64)
-    one.wants, one.arrived, one.read = 9_000, 100, 99
-    assert one._ask() is False
-    assert one.granted == 2_000
-    one.read = 100
-    assert one._ask() is True
-    assert one.granted == 9_000
-    other = Stream(side.requests, "t.op", "2", 4)
-    other.window_bytes, other.wants = 10, 10
-    side.requests.table["2"] = other
-    assert other._ask() is True
-    assert other.granted == 10
-    del side.requests.table["2"]
-    await side.end(first)
 
 
 @pytest.mark.parametrize(
@@ -541,17 +535,6 @@ async def test_when_a_handler_is_told_of_what_was_read(granted, wanted, arrived,
     one.granted, one.wants, one.arrived = granted, wanted, arrived
     assert one.has_read(read) is told
     assert one.granted == after
-    await side.end(first)
-
-
-async def test_beats_follow_one_another():
-    side = Side(lease=60.0)
-    _, _, first = await side.begun()
-    for _ in range(2):
-        side.streams._beat.cancel()
-        side.streams._on_beat()
-        assert side.streams._beat is not None
-        assert not side.streams._beat.cancelled()
     await side.end(first)
 
 
@@ -672,10 +655,9 @@ async def test_of_a_loop_that_stood_still_no_handler_counts_as_silent_before_its
     side = Side(lease=0.2)
     one, _, first = await side.begun()
     wants(side, one, None)
-    beat = side.streams._beat
     time.sleep(0.4)
     async with asyncio.timeout(30):
-        while side.streams._beat is beat:
+        while not side.streams.beats:
             await asyncio.sleep(0)
         assert one.end is None
         while one.end is None:
@@ -738,24 +720,21 @@ async def test_no_credit_overtakes_the_request_of_a_stream_of_which_nobody_has_s
 
 async def test_the_heart_beats_three_times_a_lease_and_only_while_there_is_a_stream():
     side = Side(lease=60.0)
-    loop = side.requests.loop
-    before = loop.time()
+    loop, pauses = side.requests.loop, []
+    before = HeldResources.now()
     one, _, first = await side.begun()
-    beat = side.streams._beat
-    assert before + 20.0 <= beat.when() <= loop.time() + 20.0
-    side.streams._start_beat()
-    assert side.streams._beat is beat
-    side.streams._on_beat()
-    assert side.streams._beat is not None
-    beat.cancel()
-    side.streams.stop()
-    assert side.streams._beat is None
+    side.requests.loop = SimpleNamespace(
+        time=loop.time,
+        create_task=loop.create_task,
+        call_later=lambda seconds, beat: pauses.append(seconds) or loop.call_later(0.001, beat),
+    )
+    side.beat()
+    async with asyncio.timeout(30):
+        while side.streams.beats < 3:
+            await asyncio.sleep(0.001)
+    assert set(pauses) == {20.0}
     side.requests.end(one)
-    side.streams._on_beat()
-    assert side.streams._beat is None
-    side.requests.table[one.request_id] = one
-    side.requests.link = None
-    side.streams._on_beat()
-    assert side.streams._beat is None
-    side.requests.link = side.link
-    await side.end(first)
+    side.beat()
+    one.finish(True)
+    await asyncio.gather(first, return_exceptions=True)
+    await assert_nothing_pending(before)

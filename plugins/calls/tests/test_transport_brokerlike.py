@@ -18,9 +18,9 @@ from operad import (
 )
 from operad.transports import Capabilities, Delivery
 from operad_calls import InProcessTransport
-from operad_calls.calling import pending
 from operad_calls.protocol import LOST
-from operad_calls.serving import answers, served
+from operad_calls.serving import answers
+from operad_calls.serving.answers import Answers
 from operad_testing import Participant, TransportConformance
 from plugins.calls.tests.parts import LinkOver, registry_of
 
@@ -31,8 +31,11 @@ class BrokerLike:
     def __init__(self, *, redelivers=False):
         self.bus = InProcessTransport(strict=True)
         self.capabilities = Capabilities(balances=True, detects_no_responders=True, redelivers=redelivers)
+        self.on_event = None
 
     async def open(self, on_event, on_link):
+        self.on_event = self.on_event or on_event  # the first link's
+
         def without_sender(event, delivery):
             if event["type"] != LOST:
                 on_event(event, Delivery(to=delivery.to))
@@ -73,7 +76,7 @@ async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is
     monkeypatch.setattr(answers, "_AGAIN", 60.0)  # who has no room is asked for it again
 
     async def items(input, context):
-        await asyncio.sleep(3 * served._LARGE_AFTER)
+        await asyncio.sleep(0.02)
         yield "x"
 
     async def answer(input, context):
@@ -84,28 +87,17 @@ async def test_a_large_request_whose_caller_was_told_of_it_for_another_reason_is
     async with CallHandler(registry, transport), Participant.open(transport) as caller:
         await caller.request("t.stream" if "credit" in payload else "t.call", "1", sentBytes=70_000, **payload)
         await caller.wait_for("call.credit")
-        await asyncio.sleep(4 * served._LARGE_AFTER)
+        await asyncio.sleep(0.03)
         (notice,) = await caller.wait_for("call.credit")
         await caller.send(notice["replyTo"], "call.aborted", requestId="1", replyTo=caller.link.inbox)
 
 
-async def test_the_calls_that_wait_to_be_aborted_are_bounded(monkeypatch):
-    """A caller that gives up on requests nobody ever answers does not remember all of them."""
-    monkeypatch.setattr(pending, "MAX_ORPHANS", 3)
-    transport = BrokerLike()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
-        tasks = [asyncio.create_task(calls.call("t.op")) for _ in range(6)]
-        requests = await server.wait_for("call.requested", 6)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert list(calls._requests.orphans) == [request["requestId"] for request in requests[3:]]
-
-
-async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
+async def test_a_stream_whose_handler_is_gone_ends_with_its_lease(monkeypatch):
     """Where no transport tells of a loss, silence does."""
     transport = BrokerLike()
+
+    async def silent(self, request, wants=None):
+        pass
 
     async def quiet(input, context):
         yield 1
@@ -116,7 +108,7 @@ async def test_a_stream_whose_handler_is_gone_ends_with_its_lease():
         await handler.open()
         stream = calls.subscribe("t.quiet")
         assert (await anext(stream)).data == 1
-        handler._serving.notice = lambda request: None  # as good as dead: it gives no sign of life
+        monkeypatch.setattr(Answers, "notice", silent)  # as good as dead: it gives no sign of life
         try:
             with pytest.raises(CallError) as caught:
                 async with asyncio.timeout(30):
@@ -154,14 +146,14 @@ async def test_a_redelivered_request_runs_again_only_if_it_reads():
 
     transport = BrokerLike(redelivers=True)
     registry = registry_of(read=("query", note), write=("mutation", note))
-    async with CallHandler(registry, transport) as handler, Participant.open(transport) as caller:
+    async with CallHandler(registry, transport), Participant.open(transport) as caller:
         done = Acknowledged()
 
         def deliver(operation_id, request_id, **delivery):
             payload = {"requestId": request_id, "operationId": operation_id, "input": {"n": request_id}}
             payload["replyTo"] = caller.link.inbox
             event = {"type": "call.requested", "id": "", "payload": payload}
-            handler._on_event(event, Delivery(done=done, **delivery))
+            transport.on_event(event, Delivery(done=done, **delivery))
 
         deliver("t.read", "1", redelivered=True)
         deliver("t.write", "2", redelivered=True)
@@ -182,38 +174,9 @@ async def read(input, context):
     return 1
 
 
-def asked_of(handler, caller, request_id, **fields):
+def asked_of(transport, caller, request_id, **fields):
     payload = {"requestId": request_id, "operationId": "t.read", "input": {}, "replyTo": caller.link.inbox}
-    handler._on_event({"type": "call.requested", "id": "", "payload": {**payload, **fields}}, Delivery())
-
-
-async def test_the_requests_that_are_remembered_are_bounded(monkeypatch):
-    """A flood of requests does not fill the memory; the last ones are known still."""
-    monkeypatch.setattr(served, "MAX_RECENT", 3)
-    transport = BrokerLike(redelivers=True)
-    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
-        async with Participant.open(transport) as caller:
-            for number in range(6):
-                asked_of(handler, caller, str(number))
-            await caller.wait_for("call.responded", 6)
-            assert [request_id for _, request_id in handler._serving.recent] == ["3", "4", "5"]
-
-
-async def test_a_request_is_remembered_until_its_deadline():
-    """After it a repetition would be refused for its lateness anyway."""
-    transport = BrokerLike(redelivers=True)
-    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
-        async with Participant.open(transport) as caller:
-            for milliseconds in (200, 2_000, 10_000):
-                asked_of(handler, caller, f"soon {milliseconds}", deadline=time.time() * 1000 + milliseconds)
-                if handler.active or handler._serving.recent:  # on a busy machine it may come too late to be begun
-                    break
-            asked_of(handler, caller, "later", deadline=time.time() * 1000 + 60_000)
-            await caller.wait_for("call.responded", 2)
-            async with asyncio.timeout(30):
-                while len(handler._serving.recent) == 2:
-                    await asyncio.sleep(0.01)
-            assert [request_id for _, request_id in handler._serving.recent] == ["later"]
+    transport.on_event({"type": "call.requested", "id": "", "payload": {**payload, **fields}}, Delivery())
 
 
 async def test_the_deadline_of_a_request_that_was_stored_counts_and_not_its_duration():
@@ -221,10 +184,10 @@ async def test_the_deadline_of_a_request_that_was_stored_counts_and_not_its_dura
     transport = BrokerLike(redelivers=True)
     async with CallHandler(registry_of(read=("query", read)), transport) as handler:
         async with Participant.open(transport) as caller:
-            asked_of(handler, caller, "stored", timeoutMs=20_000, deadline=1.0)
+            asked_of(transport, caller, "stored", timeoutMs=20_000, deadline=1.0)
             assert handler.active == 0
             assert (await caller.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
-            asked_of(handler, caller, "quick", timeoutMs=0, deadline=time.time() * 1000 + 60_000)
+            asked_of(transport, caller, "quick", timeoutMs=0, deadline=time.time() * 1000 + 60_000)
             assert (await caller.wait_for("call.responded"))[0]["requestId"] == "quick"
 
 
@@ -235,7 +198,7 @@ async def test_what_a_broker_tells_of_how_long_it_held_a_request_needs_no_common
         return context.deadline
 
     transport = BrokerLike(redelivers=True)
-    async with CallHandler(registry_of(read=("query", read)), transport) as handler:
+    async with CallHandler(registry_of(read=("query", read)), transport):
         async with Participant.open(transport) as caller:
             hour_ago = time.time() * 1000 - 3_600_000
             said = {"timeoutMs": 20_000, "deadline": hour_ago}
@@ -249,7 +212,7 @@ async def test_what_a_broker_tells_of_how_long_it_held_a_request_needs_no_common
                     **said,
                 }
                 event = {"type": "call.requested", "id": "", "payload": payload}
-                handler._on_event(event, Delivery(to="op:t.read", held=held, **how))
+                transport.on_event(event, Delivery(to="op:t.read", held=held, **how))
 
             deliver("soon", 5_000.0)
             (answer,) = await caller.wait_for("call.responded")
@@ -265,10 +228,11 @@ async def test_what_a_broker_tells_of_how_long_it_held_a_request_needs_no_common
 async def test_a_request_that_cannot_be_answered_is_dropped(caplog):
     """Without an address for the answer nothing runs, and the request is acknowledged."""
     done = Acknowledged()
-    async with CallHandler(registry_of(wait=("query", waiting)), BrokerLike()) as handler:
+    transport = BrokerLike()
+    async with CallHandler(registry_of(wait=("query", waiting)), transport) as handler:
         with caplog.at_level(logging.WARNING):
             payload = {"requestId": "1", "operationId": "t.wait", "input": {}}
-            handler._on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(done=done))
+            transport.on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(done=done))
         assert handler.active == 0
         assert done.count == 1
         assert "address" in caplog.text

@@ -28,7 +28,7 @@ async def test_the_end_of_a_request_acknowledges_every_delivery_of_it():
             payload = {"requestId": "1", "operationId": "t.wait", "input": {}, "replyTo": caller.link.inbox}
             for name in ("first", "second"):
                 event = {"type": "call.requested", "id": "", "payload": payload}
-                handler._on_event(event, Delivery(to="op:t.wait", done=lambda name=name: done.append(name)))
+                transport.on_event(event, Delivery(to="op:t.wait", done=lambda name=name: done.append(name)))
             assert (handler.active, done) == (1, [])
             await caller.link.send(
                 handler.link.inbox,
@@ -96,23 +96,8 @@ async def test_an_answer_by_hand_that_does_not_leave_ends_its_request(error):
             answering.cancel()
             (end,) = await asyncio.gather(answering, return_exceptions=True)
             assert isinstance(end, asyncio.CancelledError if error is None else LinkDownError)
-            assert not server._by_hand.active
-
-
-async def test_ids_of_ended_calls_whose_handler_is_silent_are_forgotten():
-    """Nobody tells where the handler is any more when its time is up."""
-    transport = BrokerLike()
-    async with PendingRequestMap(transport, timeout=0.1) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
-        for number in (1, 2):
-            while (
-                len(server.of("call.requested")) < number
-            ):  # on a busy machine its time may be up before it is sent
-                with pytest.raises(CallError, match="TIMEOUT"):
-                    await calls.call("t.op")
-            last = server.of("call.requested")[-1]["requestId"]
-            await asyncio.sleep(0.12)
-        assert list(calls._requests.orphans) == [last]
+            with pytest.raises(LookupError):
+                await server.respond(requests[0].request_id, local_envelope(1, "t.op"))
 
 
 class Swallowing:

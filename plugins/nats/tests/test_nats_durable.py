@@ -43,12 +43,17 @@ class Stored:
         return NATSTransport(servers=self.server.url, **(values | options))
 
     @asynccontextmanager
-    async def admin(self) -> AsyncIterator[Any]:
+    async def connected(self) -> AsyncIterator[Any]:
         client = await nats.connect(self.server.url)
         try:
-            yield client.jetstream(timeout=PATIENT)
+            yield client
         finally:
             await client.close()
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Any]:
+        async with self.connected() as client:
+            yield client.jetstream(timeout=PATIENT)
 
     async def count(self) -> int:
         async with self.admin() as jetstream:
@@ -400,8 +405,8 @@ async def test_a_deadline_that_no_clock_has_ends_no_worker(stored: Stored, deadl
     """It would end the next one as well, for as long as the server keeps the request."""
     work = Work()
     async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        assert calls._link is not None
-        asked = {"requestId": "1", "operationId": "work.put", "input": {"n": 1}, "replyTo": calls._link.inbox}
+        assert calls.link is not None
+        asked = {"requestId": "1", "operationId": "work.put", "input": {"n": 1}, "replyTo": calls.link.inbox}
         event = {"type": "call.requested", "id": "", "payload": {**asked, "deadline": deadline}}
         async with stored.admin() as jetstream:
             await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
@@ -433,13 +438,13 @@ async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored: Stored)
 async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(stored: Stored) -> None:
     work = Work()
     async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        assert calls._link is not None
-        own = f"_INBOX.{calls._link.inbox.removeprefix('inbox:')}"
-        async with stored.admin() as jetstream:
+        assert calls.link is not None
+        own = f"_INBOX.{calls.link.inbox.removeprefix('inbox:')}"
+        async with stored.connected() as client:
             for kind in ("n.work%2Eput.1", "n", "j.1", "v.1"):
                 for data in (b"", b"[" * 100_000, b"[1]", b'{"error":{}}'):
-                    await jetstream._nc.publish(f"{own}.{kind}", data)
-            await processed(jetstream._nc)
+                    await client.publish(f"{own}.{kind}", data)
+            await processed(client)
         task = asyncio.create_task(calls.call("work.put", {"n": 1}))
         assert (await task).data == 1
 
@@ -451,9 +456,9 @@ async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
     async def note(message: Any) -> None:
         replies.append(message.reply)
 
-    async with stored.admin() as jetstream, PendingRequestMap(stored.transport()) as calls:
-        await jetstream._nc.subscribe("$JS.API.CONSUMER.INFO.>", cb=note)
-        await processed(jetstream._nc)
+    async with stored.connected() as client, PendingRequestMap(stored.transport()) as calls:
+        await client.subscribe("$JS.API.CONSUMER.INFO.>", cb=note)
+        await processed(client)
         with pytest.raises(CallError, match="NO_RESPONDERS"):
             await calls.call("work.put", timeout=60)
         async with asyncio.timeout(60):

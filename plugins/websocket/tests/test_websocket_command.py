@@ -32,6 +32,7 @@ from operad_auth.http import until_stopped
 from operad_testing import Participant
 from operad_websocket import HubConfig, WebSocketTransport
 from operad_websocket._served import ServedHub
+from plugins.websocket.tests.test_websocket_switch import Spoke
 
 OPERAD = str(Path(sys.executable).with_name("operad"))
 TABLE = """
@@ -182,8 +183,6 @@ def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
 
 def test_names_are_given_to_identities_by_pattern(tmp_path: Path) -> None:
     names = '[hub.names]\nworker = ["shop.*"]\n"*" = ["echo.*"]\n'
-    authorize = ServedHub(hub_table(tmp_path, names), tmp_path).switch._addresses._authorize
-    assert authorize is not None
     for who, address, may in (
         (Identity("worker"), "op:shop.buy", True),
         (Identity("worker"), "op:bank.pay", False),
@@ -192,7 +191,8 @@ def test_names_are_given_to_identities_by_pattern(tmp_path: Path) -> None:
         (Identity("other"), "op:operad.list.abc", True),
         (Identity("other"), "all:operad.discover", True),
     ):
-        assert authorize(who, address) is may, (who, address)
+        spoke = Spoke(ServedHub(hub_table(tmp_path, names), tmp_path).switch, who)
+        assert spoke.serves(address)["topics"] == [address] * may, (who, address)
 
 
 async def test_a_hub_with_certificates_of_files_asks_spokes_for_theirs(tmp_path: Path) -> None:

@@ -354,7 +354,7 @@ async def test_a_hub_that_restarts_gets_its_spokes_back(caplog):
         assert (await error_of(calls.call("bank.pay"))).details["sent"] is False
         await until(lambda: handler.active == 0)
     async with Hub(port=port) as second:
-        await until(lambda: second.connections == 2 and second.switch._addresses.members("op:bank.pay"))
+        await until(lambda: second.connections == 2 and second.switch.addresses)
         assert (await error_of(calls.call("bank.pay", retry=True))).code == ErrorCode.ACCESS_DENIED
         said = [record.message for record in caplog.records if record.name == "operad.calls"]
         assert said == [
@@ -493,7 +493,7 @@ async def test_a_hub_remembers_no_call_that_has_ended():
                 async for _ in items:
                     break
             await until(lambda: handler.active == 0 and hub.pending == 0)
-            assert not any(connection.peer.calls or connection.peer.serving for connection in hub._connections)
+            assert not any(peer.calls or peer.serving for peer in hub.switch.peers)
 
 
 async def test_a_stream_whose_consumer_is_silent_leaves_nothing():
