@@ -37,7 +37,7 @@ from operad_calls.serving.answers import Answers, aborted, completed, responded,
 from operad_calls.serving.following import Following
 from operad_calls.serving.identity import identity_rule
 from operad_calls.serving.listing import Listing
-from plugins.calls.tests.parts import registry_of
+from plugins.calls.tests.parts import Heard, registry_of
 
 
 class Wire:
@@ -87,8 +87,8 @@ ANN, BOB = Identity(id="ann", scopes=frozenset()), Identity(id="bob", scopes=fro
 NAMED = {"identity": ANN.to_wire()}
 
 
-def describe(one, *args):
-    return one._describe(*args)
+def describe(listing, *args):
+    return listing.answer("operad.describe")(*args)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,13 @@ def listing_of(count=3, chosen=lambda spec: True, **more):
     registry = OperationRegistry()
     for number in range(count):
         registry.register(OperationSpec(namespace="t", name=f"n{number:04}", type="query", **more), echo)
-    return Listing(registry, chosen, "me")
+    listing = Listing(registry, chosen, "me")
+    listing.registry = registry
+    return listing
 
 
 def listed(listing, identity=None, **input):
-    found = listing._list(input, OperationContext(identity=identity))
+    found = listing.answer("operad.list")(input, OperationContext(identity=identity))
     return [row["id"] for row in found["operations"]], found.get("nextCursor")
 
 
@@ -149,7 +151,7 @@ def test_a_listing_comes_in_pages():
     assert listed(listing, limit=5)[1] is None
     assert listed(listing, limit=1, cursor="t.n0003") == (["t.n0004"], None)
     assert listed(listing, cursor="zzz") == ([], None)
-    assert listing._list(None, OperationContext())["operations"][0]["id"] == "t.n0000"
+    assert listing.answer("operad.list")(None, OperationContext())["operations"][0]["id"] == "t.n0000"
 
 
 def test_how_long_a_page_is():
@@ -164,7 +166,7 @@ def test_a_page_that_cannot_be_is_refused(input):
     with pytest.raises(
         CallError, match=r"operad\.list: expected \{cursor\?: string, limit\?: integer above 0\}"
     ) as caught:
-        listing_of()._list(input, OperationContext())
+        listing_of().answer("operad.list")(input, OperationContext())
     assert caught.value.code == ErrorCode.VALIDATION_ERROR
 
 
@@ -209,7 +211,9 @@ def test_what_is_not_served_is_neither_listed_nor_described():
 def test_an_operation_of_peers_tells_its_way(metadata, way):
     spec = OperationSpec(namespace="t", name="op", type="query", metadata=metadata)
     assert Listing.way_of(spec) == way
-    wire = listing_of()._wire(spec)
+    listing = listing_of(0)
+    listing.registry.register(spec, echo)
+    (wire,) = listing.answer("operad.list")({}, OperationContext())["operations"]
     assert wire.get("via") == ([*way, "me"] if metadata else None)
     assert "inputSchema" not in wire
 
@@ -222,10 +226,9 @@ async def test_the_shared_addresses_are_served_where_the_transport_lets_one(capl
     await listing.announce(link)
     assert link.registered == [("all:operad.discover", None), ("op:operad.describe", "operad")]
     assert "op:operad.list is not served here" in caplog.text
-    assert listing._discover({}, OperationContext()) == {"instance": "me"}
-    assert listing.answer("operad.discover") == listing._discover
-    assert listing.answer("operad.list") == listing.answer("operad.list.me") == listing._list
-    assert listing.answer("operad.describe.me") == listing._describe
+    assert listing.answer("operad.discover")({}, OperationContext()) == {"instance": "me"}
+    for name in ("operad.list", "operad.describe"):
+        assert listing.answer(name) == listing.answer(f"{name}.me")
     assert listing.answer("t.op") is None
 
 
@@ -315,7 +318,6 @@ async def test_an_operation_of_which_one_address_is_refused_is_not_served():
         await side.following.start(side.link)
     assert side.link.gone == ["op:t.twice"]
     assert "t.twice" not in side.following
-    assert side.following._link is None
 
 
 async def test_what_fails_in_a_way_that_nobody_thought_of_is_tried_again(monkeypatch, caplog):
@@ -355,7 +357,6 @@ async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
         if "t.b" in side.following.registered:
             break
     assert side.topics() == ["op:t.b"]
-    assert side.following._again is None
     side.following.stop()
 
 
@@ -365,12 +366,9 @@ async def test_a_change_while_it_waits_to_try_again_tries_at_once(monkeypatch):
     side.link.refuses = {"op:t.b"}
     side.add("b")
     await settle()
-    assert side.following._again is not None
     side.link.refuses = set()
-    side.following._stale = False
     side.add("c")
     await settle()
-    assert side.following._again is None
     assert {"t.b", "t.c"} <= set(side.following.registered)
     side.following.stop()
 
@@ -382,7 +380,6 @@ async def test_when_it_ends_nothing_is_tried_again():
     side.add("b")
     await settle()
     side.following.stop()
-    assert side.following._again is None
     await side.following.refresh()
     assert "t.b" not in side.following.registered
     side.changes()
@@ -407,7 +404,7 @@ async def test_what_a_transport_refuses_after_a_break_is_not_served_until_it_doe
     await side.following.start(side.link)
     refused = [{"topic": "op:t.a"}, {"topic": "op:t.none"}, {"topic": 5}, "x", {}]
     side.following.on_registered({"refused": refused})
-    assert (side.following._refused, side.following.serving) == ({"t.a"}, 1)
+    assert side.following.serving == 1
     side.following.on_registered({"refused": []})
     assert side.following.serving == 2
     side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
@@ -416,7 +413,7 @@ async def test_what_a_transport_refuses_after_a_break_is_not_served_until_it_doe
     side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
     side.registry.unregister("t.b")
     await settle()
-    assert (side.following._refused, side.following.serving) == (set(), 1)
+    assert side.following.serving == 1
     side.following.stop()
 
 
@@ -506,7 +503,7 @@ async def test_an_answer_beyond_the_room_asks_for_it_and_waits(monkeypatch):
     one.waiter.set_result(None)
     await task
     assert [row[1] for row in back.link.told()] == ["call.responded"]
-    assert (one.waiter, one.sent_bytes, list(back._answering)) == (None, size, ["inbox:a"])
+    assert (one.waiter, one.sent_bytes) == (None, size)
 
 
 async def test_a_peer_that_answers_no_question_gets_its_answer_after_a_while(monkeypatch):
@@ -525,19 +522,13 @@ async def test_a_peer_that_answers_no_question_gets_its_answer_after_a_while(mon
 async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(monkeypatch):
     monkeypatch.setattr(answers, "_PATIENCE", 0.0)
     monkeypatch.setattr(answers, "_AGAIN", 0.005)
-    back, one = way(), served_of(creditBytes=10)
-    back._answering["inbox:a"] = None
-    one.deadline = time.time() * 1000 + 30
-    with pytest.raises(CallError) as caught:
-        await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
-    assert caught.value.code == ErrorCode.TIMEOUT
-    assert caught.value.details == {"deadline": one.deadline}
-    other = served_of(creditBytes=10)
-    other.heard, other.key, other.reply_to = True, ("inbox:b", "1"), "inbox:b"
-    other.deadline = time.time() * 1000 + 10
-    with pytest.raises(CallError):
-        await back.send(other, responded(other, {"data": "x" * 50, "meta": {"source": "l"}}))
-    assert list(back._answering) == ["inbox:a", "inbox:b"]
+    back = way()
+    for heard in (True, False):
+        one = served_of(creditBytes=10)
+        one.heard, one.deadline = heard, time.time() * 1000 + 30
+        with pytest.raises(CallError) as caught:
+            await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
+        assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": one.deadline})
 
 
 async def test_what_nobody_waits_for_is_not_sent():
@@ -683,7 +674,6 @@ async def test_the_rest_of_a_bus_learns_who_has_left():
             await act
     with pytest.raises(NoRespondersError, match="the peer is gone"):
         await b.link.send(a.link.inbox, event())
-    assert (bus._topics, list(bus._links)) == ({}, [b.link.inbox])
     assert await b.link.send(b.link.inbox, event()) == b.link.inbox
 
 
@@ -731,7 +721,7 @@ async def test_a_handler_serves_what_is_chosen_and_what_has_a_handler():
     bus, registry = InProcessTransport(), registry_of(a=("query", echo), b=("query", echo))
     registry.register_spec(OperationSpec(namespace="t", name="c", type="query"))
     async with CallHandler(registry, bus, operations=lambda spec: spec.name != "a") as handler:
-        assert set(handler._following.registered) == {"t.b", *handler._following._listing.own}
+        assert handler.serving == 1
         async with PendingRequestMap(bus) as calls:
             with pytest.raises(CallError) as caught:
                 await calls.call("t.a")
@@ -806,8 +796,8 @@ class Asking(Ear):
         return [(one["type"], one["payload"]) for one, _ in self.took()]
 
 
-async def asking(registry, **options):
-    bus = InProcessTransport()
+async def asking(registry, bus=None, **options):
+    bus = bus or InProcessTransport()
     handler = CallHandler(registry, bus, **options)
     await handler.open()
     return handler, await Asking().open(bus)
@@ -997,19 +987,13 @@ async def test_a_stream_that_never_waits_lets_others_run_now_and_then(credit, br
     await handler.aclose()
 
 
-async def test_what_is_not_served_here_is_not_found_and_what_comes_while_it_closes_was_not_begun():
-    handler, caller = await asking(registry_of(echo=("query", echo)))
-    handler._following.registered.pop("t.echo")
-    await caller.ask("t.echo")
+async def test_what_is_not_served_here_is_not_found():
+    heard = Heard()
+    handler, caller = await asking(registry_of(echo=("query", echo)), heard)
+    given = {"requestId": "1", "replyTo": caller.link.inbox, "operationId": "t.none", "input": 5}
+    heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
     ((_, payload),) = await caller.told()
     assert payload["code"] == "OPERATION_NOT_FOUND"
-    handler._serving.is_drained = True
-    await caller.ask("t.echo", "2")
-    ((_, payload),) = await caller.told()
-    assert (payload["code"], payload["message"]) == ("UNAVAILABLE", '"t.echo": the handler is shutting down')
-    await settle()
-    assert handler._serving._tasks == set(), "what was told is done"
-    handler._serving.is_drained = False
     await caller.link.close()
     await handler.aclose()
 
@@ -1021,7 +1005,8 @@ async def test_a_request_that_comes_when_all_is_drained_was_not_begun():
         begun.set()
         await asyncio.sleep(60)
 
-    handler = CallHandler(registry_of(slow=("query", slow)), bus, drain_timeout=0.05)
+    heard = Heard(bus)
+    handler = CallHandler(registry_of(slow=("query", slow)), heard, drain_timeout=0.05)
     await handler.open()
     caller = await Asking().open(bus)
     await caller.ask("t.slow")
@@ -1029,7 +1014,7 @@ async def test_a_request_that_comes_when_all_is_drained_was_not_begun():
     closing = asyncio.ensure_future(handler.aclose())
     await settle()
     given = {"requestId": "2", "replyTo": caller.link.inbox, "operationId": "t.slow", "input": 5}
-    handler._on_event(event("call.requested", **given), Delivery(caller.link.inbox))
+    heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
     await closing
     await settle()
     told = {
@@ -1042,26 +1027,27 @@ async def test_a_request_that_comes_when_all_is_drained_was_not_begun():
 
 
 async def test_a_handler_tells_when_its_connection_is_lost_and_back(caplog):
-    handler, caller = await asking(registry_of(echo=("query", echo)))
+    registry, bus = registry_of(echo=("query", echo)), Heard()
+    handler, caller = await asking(registry, bus)
     begun = asyncio.Event()
 
     async def slow(input, context):
         begun.set()
         await asyncio.sleep(60)
 
-    handler._registry.register(OperationSpec(namespace="t", name="slow", type="query"), slow)
+    registry.register(OperationSpec(namespace="t", name="slow", type="query"), slow)
     await settle()
     await caller.ask("t.slow")
     await begun.wait()
-    handler._on_link("down", 1)
+    bus.on_link("down", 1)
     assert "the connection was lost: 2 operations are served again when it is back" in caplog.text
     assert handler.active == 0
-    handler._on_link("up", 2)
+    bus.on_link("up", 2)
     assert "the connection is back: 2 operations are served again" in caplog.text
     caplog.clear()
     await caller.link.close()
     await handler.aclose()
-    handler._on_link("down", 2)
+    bus.on_link("down", 2)
     assert "the connection was lost" not in caplog.text
 
 
@@ -1106,10 +1092,3 @@ async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
     await asyncio.wait_for(back.send(one, event), 30)
     assert [row[1] for row in back.link.told()] == ["call.credit", "call.responded"]
     assert one.sent_bytes == one.granted == len(encode(event))
-    assert back._answering == {}
-
-
-async def test_a_peer_that_lost_count_gets_what_it_asked_for_at_once():
-    back, one = way(), served_of()
-    assert await back._room(one, 100) is False
-    assert back.link.told() == []

@@ -172,9 +172,8 @@ class Following:
             trace = None if isinstance(error, TransportError) else error
             text = "operations could not be registered, trying again in %g s: %s"
             logger.warning(text, RETRY, error, exc_info=trace)
-            self._stale = True
             if self._link is not None and self._again is None:
-                self._again = self._loop.call_later(RETRY, self._follow_soon)
+                self._again = self._loop.call_later(RETRY, self.changed)
 
     def on_registered(self, payload: dict[str, Any]) -> None:
         """Process that the link registered again: refused addresses are not served until a later reply."""
