@@ -211,6 +211,7 @@ FEATURES = Path(__file__).parents[2] / "mcp/tests/mcp_feature_server.py"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
+@pytest.mark.skipif(not FEATURES.is_file(), reason="needs the tests of operad-mcp")
 def test_a_server_that_asks_while_it_works_is_answered_at_the_terminal(run: Run) -> None:
     with Path("operad.toml").open("a") as file:
         file.write(
