@@ -151,3 +151,23 @@ def use(operation):
     assert spec.output_schema.raw is not None
     spec.input_schema.is_valid({})
     operation.adapt({"a": None, "b": 1})
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data"])
+@pytest.mark.parametrize("closed", [True, False])
+def test_schemas_composed_of_more_than_can_be_counted_are_planned(kind, closed):
+    own = {"type": "object", "properties": {"file": {"type": "string", "format": "binary"}}}
+    if closed:
+        own["additionalProperties"] = False
+    schemas = {f"S{n}": {"allOf": [{"$ref": f"#/components/schemas/S{n + 1}"}] * 30 + [own]} for n in range(9)}
+    schemas["S9"] = {"type": "object", "properties": {"id": {"type": "string", "readOnly": True}}}
+    body = {"required": True, "content": {kind: {"schema": {"$ref": "#/components/schemas/S0"}}}}
+    operation = {"operationId": "a", "requestBody": body, "responses": {"200": {"description": ""}}}
+    document = {
+        "openapi": "3.0.3",
+        "info": {},
+        "paths": {"/a": {"post": operation}},
+        "components": {"schemas": schemas},
+    }
+    (found,) = from_openapi(document, HTTPServiceConfig(namespace="x", base_url="http://127.0.0.1:9"))
+    assert list(found.spec.input_schema.raw["properties"]) == ["body"]

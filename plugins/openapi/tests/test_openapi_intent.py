@@ -93,6 +93,44 @@ async def test_a_discriminator_that_an_input_lacks_does_not_make_alternatives_ex
         await refused(registry, "a.r", {"body": wrong})
 
 
+@pytest.mark.parametrize("version", ["2.0", "3.0.3", "3.1.0"])
+async def test_closed_members_of_an_all_of_do_not_forbid_each_other(serve, api, registry, version):
+    def closed(**properties):
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+
+    text = {"type": "string"}
+    place = "#/definitions/" if version == "2.0" else "#/components/schemas/"
+    schemas = {
+        "Key": closed(key=text),
+        "Base": {"allOf": [{"$ref": f"{place}Key"}, closed(id=text)]},
+        "Tree": {
+            **closed(key=text),
+            "allOf": [{"$ref": f"{place}Base"}, {"properties": {"n": {"type": "integer"}}}],
+        },
+        "List": {"type": "array", "items": {"$ref": f"{place}Tree"}},
+        "Alone": closed(left={"$ref": f"{place}Tree"}, key={"$ref": f"{place}Key"}),
+    }
+    fields = {"allOf": [{"$ref": f"{place}Base"}, closed(trees={"$ref": f"{place}List"})]}
+    kept = {"allOf": [{"$ref": f"{place}Alone"}, {"description": "the same"}]}
+    operations = {"post /add": {"operationId": "add", **body_of(fields)}, "post /kept": {**body_of(kept)}}
+    more = {"components": {"schemas": schemas}}
+    if version == "2.0":
+        more = {"definitions": schemas}
+        for operation, schema in zip(operations.values(), (fields, kept), strict=True):
+            del operation["requestBody"]
+            operation["parameters"] = [{"in": "body", "name": "body", "required": True, "schema": schema}]
+    await load(registry, api(operations, version=version, **more), await serve(echo))
+    properties = registry.get_spec("a.add").input_schema.raw["properties"]
+    assert sorted(properties) == ["id", "key", "trees"]
+    input = {"id": "i", "key": "k", "trees": [{"id": "i", "key": "k", "n": 1}]}
+    assert json.loads((await registry.execute("a.add", input)).data["body"]) == input
+    for wrong in ({"key": 5}, {"trees": [{"n": "many"}]}, {"trees": [{"id": 5}]}, {"other": 1}):
+        await refused(registry, "a.add", wrong)
+    # Where nothing contradicts, what is closed stays so, also a schema that is open as a member elsewhere.
+    assert (await registry.execute("a.post_kept", {"left": {"key": "k", "n": 1}})).data["body"]
+    await refused(registry, "a.post_kept", {"key": {"id": "i"}})
+
+
 async def test_a_reference_into_a_one_of_leads_to_its_member(serve, api, registry):
     value = {"oneOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}]}
     member = {"$ref": "#/components/schemas/Field/properties/value/oneOf/1"}

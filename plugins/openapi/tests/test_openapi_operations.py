@@ -567,6 +567,7 @@ async def test_a_server_without_a_scheme_takes_that_of_the_base_or_https(operati
         ([{"url": "/v1"}], "set base_url"),
         ([{"url": "https://{x}.test"}], 'variable "x"'),
         ([{"url": "https://{x}.test", "variables": {"x": {"default": "a", "enum": ["b"]}}}], "expected one of"),
+        ([{"url": "https://{x}", "variables": {"x": {"default": "{your-host}"}}}], "set server_variables.x"),
         ([{"url": "ftp://a.test"}], "http or https"),
         ([{"url": "http://[::1"}], "not a URL"),
         ([{}], "expected an object with a url"),
@@ -580,6 +581,19 @@ async def test_without_a_usable_server_an_operation_is_listed_and_its_call_says_
     with pytest.raises(CallError, match=reason) as caught:
         await found["get_x"].handler({}, None)
     assert caught.value.code == ErrorCode.EXECUTION_ERROR
+
+
+async def test_an_operation_whose_own_server_has_no_value_is_told_when_it_is_loaded(operations, api, caplog):
+    own = [{"url": "https://{agent}", "variables": {"agent": {"default": "{your-agent}"}}}]
+    document = api(
+        {"get /a": {}, "get /x": {"servers": own}, "get /y": {"servers": own}}, servers=[{"url": "https://a.test"}]
+    )
+    operations(document)
+    assert caplog.text.count('the operation cannot be called: servers: the variable "agent" has no value') == 1
+    assert (
+        await url_of(operations, document, name="get_x", server_variables={"agent": "mine.test"})
+        == "https://mine.test"
+    )
 
 
 async def test_swagger_2_host(operations, api):

@@ -100,19 +100,22 @@ def _no_server(document: Document, config: HTTPServiceConfig, chosen: list[RawOp
 def _other_servers(
     document: Document, config: HTTPServiceConfig, chosen: list[RawOperation]
 ) -> Iterator[Diagnostic]:
-    if config.base_url is None:
-        return
-    home = without_default_port(origin_of(config.base_url))
+    """Yield the servers of single operations: those that ``base_url`` does not replace, and those of no use."""
+    home = None if config.base_url is None else without_default_port(origin_of(config.base_url))
     named = {without_default_port(origin_of(url)) for url in (*config.servers, *config.origins)}
     counts: dict[str, int] = {}
+    useless: set[str] = set()
     for raw in chosen:
         if "servers" not in raw.node and "servers" not in raw.item:
             continue
         try:
             origin = without_default_port(origin_of(server_of(document, raw, config, trusted=config.trusted).url))
-        except NotUsableError:
+        except NotUsableError as error:
+            if str(error) not in useless:
+                useless.add(str(error))
+                yield Diagnostic(raw.pointer, f"the operation cannot be called: {error}", "warning")
             continue
-        if origin != home and origin not in named:
+        if home is not None and origin != home and origin not in named:
             counts[origin] = counts.get(origin, 0) + 1
     for origin, count in counts.items():
         having = "1 operation has a server of its" if count == 1 else f"{count} operations have a server of their"

@@ -6,7 +6,8 @@ A request must not hold what is ``readOnly``, a response will not hold what is `
 A server takes more inputs than the letter of its document allows. In a request, a ``oneOf`` is an ``anyOf``:
 documents write it for alternatives that overlap, such as integer and number. The tag of a discriminator still
 decides, but an input may lack it. Members of the ``enum`` of a string are text: YAML makes ``true`` of a word
-without quotes.
+without quotes. A member of ``allOf`` that forbids what other members declare is open, since the authors meant the
+whole: with ``additionalProperties: false`` it knows its own properties only, and no value would be valid.
 
 A `SchemaView` keeps a skeleton of the document into which changed schemas are put as references reach them. What
 does not change is the document's own object, not a copy; a document that cannot change is used as it is.
@@ -15,6 +16,7 @@ does not change is the document's own object, not a copy; a document that cannot
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from operad_openapi._document.document import Document, Json, PointerError, pointer_tokens
@@ -39,7 +41,11 @@ _SINGLE = (
 _CHANGING = frozenset({*_MAPS, *_LISTS, *_SINGLE, "$ref", "discriminator", "required", "enum", "x-nullable"})
 """Keywords without which a schema stays as it is."""
 _MAX_DEPTH = 200
+_MAX_COMPOSED = 100
+"""The most schemas that are looked at to learn what one is composed of."""
 _UNITS = {"components": 3, "definitions": 2}
+_OPEN = "x-operad-open"
+"""Where the root holds schemas that are open as members of an ``allOf``, beside those of the document."""
 
 
 class SchemaView:
@@ -50,7 +56,18 @@ class SchemaView:
         is_input: whether they are those of requests, not of responses.
     """
 
-    __slots__ = ("_casts", "_document", "_done", "_hidden", "_identity", "_is_input", "_swagger", "root")
+    __slots__ = (
+        "_casts",
+        "_document",
+        "_done",
+        "_hidden",
+        "_identity",
+        "_is_input",
+        "_numbers",
+        "_opened",
+        "_swagger",
+        "root",
+    )
 
     def __init__(self, document: Document, *, is_input: bool) -> None:
         self._document = document
@@ -60,15 +77,22 @@ class SchemaView:
         self._casts = not is_input
         self._identity = not (is_input or self._swagger or document.may_use(self._hidden))
         self._done: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """References to schemas that are open as members of an ``allOf``, numbered."""
+        self._opened: dict[str, str] = {}
+        """The same ones as they are in `root`, to the document's own."""
         self.root: Json = document.root if self._identity else {}
         """What references of the view's schemas resolve against."""
 
-    def schema(self, node: Any) -> Any:
-        """Return ``node`` for this direction (requests or responses); its references lead into `root`."""
+    def schema(self, node: Any, *, is_open: bool = False) -> Any:
+        """Return ``node`` for this direction (requests or responses); its references lead into `root`.
+
+        If it ``is_open``, it does not forbid properties that it does not declare.
+        """
         if self._identity:
             return node
         pending: list[str] = []
-        result = self._transform(node, frozenset(), pending, 0)
+        result = self._transform(node, frozenset(), pending, 0, is_open=is_open)
         while pending:
             reference = pending.pop()
             if reference not in self._done:
@@ -81,15 +105,15 @@ class SchemaView:
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node
-            target = self._document.lookup(reference)
-            node = target if self._identity else self.schema(target)
+            target = self._document.lookup(self._opened.get(reference, reference))
+            node = target if self._identity else self.schema(target, is_open=reference in self._opened)
         raise PointerError(f'"{reference}" leads in a circle')
 
     def _place(self, reference: str, pending: list[str]) -> None:
         """Put the schema that ``reference`` points to into `root`, at its own place."""
         try:
             tokens = pointer_tokens(reference[1:])
-            target = self._document.lookup(reference)
+            target = self._document.lookup(self._opened.get(reference, reference))
         except PointerError:
             return  # a broken reference stays broken; whoever compiles the schema says so
         if not tokens:
@@ -107,7 +131,8 @@ class SchemaView:
             if not isinstance(node, dict):
                 return  # an ancestor is in place already
         if tokens[-1] not in node or not self._is_whole(tokens):
-            node[tokens[-1]] = self._transform(target, frozenset(), pending, 0)
+            is_open = reference in self._opened
+            node[tokens[-1]] = self._transform(target, frozenset(), pending, 0, is_open=is_open)
             self._done.add(_whole(tokens))
             if self._casts and isinstance(target, dict) and is_base(target):
                 # No reference leads to the kinds of a base, and results are cast by them.
@@ -118,14 +143,25 @@ class SchemaView:
     def _is_whole(self, tokens: list[str]) -> bool:
         return _whole(tokens) in self._done
 
-    def _transform(self, node: Any, not_required: frozenset[str], pending: list[str], depth: int) -> Any:
-        """Return ``node``, or a copy of it if anything in it changes. Collects the references that it holds."""
+    def _transform(
+        self, node: Any, not_required: frozenset[str], pending: list[str], depth: int, *, is_open: bool = False
+    ) -> Any:
+        """Return ``node``, or a copy of it if anything in it changes. Collects the references that it holds.
+
+        If it ``is_open``, it does not forbid properties that it does not declare.
+        """
         if not isinstance(node, dict) or depth > _MAX_DEPTH:
             return node
         if _CHANGING.isdisjoint(node) and node.get("type") != "file":
             return node
+        is_open = is_open or (self._is_input and "allOf" in node and self._contradicts(node))
+        if is_open and node.get("additionalProperties") is False:
+            node = {key: value for key, value in node.items() if key != "additionalProperties"}
         reference = node.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
+            if is_open:
+                reference = self._open(reference)
+                node = {**node, "$ref": reference}
             pending.append(reference)
             if self._is_input and "/oneOf/" in reference and (moved := self._moved(reference)) != reference:
                 node = {**node, "$ref": moved}
@@ -134,18 +170,25 @@ class SchemaView:
         if self._casts and "discriminator" in node:
             pending += mapped_kinds(node)
         changed: Json = {}
-        hidden = self._hidden_names(node, 0) | not_required
+        hidden = self._hidden_names(node) | not_required
         if hidden and isinstance(required := node.get("required"), list):
             kept = [name for name in required if name not in hidden]
             if len(kept) != len(required):
                 changed["required"] = kept
         for key in node:
-            self._child(key, node[key], hidden, changed, pending, depth + 1)
+            self._child(key, node[key], hidden, changed, pending, depth + 1, is_open=is_open)
         if self._swagger:
             self._swagger_words(node, changed)
         if self._is_input:
             _loosen(node, changed)
         return self._changed(node, changed) if changed else node
+
+    def _open(self, reference: str) -> str:
+        """Return a reference to the same schema as an open member of an ``allOf``."""
+        number = self._numbers.setdefault(reference, len(self._numbers))
+        opened = f"#/{_OPEN}/{number}/{reference.rpartition('/')[2]}"
+        self._opened[opened] = reference
+        return opened
 
     def _moved(self, reference: str) -> str:
         """Return a reference that leads into a ``oneOf`` as it is after that has become an ``anyOf``."""
@@ -175,13 +218,21 @@ class SchemaView:
         return result
 
     def _child(
-        self, key: str, child: Any, hidden: frozenset[str], changed: Json, pending: list[str], depth: int
+        self,
+        key: str,
+        child: Any,
+        hidden: frozenset[str],
+        changed: Json,
+        pending: list[str],
+        depth: int,
+        *,
+        is_open: bool,
     ) -> None:
         if key in _MAPS and isinstance(child, dict):
             self._map(key, child, hidden if key == "properties" else frozenset(), changed, pending, depth)
         elif key in _LISTS and isinstance(child, list):
-            inherited = hidden if key == "allOf" else frozenset()
-            items = [self._transform(item, inherited, pending, depth) for item in child]
+            inherited, is_open = (hidden, is_open) if key == "allOf" else (frozenset(), False)
+            items = [self._transform(item, inherited, pending, depth, is_open=is_open) for item in child]
             if any(new is not old for new, old in zip(items, child, strict=True)):
                 changed[key] = items
         elif key in _SINGLE:
@@ -211,21 +262,37 @@ class SchemaView:
         if isinstance(node.get("discriminator"), str):
             changed["discriminator"] = node["discriminator"]  # marks the copy; it is made into today's form there
 
-    def _hidden_names(self, node: Json, depth: int) -> frozenset[str]:
+    def _hidden_names(self, node: Json) -> frozenset[str]:
         """Return the names of hidden properties of ``node``, and of what its ``allOf`` composes it from."""
-        names: set[str] = set()
-        properties = node.get("properties")
-        if isinstance(properties, dict):
-            names.update(name for name, schema in properties.items() if self._is_hidden(schema))
-        if depth < 8 and isinstance(node.get("allOf"), list):
-            for member in node["allOf"]:
-                try:
-                    target = self._document.resolve(member)
-                except PointerError:
-                    continue
-                if isinstance(target, dict):
-                    names |= self._hidden_names(target, depth + 1)
-        return frozenset(names)
+        return frozenset(
+            name
+            for part in self._composed(node)
+            for name, schema in _properties(part).items()
+            if self._is_hidden(schema)
+        )
+
+    def _contradicts(self, node: Json) -> bool:
+        """Return True if a member of ``allOf`` forbids properties that another member declares."""
+        parts = list(self._composed(node))
+        names = {name for part in parts for name in _properties(part)}
+        return any(
+            part.get("additionalProperties") is False and names - _properties(part).keys() for part in parts
+        )
+
+    def _composed(self, node: Json) -> Iterator[Json]:
+        """Yield ``node`` and the schemas that its ``allOf`` composes it from, each once."""
+        pending: list[Any] = [node]
+        seen: set[int] = set()
+        while pending and len(seen) < _MAX_COMPOSED:
+            try:
+                part = self._document.resolve(pending.pop())
+            except PointerError:
+                continue
+            if isinstance(part, dict) and id(part) not in seen:
+                seen.add(id(part))
+                yield part
+                if isinstance(members := part.get("allOf"), list):
+                    pending += members
 
     def _is_hidden(self, schema: Any) -> bool:
         if not isinstance(schema, dict):
@@ -239,6 +306,11 @@ class SchemaView:
         except PointerError:
             return False
         return isinstance(target, dict) and target.get(self._hidden) is True
+
+
+def _properties(schema: Json) -> Json:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
 
 
 def _loosen(node: Json, changed: Json) -> None:

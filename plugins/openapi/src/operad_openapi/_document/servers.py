@@ -110,7 +110,8 @@ def _variable(name: str, variables: dict[str, Any], options: HTTPOptions) -> str
     declared = variables.get(name)
     declared = declared if isinstance(declared, dict) else {}
     value = options.server_variables.get(name, declared.get("default"))
-    if value is None:
+    if value is None or (name not in options.server_variables and _VARIABLE.search(str(value))):
+        # Some documents have a placeholder as the default, such as "{your-host}".
         raise NotUsableError(f'servers: the variable "{name}" has no value; set server_variables.{name}')
     allowed = declared.get("enum")
     if isinstance(allowed, list) and allowed and value not in allowed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -23,8 +23,8 @@ _ANNOTATIONS = frozenset(
 )
 _MERGEABLE = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "allOf"}
 _MERGE_PATCH = "application/merge-patch+json"
-_MAX_DEPTH = 16
-_MAX_FORM_DEPTH = 4
+_MAX_COMPOSED = 100
+"""The most schemas of one body whose fields are merged with the parameters, or searched for files."""
 MISSING: Any = object()
 _EXTRAS: Json = {
     "query": {"type": "object", "description": "Parameters of the query that the document does not name."},
@@ -126,7 +126,7 @@ def plan_inputs(
         body_key = next((key for key in _BODY_KEYS if key not in taken), None) or _free("_body", taken)
         whole = body.input_schema(view)
         if body.is_form:
-            whole = _with_files(whole, view, 0)
+            whole = _with_files(whole, view, iter(range(_MAX_COMPOSED)))
         properties[body_key] = _described(whole, body.description, view)
         if body.required:
             required.append(body_key)
@@ -184,7 +184,7 @@ def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] |
     if not body.is_mergeable:
         return None
     try:
-        found = _fields(body.schema, view, 0)
+        found = _fields(body.schema, view, iter(range(_MAX_COMPOSED)))
     except PointerError:
         return None
     if found is None or not found[0]:
@@ -207,20 +207,25 @@ def _or_null(schema: Any) -> Any:
     return {"anyOf": [schema, {"enum": [None]}]}
 
 
-def _with_files(schema: Any, view: SchemaView, depth: int) -> Any:
-    """Return a form's schema with schemas of files for its files; the same one if it has no file."""
+def _with_files(schema: Any, view: SchemaView, left: Iterator[int]) -> Any:
+    """Return a form's schema with schemas of files for its files; the same one if it has no file.
+
+    ``left`` has an element for each schema that may still be read.
+    """
+    if next(left, None) is None:
+        return schema
     try:
         node = view.resolve(schema)
     except PointerError:
         return schema
-    if not isinstance(node, dict) or depth > _MAX_FORM_DEPTH:
+    if not isinstance(node, dict):
         return schema
     changed: Json = {}
     if isinstance(fields := node.get("properties"), dict):
         changed["properties"] = {name: _form_field(field, view) for name, field in fields.items()}
     for word in ("allOf", "anyOf", "oneOf"):
         if isinstance(members := node.get(word), list):
-            changed[word] = [_with_files(member, view, depth + 1) for member in members]
+            changed[word] = [_with_files(member, view, left) for member in members]
     return {**node, **changed} if any(new != node[word] for word, new in changed.items()) else schema
 
 
@@ -241,9 +246,12 @@ def _form_field(schema: Any, view: SchemaView) -> Any:
     return schema
 
 
-def _fields(schema: Any, view: SchemaView, depth: int) -> tuple[Json, list[str]] | None:
-    """Properties and required names of a plain object, or ``None`` if the schema is anything else."""
-    if depth > _MAX_DEPTH or not isinstance(schema, dict):
+def _fields(schema: Any, view: SchemaView, left: Iterator[int]) -> tuple[Json, list[str]] | None:
+    """Return the properties and required names of a plain object, or ``None`` if the schema is anything else.
+
+    ``left`` has an element for each schema that may still be read.
+    """
+    if next(left, None) is None or not isinstance(schema, dict):
         return None
     if "$ref" in schema and any(key not in _ANNOTATIONS and key != "$ref" for key in schema):
         return None
@@ -260,11 +268,9 @@ def _fields(schema: Any, view: SchemaView, depth: int) -> tuple[Json, list[str]]
         return None
     properties, names = dict(own), [name for name in required if isinstance(name, str)]
     members = node.get("allOf", [])
-    if members and "additionalProperties" in node:
-        return None
     for member in members if isinstance(members, list) else ():
-        found = _fields(member, view, depth + 1)
-        if found is None or (len(members) > 1 and _is_closed(member, view)):
+        found = _fields(member, view, left)
+        if found is None:
             return None
         for name, value in found[0].items():
             if name in properties and properties[name] != value:
@@ -272,8 +278,3 @@ def _fields(schema: Any, view: SchemaView, depth: int) -> tuple[Json, list[str]]
             properties[name] = value
         names += [name for name in found[1] if name not in names]
     return properties, names
-
-
-def _is_closed(schema: Any, view: SchemaView) -> bool:
-    node = view.resolve(schema)
-    return isinstance(node, dict) and "additionalProperties" in node
