@@ -28,7 +28,7 @@ WHAT = {
     "plugin": "what authors of plugins need",
     "sync": "the same for programs without an event loop",
     "registry": "the one path of a call: look up, admit, run, finish",
-    "loading": "sources in a registry: load them, again if asked, follow their changes",
+    "loading": "sources in a registry: load them, follow their changes",
     "plugins": "find plugins, check them, hold what they contribute",
     "functions": "typed functions as operations, and typed calls",
     "config": "operad.toml, its variables and tables",
