@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
-from fnmatch import translate
-from functools import cache, lru_cache
+from functools import cache
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -128,23 +127,6 @@ def _always(operation_id: str) -> bool:
     return True
 
 
-def matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether one of some shell patterns matches an id; it remembers 1,000 ids."""
-    tests = [re.compile(translate(pattern)).match for pattern in patterns]
-    return lru_cache(1_000)(lambda operation_id: any(test(operation_id) for test in tests))
-
-
-class _OfSome:
-    """An observer of some operations."""
-
-    def __init__(self, observer: Observer, matches: Callable[[str], bool]) -> None:
-        self._observer, self.matches = observer, matches
-
-    def __call__(self, *, call: CallRecord, **event: Any) -> None:
-        if self.matches(call.operation_id):
-            self._observer(call=call, **event)
-
-
 class Carrier(Protocol):
     """An object that carries metadata and sends reports to a watch: the context of a call."""
 
@@ -187,11 +169,9 @@ class Observers:
         return False
 
     @classmethod
-    def of(cls, *each: MaybeObserver, match: Iterable[str] | None = None) -> Observers:
-        """Return observers of starts, ends and reports; each may be missing. ``match``: shell patterns of ids."""
-        matches = None if match is None else matcher(match)
-        found = (one if one is None or matches is None else _OfSome(one, matches) for one in each)
-        return cls(*(() if one is None else (one,) for one in found))
+    def of(cls, *each: MaybeObserver) -> Observers:
+        """Return observers of starts, ends and reports; each may be missing."""
+        return cls(*(() if one is None else (one,) for one in each))
 
     def with_others(self, others: Observers) -> Observers:
         """Return these observers and the others."""

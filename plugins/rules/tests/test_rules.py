@@ -475,6 +475,19 @@ async def test_each_call_leaves_one_line_of_audit(tmp_path: Path) -> None:
     assert lines[4]["items"] == 3
 
 
+@pytest.mark.parametrize(
+    "id", ['shop.x\n{"outcome":"ok"}', "shop.\u2028\x1b[2J", "shop.\ud800", "shop." + "x" * 100_000]
+)
+async def test_an_id_that_a_caller_made_up_is_part_of_one_line_of_plain_text(tmp_path: Path, id: str) -> None:
+    registry = OperationRegistry()
+    rules = add_rules(registry, Rule(match="shop.*", audit="audit.jsonl"), base_dir=tmp_path)
+    assert await code(registry, id) == "OPERATION_NOT_FOUND"
+    await rules.aclose()
+    (line,) = (tmp_path / "audit.jsonl").read_bytes().splitlines()
+    assert line.decode("ascii").isprintable()
+    assert json.loads(line)["operation"] == id[:512]
+
+
 async def test_calls_are_rejected_while_the_audit_log_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "audit").mkdir()
     shop = Shop()

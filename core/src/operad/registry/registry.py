@@ -29,7 +29,6 @@ from operad.registry.interceptors import (
     Interceptor,
     StreamInterceptor,
     contributed,
-    patterns_of,
 )
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.search import index_maker
@@ -209,15 +208,12 @@ class OperationRegistry(RegistryBase):
         started: MaybeObserver = None,
         finished: MaybeObserver = None,
         reported: MaybeObserver = None,
-        *,
-        match: str | Iterable[str] | None = None,
     ) -> Callable[[], None]:
         """Call functions for each call, as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported``.
 
         Call the returned function to stop. A registry without observers spends nothing on them.
         """
-        patterns = None if match is None else patterns_of(match)
-        return self._execution.observe(Observers.of(started, finished, reported, match=patterns))
+        return self._execution.observe(Observers.of(started, finished, reported))
 
     def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
         """Await a function whenever the registry is closed; the function that was added last comes first."""

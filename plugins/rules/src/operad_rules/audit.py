@@ -5,18 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from operad import CallError, ErrorCode
 from operad.observers import CallOutcome, CallRecord
 from operad.plugin import InterceptedCall
-from operad.wire import to_json
 from operad_rules.steps import Guard
+
+if TYPE_CHECKING:
+    from operad import OperationRegistry
 
 _LONGEST = 512
 """Characters of an id in a line: callers choose ids of operations and requests."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """A line of the log."""
+
+    time: int
+    request_id: str
+    caller: str | None
+    operation: str
+    outcome: str
+    ms: float
+    parent: str | None = None
+    items: int | None = None
+    input: str | None = None
 
 
 class Audit(Guard):
@@ -30,13 +51,15 @@ class Audit(Guard):
     Args:
         path: the file, made with mode 0600. Each line is one ``write`` in append mode, so several processes can
             share it.
+        matches: returns True for the id of an operation whose calls are audited.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, matches: Callable[[str], bool]) -> None:
         self._path, self._name = path, str(path)
+        self._matches = lru_cache(1_000)(matches)
         self._file: int | None = None
         self._broken: str | None = None
-        self._digest: ContextVar[list[str] | None] = ContextVar("operad_audit", default=None)
+        self._current: ContextVar[list[str] | None] = ContextVar("operad_audit", default=None)
 
     async def check(self, call: InterceptedCall) -> None:
         """Add the digest of the input. Raises ``UNAVAILABLE`` if the file cannot be written."""
@@ -45,34 +68,39 @@ class Audit(Guard):
         if self._broken is not None:
             message = f"calls are audited, and the audit log cannot be written: {self._broken}"
             raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False})
-        if (found := self._digest.get()) is not None:
-            found[:] = [_digest(call.input)]
+        if (own := self._current.get()) is not None:
+            own[:] = [_digest(call.input)]
 
-    def started(self, call: CallRecord) -> None:
-        """Observe the start of a call."""
-        outer, own = self._digest.get(), list[str]()
-        call.state[self._name] = outer, own
-        self._digest.set(own)
+    def observe(self, registry: OperationRegistry) -> None:
+        """Observe the calls of a registry: note their start, and write the line at their end."""
+        current, name, matches = self._current, self._name, self._matches
 
-    def finished(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Write the line of a call that ended."""
-        outer, own = call.state.pop(self._name, (None, []))
-        self._digest.set(outer)
-        line: dict[str, Any] = {
-            "time": round(call.started),
-            "requestId": call.request_id[:_LONGEST],
-            "caller": call.identity_id,
-            "operation": call.operation_id[:_LONGEST],
-            "outcome": "ok" if outcome.error is None else str(outcome.error.code)[:_LONGEST],
-            "ms": round(outcome.duration_ms, 3),
-        }
-        if call.parent_request_id is not None:
-            line["parent"] = call.parent_request_id[:_LONGEST]
-        if call.is_stream:
-            line["items"] = outcome.items
-        if own:
-            line["input"] = own[0]
-        self._write(_encoded(line) + b"\n")
+        def started(call: CallRecord) -> None:
+            if matches(call.operation_id):
+                own: list[str] = []
+                call.state[name] = current.get(), own
+                current.set(own)
+
+        def finished(call: CallRecord, outcome: CallOutcome) -> None:
+            if name in call.state:
+                outer, own = call.state.pop(name)
+                current.set(outer)
+                line = Line(
+                    int(call.started),
+                    call.request_id[:_LONGEST],
+                    call.identity_id,
+                    call.operation_id[:_LONGEST],
+                    "ok" if outcome.error is None else str(outcome.error.code)[:_LONGEST],
+                    int(outcome.duration_ms * 1_000) / 1_000,
+                    None if call.parent_request_id is None else call.parent_request_id[:_LONGEST],
+                    outcome.items if call.is_stream else None,
+                    *own,
+                )
+                self._write(_encoded(line) + b"\n")
+
+        for observer in (started, finished):
+            vars(observer)["matches"] = matches  # calls of other operations need not be observed
+        registry.observe(started, finished)
 
     def _write(self, line: bytes) -> None:
         try:
@@ -91,19 +119,19 @@ class Audit(Guard):
             self._file = None
 
 
-def _encoded(line: dict[str, Any]) -> bytes:
+def _encoded(line: Line) -> bytes:
     """Return a line as ASCII: ids that callers choose must not look like several lines or control a terminal."""
     try:
-        encoded = to_json(line)
-    except CallError:  # half of a surrogate pair in an id
+        encoded = _encode(line)
+    except ValueError:  # half of a surrogate pair in an id
         encoded = b"\xff"
-    return encoded if encoded.isascii() else json.dumps(line, separators=(",", ":")).encode()
+    return encoded if encoded.isascii() else json.dumps(msgspec.to_builtins(line), separators=(",", ":")).encode()
 
 
 def _digest(input: Any) -> str:
     """Return the SHA-256 of the input as JSON; of its ``repr`` if it has no JSON form."""
     try:
-        encoded = to_json(input)
-    except CallError:
+        encoded = _encode(input)
+    except (OverflowError, RecursionError, TypeError, ValueError):
         encoded = repr(input).encode(errors="replace")
     return hashlib.sha256(encoded).hexdigest()

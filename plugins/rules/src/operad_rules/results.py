@@ -42,7 +42,7 @@ class Shape(Step):
         raise NotImplementedError
 
     def _after(self, envelope: Envelope, call: InterceptedCall) -> Envelope:
-        is_error = self._kinds.is_error(envelope)
+        is_error = envelope.meta.source != "local" and self._kinds.is_error(envelope)
         data = self.shaped(envelope.data, call, is_error=is_error)
         if data is envelope.data:
             return envelope

@@ -56,7 +56,7 @@ class Rules:
     base_dir: Path
     results: LargeResults = attrs.field(factory=LargeResults, init=False)
     queue: Queue = attrs.field(factory=Queue, init=False)
-    audits: list[tuple[Audit, tuple[str, ...]]] = attrs.field(factory=list, init=False)
+    audits: list[Audit] = attrs.field(factory=list, init=False)
     _pools: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     def interceptors(self) -> list[Interceptor]:
@@ -73,8 +73,8 @@ class Rules:
     def _steps(self, rule: Rule) -> Iterator[tuple[str, Step]]:
         kinds = self.registry.plugins.envelope_kinds
         if rule.audit is not None:
-            audit = Audit(self.base_dir / Path(rule.audit).expanduser())
-            self.audits.append((audit, rule.patterns))
+            audit = Audit(self.base_dir / Path(rule.audit).expanduser(), rule.matches)
+            self.audits.append(audit)
             yield "audit", audit
         if rule.deny:
             yield "deny", Deny(rule.deny if isinstance(rule.deny, str) else None)
@@ -118,7 +118,7 @@ class Rules:
 
     async def aclose(self) -> None:
         """Close the audit logs and the connections to Redis servers. Idempotent."""
-        for audit, _ in self.audits:
+        for audit in self.audits:
             audit.close()
         for pool in self._pools.values():
             await pool.disconnect()
@@ -132,8 +132,8 @@ class Rules:
             self.registry.register(DECIDE, self.queue.decide)
         if self.rules:
             self.registry.register(EXPLAIN, self.explain)
-        for audit, match in self.audits:
-            self.registry.observe(audit.started, audit.finished, match=match)
+        for audit in self.audits:
+            audit.observe(self.registry)
         self.registry.on_close(self.aclose)
 
     async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
