@@ -577,6 +577,32 @@ async def test_an_input_that_an_interceptor_wrote_into_is_checked_again() -> Non
     assert ran == []
 
 
+@pytest.mark.parametrize("ways", ["execute", "subscribe"])
+async def test_an_interceptor_that_writes_into_the_input_does_not_change_the_callers_object(ways: str) -> None:
+    async def items(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        yield input
+
+    async def tap(call: InterceptedCall, proceed: Any) -> ResponseEnvelope[Any]:
+        call.input["order"]["lines"][0]["n"] = 2
+        return await proceed(call)
+
+    async def taps(call: InterceptedCall, proceed: Any) -> AsyncIterator[ResponseEnvelope[Any]]:
+        call.input["order"]["lines"][0]["n"] = 2
+        async for envelope in proceed(call):
+            yield envelope
+
+    given = {"order": {"lines": [{"n": 1}], "file": b"x"}}
+    async with OperationRegistry() as registry:
+        registry.register(OperationSpec(namespace="t", name="op", type="subscription"), items)
+        registry.use(tap, subscribe=taps)
+        if ways == "execute":
+            envelope = await registry.execute("t.op", given)
+        else:
+            envelope = await anext(registry.subscribe("t.op", given))
+    assert envelope.data == {"order": {"lines": [{"n": 2}], "file": b"x"}}
+    assert given == {"order": {"lines": [{"n": 1}], "file": b"x"}}
+
+
 def test_an_interceptor_needs_a_function() -> None:
     with pytest.raises(TypeError, match="needs a function"):
         OperationRegistry().use(None)

@@ -23,7 +23,7 @@ from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
 from operad.registry.endings import Errors, failure_of
 from operad.registry.entry import Entry
-from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors
+from operad.registry.interceptors import InterceptedCall, Interceptor, Interceptors, copied
 from operad.registry.pipeline import ResultPipeline
 from operad.registry.workers import Workers
 from operad.subscriptions import close
@@ -160,7 +160,7 @@ class Execution:
             deadline = call.deadline
             chain = entry.call_chain
             if chain is not None:
-                outer = InterceptedCall(entry.spec, input, call)
+                outer = InterceptedCall(entry.spec, copied(input), call)
                 return await (chain(outer) if deadline is None else until(deadline, chain, outer))
             try:
                 result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
@@ -226,14 +226,16 @@ class Execution:
             # An interceptor that guards the calls of the operation must not be bypassed.
             raise _no_download(entry, "an interceptor of its calls does not support streams")
         input = _admitted(entry, input, call)
-        stream: Any = chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, input, call))
+        stream: Any = (
+            chunks(input, call) if chain is None else chain(InterceptedCall(entry.spec, copied(input), call))
+        )
         return cast("Envelopes", stream)
 
     def _items(self, entry: Entry, input: Any, call: OperationContext) -> AsyncIterator[Any]:
         """Return the items of a stream's handler; through interceptors, its envelopes."""
         input = _admitted(entry, input, call)
         if entry.stream_chain is not None:
-            return entry.stream_chain(InterceptedCall(entry.spec, input, call))
+            return entry.stream_chain(InterceptedCall(entry.spec, copied(input), call))
         return entry.items(input, call, self._workers)
 
     # --- preparing -------------------------------------------------------------------------------

@@ -37,13 +37,25 @@ def _as_made(call: InterceptedCall) -> _Checked:
     return call.context.identity, call.context.trusted, call.context.deadline
 
 
+def copied(input: Any) -> Any:
+    """Return the input with copies of its objects and lists: an interceptor may write into it."""
+    top = [input]
+    copies: list[Any] = [top]
+    for container in copies:  # it grows while the loop runs
+        for key, member in container.items() if isinstance(container, dict) else enumerate(container):
+            if member.__class__ is dict or member.__class__ is list:
+                container[key] = member.copy()
+                copies.append(container[key])
+    return top[0]
+
+
 @attrs.frozen(eq=False)
 class InterceptedCall:
     """A call on its way to the handler. It cannot be changed; `evolve` makes a changed copy.
 
     Args:
         spec: the operation that is called.
-        input: its input.
+        input: a copy of its input, which is checked again if an interceptor writes into it.
         context: the caller and the deadline. Access and input have been checked for it.
     """
 
