@@ -193,6 +193,17 @@ def test_a_transport_may_be_an_object_and_values_of_the_environment_any_json(tmp
     assert "c.type: expected one of" in str(failures["c"])
 
 
+async def test_a_file_of_which_no_server_can_be_loaded_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = {name: {"command": sys.executable, "args": ["-c", f"exit('no {name}')"]} for name in ("a", "b")}
+    path = write(tmp_path / "mcp.json", {"mcpServers": servers})
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        with pytest.raises(SourceError, match=r"no server could be loaded: .*no a.*no b"):
+            await registry.load("mcp", config=str(path))
+    assert "is not loaded" not in caplog.text
+
+
 async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

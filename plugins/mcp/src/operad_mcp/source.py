@@ -122,7 +122,7 @@ async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) 
 async def _load_file(config: Any, values: dict[str, Any], context: SourceContext) -> SourceSession:
     import asyncio
 
-    from operad_mcp.client.servers import MCPClientLoader, safe_namespace
+    from operad_mcp.client.servers import connect_all, safe_namespace
 
     for name in _PLACES:
         if values[name] not in (None, [], {}, "http"):
@@ -143,16 +143,16 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
         )
     if unusable and not servers:
         raise next(iter(unusable.values()))
-    for name, error in unusable.items():
-        context.logger.warning("MCP server %s is not loaded: %s", name, error)
-    loader = MCPClientLoader()
     flat = context.namespace is None
-    wrappers = await loader.load(
-        servers, namespace=context.namespace, prefix=lambda name: "" if flat else f"{safe_namespace(name)}."
+    wrappers, failed = await connect_all(
+        servers, lambda name: "" if flat else f"{safe_namespace(name)}.", namespace=context.namespace
     )
+    failures = {**failed, **unusable}
     if servers and not wrappers:
-        reasons = "; ".join(str(error) for error in (*loader.failures.values(), *unusable.values()))
+        reasons = "; ".join(str(error) for error in failures.values())
         raise SourceError(f"{path}: no server could be loaded: {reasons}")
+    for name, error in failures.items():
+        context.logger.warning("MCP server %s is not loaded: %s", name, error)
     return MCPSession(wrappers)
 
 

@@ -206,6 +206,35 @@ async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: 
     return await create_mcp_client(name, config if config is not None else MCPClientConfig(**options))
 
 
+async def connect_all(
+    servers: Mapping[str, MCPClientConfig], prefix: str | Callable[[str], str], **options: Any
+) -> tuple[list[MCPClientWrapper], dict[str, OperadError]]:
+    """Connect to servers concurrently. Return the clients, and the errors of the servers that failed.
+
+    The arguments are those of `MCPClientLoader.load`.
+    """
+    results = await _gather(
+        [
+            create_mcp_client(name, config, prefix=prefix(name) if callable(prefix) else prefix, **options)
+            for name, config in servers.items()
+        ]
+    )
+    loaded: list[MCPClientWrapper] = []
+    failed: dict[str, OperadError] = {}
+    unexpected: list[BaseException] = []
+    for name, result in zip(servers, results, strict=True):
+        if isinstance(result, MCPClientWrapper):
+            loaded.append(result)
+        elif isinstance(result, OperadError):
+            failed[name] = result
+        else:
+            unexpected.append(result)
+    if unexpected:
+        await asyncio.gather(*(wrapper.aclose() for wrapper in loaded))
+        raise unexpected[0]
+    return loaded, failed
+
+
 class MCPClientLoader:
     """The clients of several servers, by name.
 
@@ -232,30 +261,12 @@ class MCPClientLoader:
             prefix: the prefix of the operations' names, or a function that returns it for a server's name.
             options: further arguments of `create_mcp_client`.
         """
-        names = list(servers)
-        taken = [name for name in names if name in self._clients]
+        taken = [name for name in servers if name in self._clients]
         if taken:
             raise OperadError(f"MCP server {', '.join(taken)}: loaded already; close it first")
-        results = await _gather(
-            [
-                create_mcp_client(name, config, prefix=prefix(name) if callable(prefix) else prefix, **options)
-                for name, config in servers.items()
-            ]
-        )
-        loaded: list[MCPClientWrapper] = []
-        failed: dict[str, OperadError] = {}
-        unexpected: list[BaseException] = []
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, MCPClientWrapper):
-                loaded.append(result)
-            elif isinstance(result, OperadError):
-                failed[name] = result
-            else:
-                unexpected.append(result)
-        if unexpected or (strict and failed):
+        loaded, failed = await connect_all(servers, prefix, **options)
+        if strict and failed:
             await asyncio.gather(*(wrapper.aclose() for wrapper in loaded))
-            if unexpected:
-                raise unexpected[0]
             raise ExceptionGroup("MCP servers could not be loaded", list(failed.values()))
         for name, error in failed.items():
             logger.warning("MCP server %s is not loaded: %s", name, error)
