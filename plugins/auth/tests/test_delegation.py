@@ -79,6 +79,7 @@ async def test_it_counts_once_and_for_the_same_request_that_the_transport_brings
         ({"jti": "x" * 300}, "jti is longer"),
         ({"jti": 7}, "cannot be read"),
         ({"sub": ""}, 'claim "sub"'),
+        ({"sub": "ann\u202egnp"}, "characters that cannot be printed"),
         ({"iss": "nobody"}, "its issuer is not trusted"),
         ({"iss": ["gateway"]}, "cannot be read|its issuer"),
         ({"resources": "all"}, "grants"),

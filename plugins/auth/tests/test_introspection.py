@@ -99,6 +99,7 @@ async def test_an_active_token_of_this_audience_is_valid(server: Server) -> None
         {"token_type": "refresh_token"},
         {"sub": ""},
         {"sub": 7},
+        {"sub": "ann\nbob"},
         {"resources": ["all"]},
     ],
 )

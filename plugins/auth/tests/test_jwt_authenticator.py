@@ -59,6 +59,7 @@ async def test_the_keys_are_found_by_the_issuers_metadata(server: Any) -> None:
         ({"exp": None}, "a claim that it needs is missing"),
         ({"sub": None}, "a claim that it needs is missing"),
         ({"sub": ""}, "not a string, or empty"),
+        ({"sub": "ann\nbob"}, "characters that cannot be printed"),
         ({"sub": 7}, "it cannot be read"),
         ({"aud": "other"}, "it is for another audience"),
         ({"aud": None}, "a claim that it needs is missing"),

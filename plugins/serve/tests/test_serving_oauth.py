@@ -353,6 +353,14 @@ async def test_an_email_address_must_be_verified(tmp_path: Path, provider: Provi
         assert await gate.call((await gate.tokens(client))["access_token"]) == (200, [mail, "read"])
 
 
+async def test_an_id_with_characters_that_cannot_be_printed_is_refused(gate: Gateway) -> None:
+    client = await gate.client_id()
+    gate.provider.user = {"sub": "ann\nbob"}
+    async with gate.browser() as browser:
+        status, page, _ = await browser.get(await gate.back(browser, client))
+    assert (status, "that can be an id" in page) == (400, True)
+
+
 async def test_a_user_must_have_the_configured_claims(tmp_path: Path, provider: Provider) -> None:
     claims = {"hd": "example.com", "groups": "staff"}
     async with gateway(tmp_path, provider, claims=claims) as gate:

@@ -16,7 +16,7 @@ from operad.access import Identity
 from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.credentials import MAX_TOKEN, strings_of
 from operad_auth.fetching import Fetch
-from operad_auth.jwts import Checks, TokenRefused, checked_algorithms, granted, verified_claims
+from operad_auth.jwts import Checks, TokenRefused, checked_algorithms, granted, subject_of, verified_claims
 from operad_auth.keys import KeySet, KeySource, pyjwt
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class JWTDelegation:
         try:
             claims = await self._claims(token, payload.get("operationId"))
             identity = Identity(
-                _subject(claims), strings_of(claims.get("scope")), granted(claims.get("resources"))
+                subject_of(claims, "sub"), strings_of(claims.get("scope")), granted(claims.get("resources"))
             )
         except TokenRefused as refused:
             raise CallError(ErrorCode.ACCESS_DENIED, f"the delegation is refused: {refused}") from None
@@ -226,10 +226,3 @@ def _issuer_of(token: str) -> Any:
         return pyjwt().decode(token, options={"verify_signature": False}).get("iss")
     except Exception:  # noqa: BLE001  # hostile bytes
         raise TokenRefused("it cannot be read") from None
-
-
-def _subject(claims: Mapping[str, Any]) -> str:
-    subject = claims["sub"]
-    if not isinstance(subject, str) or not subject:
-        raise TokenRefused('claim "sub" is not a string, or empty')
-    return subject

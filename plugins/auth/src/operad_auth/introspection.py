@@ -16,7 +16,7 @@ from operad.access import Identity
 from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.credentials import Credentials, strings_of
 from operad_auth.fetching import Fetch, default_fetch, require_secure, unavailable
-from operad_auth.jwts import TokenRefused, granted
+from operad_auth.jwts import TokenRefused, granted, subject_of
 from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions
 
 logger = logging.getLogger("operad.auth")
@@ -191,9 +191,7 @@ class IntrospectionAuthenticator:
         kind = answer.get("token_type", "bearer")
         if "cnf" in answer or not isinstance(kind, str) or kind.lower() not in ("bearer", "access_token"):
             raise TokenRefused("it is not a bearer token")
-        id = answer.get(options.id_claim)
-        if not isinstance(id, str) or not id:
-            raise TokenRefused(f'its "{options.id_claim}" is not a string, or empty')
+        id = subject_of(answer, options.id_claim)
         scopes = [scope for claim in options.scope_claims for scope in strings_of(answer.get(claim))]
         grants = granted(answer.get(options.resources_claim))
         return Identity(options.id_prefix + id, scopes, grants), expires

@@ -154,11 +154,17 @@ class JWTAuthenticator:
             return None
 
     def _identity(self, claims: Mapping[str, Any]) -> Identity:
-        id = claims[self._id_claim]
-        if not isinstance(id, str) or not id:
-            raise TokenRefused(f'claim "{self._id_claim}" is not a string, or empty')
+        id = subject_of(claims, self._id_claim)
         scopes = [scope for claim in self._scope_claims for scope in strings_of(claims.get(claim))]
         return Identity(self._id_prefix + id, scopes, granted(claims.get(self._resources_claim)))
+
+
+def subject_of(claims: Mapping[str, Any], name: str) -> str:
+    """Return the id of the caller in a claim. Raises `TokenRefused` if it cannot be one."""
+    subject = claims.get(name)
+    if not isinstance(subject, str) or not subject or not subject.isprintable():
+        raise TokenRefused(f'claim "{name}" is not a string, or empty, or has characters that cannot be printed')
+    return subject
 
 
 def granted(claim: Any) -> dict[str, list[str]]:

@@ -155,8 +155,8 @@ class Upstream:
         value = claims.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
-        if not isinstance(value, str) or not value or len(value) > 255:
-            raise LoginFailed(f'the provider sent no claim "{name}"')
+        if not isinstance(value, str) or not value or len(value) > 255 or not value.isprintable():
+            raise LoginFailed(f'the provider sent no claim "{name}" that can be an id')
         if name == "email" and claims.get("email_verified") is not True:
             raise LoginFailed("the provider has not verified the email address")
         for key, expected in self._options.claims.items():
