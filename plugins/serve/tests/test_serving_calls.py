@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, operation
 from operad_serve import to_openapi
@@ -106,6 +108,45 @@ async def test_a_body_beyond_the_bound_is_413_whether_its_size_is_declared_or_no
         for body in (b" " * 2_000, chunks()):
             problem = await client.problem("POST", "/operations/shop.add", data=body)
             assert (problem["status"], problem["code"]) == (413, "PAYLOAD_TOO_LARGE")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_client_that_sends_its_whole_body_first_reads_413(
+    registry: OperationRegistry, declared: bool
+) -> None:
+    body = b" " * 8_000_000
+    head = b"POST /operations/shop.add HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    if declared:
+        sent = b"%scontent-length: %d\r\n\r\n%s" % (head, len(body), body)
+    else:
+        sent = b"%stransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (head, len(body), body)
+
+    def ask(port: Any) -> bytes:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(sent)
+            return client.recv(1_000)
+
+    async with front_door.served(to_openapi(registry, max_body=1_000)) as url:
+        for _ in range(3):
+            assert b" 413 " in await asyncio.to_thread(ask, URL(url).port)
+
+
+@pytest.mark.parametrize(
+    ("header", "size"), [({"Expect": "100-continue"}, 2_000), ({}, 1_000 + 16 * 1024 * 1024 + 1)]
+)
+async def test_a_body_that_is_not_on_its_way_or_far_too_large_is_refused_unread(
+    registry: OperationRegistry, header: dict[str, str], size: int
+) -> None:
+    lines = {"host": "localhost", "content-length": str(size), **header}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+
+    def ask(port: Any) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(f"POST /operations/shop.add HTTP/1.1\r\n{head}\r\n".encode())
+            return client.recv(1_000)
+
+    async with front_door.served(to_openapi(registry, max_body=1_000)) as url:
+        assert b" 413 " in await asyncio.to_thread(ask, URL(url).port)
 
 
 async def test_binary_data_are_sent_as_they_are_and_cannot_run_as_a_page(call: Any) -> None:

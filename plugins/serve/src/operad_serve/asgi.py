@@ -34,6 +34,8 @@ _PART = 256 * 1024
 """Bytes of a response that are passed to the connection at once."""
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 """Headers that proxies add."""
+_DISCARDED = 16 * 1024 * 1024
+"""Bytes of a body beyond its limit that are still read, so that the client has sent all and reads the response."""
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
 SECURITY: tuple[Header, ...] = (
@@ -150,8 +152,10 @@ class Exchange:
             Problem: it has more than ``limit`` bytes (413), or is incomplete after ``timeout`` seconds (408).
             ClientGoneError: the client left before the body was complete.
         """
-        declared = self.headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > limit:
+        text = self.headers.get(b"content-length", b"")
+        declared = int(text) if text.isdigit() else 0
+        # A client that waits for "100 Continue", or sends this much, is refused at once.
+        if declared > limit and (b"expect" in self.headers or declared > limit + _DISCARDED):
             raise _too_large(limit)
         try:
             async with asyncio.timeout(timeout):
@@ -169,10 +173,14 @@ class Exchange:
                 raise ClientGoneError
             part = message.get("body", b"")
             size += len(part)
-            if size > limit:
+            if size <= limit:
+                parts.append(part)
+            else:  # a connection that is closed with unread data loses the response
+                parts.clear()
+            more = message.get("more_body")
+            if size > limit + _DISCARDED or (size > limit and not more):
                 raise _too_large(limit)
-            parts.append(part)
-            if not message.get("more_body"):
+            if not more:
                 return b"".join(parts)
 
     # --- the response ----------------------------------------------------------------------------
