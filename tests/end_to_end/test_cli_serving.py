@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import signal
 import socket
@@ -11,10 +12,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import attrs
 import pytest
 from aiohttp import web
 
-from operad import CallError, Identity, PendingRequestMap, load_plugins
+from operad import CallError, Identity, OperationRegistry, PendingRequestMap, load_plugins
 from operad_websocket import Hub
 
 OPERAD = Path(sys.executable).with_name("operad")
@@ -26,6 +28,40 @@ from operad import operation
 async def add(a: int, b: int) -> int:
     return a + b
 """
+
+
+FILES = """
+from dataclasses import dataclass
+from pathlib import Path
+
+from operad import operation
+
+@dataclass
+class Cover:
+    name: str
+    image: bytes
+
+@operation(namespace="files", type="query")
+async def flip(data: bytes) -> bytes:
+    assert isinstance(data, bytes)
+    return data[::-1]
+
+@operation(namespace="files", type="query")
+async def parent(path: Path) -> Path:
+    return path.parent
+
+@operation(namespace="files")
+async def publish(cover: Cover, folder: Path) -> Cover:
+    return Cover(str(folder / cover.name), cover.image)
+"""
+
+
+@attrs.frozen
+class Cover:
+    """A class of the caller with the fields of the worker's class."""
+
+    name: str
+    image: bytes
 
 
 @asynccontextmanager
@@ -69,6 +105,55 @@ async def test_what_one_process_serves_through_a_hub_another_one_calls(tmp_path:
         async with PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls:
             with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
                 await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)
+
+
+async def test_bytes_and_paths_pass_through_a_hub(tmp_path: Path) -> None:
+    worker, caller, content = tmp_path / "worker", tmp_path / "caller", bytes(range(256)) * 20
+    for folder in (worker, caller):
+        folder.mkdir()
+    (worker / "ops.py").write_text(FILES)
+    (caller / "cover.png").write_bytes(content)
+    async with running(tmp_path, "hub", "--listen", "127.0.0.1:0", until="hub on") as said:
+        found = re.search(r"ws://127\.0\.0\.1:\d+", said)
+        assert found is not None
+        (worker / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
+        (caller / "operad.toml").write_text(
+            f'[sources.far]\ntype = "remote"\nurl = "{found[0]}"\nnamespace = ""\n'
+        )
+
+        async def command(*arguments: str) -> bytes:
+            process = await asyncio.create_subprocess_exec(
+                OPERAD,
+                "call",
+                *arguments,
+                cwd=caller,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            out, errors = await asyncio.wait_for(process.communicate(), 60)
+            assert process.returncode == 0, errors.decode()
+            return out
+
+        async with (
+            running(worker, "serve", "--transport", found[0], until="serving 3 operations"),
+            PendingRequestMap(load_plugins(only=["websocket"]).transport(found[0])) as calls,
+            OperationRegistry.from_config(caller / "operad.toml") as registry,
+        ):
+            files = registry.client("files")
+            for flip in (
+                calls.call("files.flip", {"data": content}, timeout=30),
+                registry.execute("files.flip", {"data": content}, timeout=30),
+            ):
+                assert base64.b64decode((await flip).data) == content[::-1]
+            assert base64.b64decode(await files.flip(data=content)) == content[::-1]
+            assert await files.parent(path=Path("a/b")) == "a"
+            made = await files.publish(cover=Cover("x.png", content), folder=Path("a"))
+            assert (made["name"], base64.b64decode(made["image"])) == ("a/x.png", content)
+
+            assert await command("files.flip", "data@cover.png", "--output", "flipped.png") == b""
+            assert (caller / "flipped.png").read_bytes() == content[::-1]
+            assert await command("files.flip", "data@flipped.png", "--data") == content
+            assert await command("files.parent", "path=a/b", "--data") == b"a\n"
 
 
 async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> None:

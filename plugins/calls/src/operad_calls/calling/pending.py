@@ -141,7 +141,7 @@ class PendingRequests:
         event = self.event(call, pending.request_id, link, now)
         if self.counts_bytes:
             pending.granted = event["payload"]["creditBytes"] = granted
-            data = protocol.encode(event)
+            data = encoded(event)
             size = len(data)
             if size <= LARGE:
                 event = protocol.Encoded(event, data)
@@ -321,3 +321,22 @@ class PendingRequests:
             failure = CallError(ErrorCode.UNAVAILABLE, message, {**details, "sent": False})
         failure.ran = False
         return failure
+
+
+def encoded(event: Event) -> bytes:
+    """Return the JSON of a request. Python values of its input that JSON lacks, such as bytes, are converted.
+
+    Raises:
+        CallError: ``SERIALIZATION_ERROR``.
+    """
+    try:
+        return protocol.encode(event)
+    except CallError as error:
+        from operad import Conversions  # slow to import, and most inputs are JSON
+
+        payload = event["payload"]
+        try:
+            payload["input"] = Conversions().unstructurer(Any)(payload.get("input"))
+        except Exception:  # noqa: BLE001  # any object may be in an input
+            raise error from None
+        return protocol.encode(event)
