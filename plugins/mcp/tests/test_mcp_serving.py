@@ -31,6 +31,7 @@ from operad_testing import hostile_schemas
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 GUARD = AccessControl(required_scopes=("write",))
+RESOURCE = {"mcp": {"kind": "resource", "uri": "demo://note", "mimeType": "text/plain"}}
 
 
 @operation(namespace="m", type="query", title="Add")
@@ -272,6 +273,24 @@ async def test_errors_are_results_with_code_and_details_and_what_is_undeclared_i
     assert error_of(domain)["details"] == {"left": 0}
     assert "hunter2" not in broken.model_dump_json()
     assert "hunter2" in caplog.text
+
+
+@pytest.mark.parametrize("exposed", [False, True])
+async def test_errors_keep_addresses_of_upstream_servers_inside_unless_they_are_exposed(exposed: bool) -> None:
+    made = registry()
+    url = "http://10.0.0.3:9009/items/99"
+    details = {"statusCode": 404, "url": url, "method": "GET", "headers": {"x-node": "n7"}, "body": "none"}
+    raw(made, "lost", CallError("EXECUTION_ERROR", f"GET {url}: 404 Not Found", details))
+    raw(made, "note", CallError("UNAVAILABLE", f"GET {url}: no connection", details), metadata=RESOURCE)
+    async with client(to_mcp(made, expose_upstream=exposed)) as session:
+        answer = await session.call_tool("m_lost", {})
+        with pytest.raises(MCPError) as caught:
+            await session.read_resource("demo://note")
+    text = answer.model_dump_json() + str(caught.value) + json.dumps(caught.value.error.data)
+    assert ("10.0.0.3" in answer.content[0].text) == exposed
+    assert ("10.0.0.3" in text) == exposed
+    assert error_of(answer)["details"]["statusCode"] == 404
+    assert exposed or error_of(answer)["message"] == "the upstream server: 404 Not Found"
 
 
 @pytest.mark.parametrize(

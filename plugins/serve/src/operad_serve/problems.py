@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -96,40 +95,6 @@ def problem_of(error: CallError, declared: Iterable[ErrorDefinition], *, has_ide
         seconds = wait if isinstance(wait, (int, float)) and 0 <= wait < 86_400 else 1
         headers.append((b"retry-after", str(max(1, round(seconds))).encode()))
     return Problem(status, error.message, code=error.code, details=error.details, headers=headers)
-
-
-_URL = re.compile(r"(?:\b[A-Z]+ )?\bhttps?://[^\s\"'<>]*[^\s\"'<>:.,;)\]]")
-"""An address in a message, with the method of the request before it."""
-_UPSTREAM = ("statusCode", "headers", "url")
-"""Details that only errors of an upstream have."""
-
-
-def without_upstream(error: CallError) -> CallError:
-    """Return an error without the addresses and headers of an upstream. Its status and body are kept."""
-    if error.code == AUTHORIZATION_REQUIRED:
-        return error
-    message, details = _outer(error.message, error.details)
-    return error if details is error.details else CallError(error.code, message, details)
-
-
-def _outer(message: str, details: Any) -> tuple[str, Any]:
-    """Return what callers may see of the message and the details of an error."""
-    if not isinstance(details, dict):
-        return message, details
-    outer = dict(details)
-    cause = details.get("cause")
-    if isinstance(cause, dict):  # the error of a nested call
-        text, inner = _outer(str(cause.get("message", "")), cause.get("details"))
-        if inner is cause.get("details"):
-            return message, details
-        outer["cause"] = {**cause, "message": text, "details": inner}
-    elif not any(name in details for name in _UPSTREAM):
-        return message, details
-    for name in ("headers", "url", "method"):
-        outer.pop(name, None)
-    if isinstance(outer.get("message"), str):
-        outer["message"] = _URL.sub("the upstream server", outer["message"])
-    return _URL.sub("the upstream server", message), outer
 
 
 def _status(error: CallError, declared: Iterable[ErrorDefinition]) -> int:

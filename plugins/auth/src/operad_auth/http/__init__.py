@@ -8,6 +8,7 @@ _HOMES = {
     "operad_auth.http.metrics": "metrics_text",
     "operad_auth.http.retries": "RateLimits RetryPolicy retry_after",
     "operad_auth.http.service": "tell_manager until_stopped",
+    "operad_auth.http.upstream": "without_upstream",
     "operad_auth.http.urls": "is_loopback_host shown_url without_user",
     "operad_auth.http.sse": "SSEEvent SSEEventTooLargeError SSEParser",
 }

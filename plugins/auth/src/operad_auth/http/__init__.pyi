@@ -12,6 +12,7 @@ from operad_auth.http.service import until_stopped as until_stopped
 from operad_auth.http.sse import SSEEvent as SSEEvent
 from operad_auth.http.sse import SSEEventTooLargeError as SSEEventTooLargeError
 from operad_auth.http.sse import SSEParser as SSEParser
+from operad_auth.http.upstream import without_upstream as without_upstream
 from operad_auth.http.urls import is_loopback_host as is_loopback_host
 from operad_auth.http.urls import shown_url as shown_url
 from operad_auth.http.urls import without_user as without_user
@@ -31,5 +32,6 @@ __all__ = [
     "shown_url",
     "tell_manager",
     "until_stopped",
+    "without_upstream",
     "without_user",
 ]

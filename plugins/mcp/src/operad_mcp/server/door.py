@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, OperationSpec
 from operad.plugin import mask_error, trace_context
 from operad.wire import to_json
+from operad_auth.http import without_upstream
 from operad_mcp.server.asking import Client, HandshakeClient, StatelessClient
 from operad_mcp.server.forms import ToolForm, tool_form
 from operad_mcp.server.kinds import Json, Listing, listing_of
@@ -228,7 +229,8 @@ class Door:
         """Return the part of an error that may leave this process."""
         spec = self.registry.get_spec(operation_id)
         declared = () if spec is None else [definition.code for definition in spec.error_schemas]
-        return mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
+        masked = mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
+        return masked if self.config.expose_upstream else without_upstream(masked)
 
 
 def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:

@@ -55,6 +55,8 @@ class MCPServeConfig:
     """
     mask_errors: bool = True
     """Whether undeclared exceptions are replaced by a reference to the log."""
+    expose_upstream: bool = False
+    """Whether errors show the addresses and headers of upstream servers."""
     identity: Mapping[str, Any] | None = None
     """The caller on standard streams and in memory: ``{id, scopes?, resources?}``; ``None``: anonymous."""
     json_response: bool = False

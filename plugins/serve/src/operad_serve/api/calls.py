@@ -13,6 +13,7 @@ from typing import Any
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, OperationType
 from operad.plugin import mask_error, may_list, trace_context
 from operad.wire import from_json
+from operad_auth.http import without_upstream
 from operad_serve.api.forms import Form, Forms
 from operad_serve.api.leaving import Sweep, Watch
 from operad_serve.api.multipart import MULTIPART, read_multipart
@@ -28,7 +29,7 @@ from operad_serve.api.responses import (
 from operad_serve.api.streams import EventStream, last_event_id
 from operad_serve.api.traces import Traces
 from operad_serve.asgi import Exchange, Gate
-from operad_serve.problems import Problem, denied, problem_of, without_upstream
+from operad_serve.problems import Problem, denied, problem_of
 
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _TRACE = ("traceparent", "tracestate", "baggage")
