@@ -16,6 +16,7 @@ async function pageOf({ context, page }) {
 
 const steps = {
   open: async (page, { url }) => (await page.goto(url)).status(),
+  cookie: async (page, { name, value, url }) => { await page.context().addCookies([{ name, value, url }]); },
   html: async (page, { html }) => { await page.setContent(html); },
   fill: async (page, { selector, text }) => { await page.fill(selector, text); },
   click: async (page, { selector, until }) => {
@@ -27,6 +28,12 @@ const steps = {
     return response.status();
   },
   text: async (page, { selector }) => page.textContent(selector),
+  wait: async (page, { selector, text }) => {
+    const found = (expected) => document.querySelector(expected.selector)?.textContent === expected.text;
+    await page.waitForFunction(found, { selector, text }, { timeout: 20_000 }).catch(async () => {
+      throw new Error(`expected ${JSON.stringify(text)}, got ${JSON.stringify(await page.textContent(selector))}`);
+    });
+  },
   frames: async (page, { url }) => {
     await page.setContent(`<iframe src="${url}"></iframe>`);
     await page.waitForTimeout(0);

@@ -125,8 +125,12 @@ async def gateway(folder: Path, **options: Any) -> AsyncIterator[Gateway]:
         returned.put_nowait(str(request.url))
         return web.Response(text="You may close this page.")
 
+    async def page(request: web.Request) -> web.FileResponse:
+        return web.FileResponse(HERE / "browser_host.html")
+
     app = web.Application()
     app.router.add_get("/callback", callback)
+    app.router.add_get("/host", page)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -141,14 +145,16 @@ async def gateway(folder: Path, **options: Any) -> AsyncIterator[Gateway]:
             **options,
         }
     )
-    plan = Plan(options=ServeOptions(oauth=oauth), http=("127.0.0.1", port), base_dir=folder)
+    address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    plan = Plan(
+        options=ServeOptions(oauth=oauth, allowed_origins=[address]), http=("127.0.0.1", port), base_dir=folder
+    )
     async with node("server.mjs", str(own), "[]", oauth.endpoint("callback")) as provider:
         await line_of(provider, "ready")
         async with OperationRegistry(load_plugins(only=["serve", "mcp"])) as registry:
             registry.register(whoami)
             async with FrontDoor(registry, plan, asyncio.Event()).open():
-                address = f"http://127.0.0.1:{runner.addresses[0][1]}/callback"
-                yield Gateway(url, issuer, address, returned)
+                yield Gateway(url, issuer, f"{address}/callback", returned)
     await runner.cleanup()
 
 
@@ -262,8 +268,7 @@ async def test_the_python_client_logs_in_calls_refreshes_and_is_shut_out_by_revo
             assert host.kept.client is not None
             first = host.kept.tokens
             bearer = {"Authorization": f"Bearer {first.access_token}"}
-            with contextlib.closing(sqlite3.connect(tmp_path / "oauth.db")) as store, store:
-                store.execute("UPDATE grants SET access_expires = 1")
+            expire_access(tmp_path)
             assert (await http("GET", f"{gate.url}/operations/shop.whoami", headers=bearer))[0] == 401
             host.expire()
             assert await said(session) == "ann read write"
@@ -393,9 +398,47 @@ async def test_a_host_logs_in_with_chromium(tmp_path: Path) -> None:
         assert await host.call() == "ann read write"
 
 
+def expire_access(folder: Path) -> None:
+    """Let all access tokens of the server expire."""
+    with contextlib.closing(sqlite3.connect(folder / "oauth.db")) as store, store:
+        store.execute("UPDATE grants SET access_expires = 1, former_expires = 1")
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(*needs_browser[1].args, reason=needs_browser[1].kwargs["reason"])
-async def test_two_tabs_a_denial_and_a_stolen_state_in_chromium(tmp_path: Path) -> None:
+async def test_a_page_as_a_host_refreshes_expired_tokens_and_is_shut_out_by_revocation(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as gate, chromium() as browser:
+        host = gate.callback.replace("/callback", "/host")
+
+        async def press(tab: str, button: str, expected: str) -> None:
+            await browser("me", "click", page=tab, selector=f"#{button}")
+            await browser("me", "wait", page=tab, selector="#seen", text=expected)
+
+        for tab in ("1", "2"):
+            assert (
+                await browser("me", "open", page=tab, url=f"{host}?{urlencode({'mcp': f'{gate.url}/mcp'})}") == 200
+            )
+            await browser("me", "click", page=tab, selector="#connect", until="**/oauth/authorize?*")
+            assert await browser("me", "text", page=tab, selector="#client") == "A page"
+        # The second tab finishes first. The provider knows the browser then.
+        await browser.agree("me", "2")
+        await browser.log_in("me", f"{host}*", "2")
+        await browser("me", "click", page="1", selector="button.yes", until=f"{host}*")
+        for tab in ("1", "2"):
+            await browser("me", "wait", page=tab, selector="#seen", text="connected")
+            await press(tab, "call", "ann read write")
+        expire_access(tmp_path)
+        for tab in ("1", "2"):
+            await press(tab, "call", "ann read write after a refresh")
+            await press(tab, "call", "ann read write")
+        await press("1", "revoke", "revoked 200")
+        await press("1", "call", "failed: 400 invalid_grant")
+        await press("2", "call", "ann read write")  # a login of its own
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(*needs_browser[1].args, reason=needs_browser[1].kwargs["reason"])
+async def test_two_tabs_a_denial_a_stolen_state_and_a_mixed_up_issuer_in_chromium(tmp_path: Path) -> None:
     async with gateway(tmp_path) as gate, chromium() as browser:
         url = await registered(gate)
         for page in ("1", "2"):
@@ -420,10 +463,12 @@ async def test_two_tabs_a_denial_and_a_stolen_state_in_chromium(tmp_path: Path) 
             assert await browser("thief", "open", url=f"{url}&state=thief") == 200  # has a cookie of its own
             assert await browser("thief", "open", url=stolen) == 400
             assert "not started in this browser" in await browser("thief", "text", selector="[role=alert]")
-            wrong = f"{stolen.partition('&iss=')[0]}&iss={urlencode({'': 'https://evil.example'})[1:]}"
-            async with victim.get(wrong, allow_redirects=False) as page:
-                assert page.status == 400
-                assert "another provider" in await page.text()
+            (cookie,) = (one for one in victim.cookie_jar if one.key == "operad-login")
+        wrong = f"{stolen.partition('&iss=')[0]}&iss={urlencode({'': 'https://evil.example'})[1:]}"
+        await browser("victim", "cookie", name=cookie.key, value=cookie.value, url=gate.url)
+        for url, reason in ((wrong, "another provider"), (stolen, "was finished before")):
+            assert await browser("victim", "open", url=url) == 400
+            assert reason in await browser("victim", "text", selector="[role=alert]")
 
 
 async def way_back(browser: aiohttp.ClientSession, url: str) -> str:
