@@ -401,26 +401,20 @@ async def test_a_session_whose_one_server_cannot_be_closed_closes_the_others() -
 async def test_a_listing_that_fails_for_whatever_reason_is_logged_and_the_next_change_is_heard(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrapper = await create_mcp_client(
-        "h", MCPClientConfig(command=sys.executable, args=[str(SERVER)], mode="legacy")
-    )
-    async with wrapper:
-        real, failing = Offer.refresh, [True]
+    real, failing = Offer.refresh, [True]
 
-        async def refresh(offer: Offer, what: str = "all") -> None:
-            if failing:
-                failing.clear()
-                raise RuntimeError("what nobody thought of")
-            await real(offer, what)
+    async def refresh(offer: Offer, what: str = "all") -> None:
+        if failing:
+            failing.clear()
+            raise RuntimeError("what nobody thought of")
+        await real(offer, what)
 
+    async with hostile("changing") as registry:
         monkeypatch.setattr(Offer, "refresh", refresh)
-        wrapper._dirty("tools")
+        await registry.execute("h.count")
         await until(lambda: "listing again failed" in caplog.text)
-        heard: list[Any] = []
-        wrapper.on_change(heard.append)
-        wrapper._offer.tools = ()
-        wrapper._dirty("tools")
-        await until(lambda: bool(heard))
+        await registry.execute("h.count")
+        await until(lambda: registry.get_spec("h.fresh") is not None)
 
 
 async def test_no_process_stays_behind_a_load_that_is_cancelled() -> None:

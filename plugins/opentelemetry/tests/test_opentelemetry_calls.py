@@ -40,11 +40,11 @@ class Watched:
     """A registry, the spans that ended, and what was measured."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
-        self._exporter = InMemorySpanExporter()
-        self._reader = InMemoryMetricReader()
+        self.exporter = InMemorySpanExporter()
+        self.reader = InMemoryMetricReader()
         self.provider = TracerProvider(sampler)
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.meters = MeterProvider([self._reader])
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.meters = MeterProvider([self.reader])
         plugins = load_plugins(only=[])
         plugins.register(Telemetry(self.provider, self.meters), "telemetry")
         self.registry = OperationRegistry(plugins)
@@ -54,10 +54,10 @@ class Watched:
 
     @property
     def spans(self) -> dict[str, ReadableSpan]:
-        return {span.name: span for span in self._exporter.get_finished_spans()}
+        return {span.name: span for span in self.exporter.get_finished_spans()}
 
     def measured(self) -> dict[str, list[Any]]:
-        data = self._reader.get_metrics_data()
+        data = self.reader.get_metrics_data()
         assert data is not None
         return {
             metric.name: list(metric.data.data_points)
@@ -127,7 +127,7 @@ async def test_calls_that_run_at_once_do_not_mix_their_parents(watched: Watched)
     watched.add("one", one)
     watched.add("slow", slow)
     await asyncio.gather(*(watched.registry.execute("m.slow") for _ in range(10)))
-    found = watched._exporter.get_finished_spans()
+    found = watched.exporter.get_finished_spans()
     parents = [span.parent.span_id for span in found if span.name == "m.one" and span.parent is not None]
     assert len(set(parents)) == 10
     assert set(parents) == {span.context.span_id for span in found if span.name == "m.slow"}
@@ -146,7 +146,7 @@ async def test_a_stream_is_one_span_whose_nested_calls_are_its_children_and_its_
         assert not trace.get_current_span().get_span_context().is_valid
     span = watched.spans["m.stream"]
     assert (span.attributes or {})["operad.items"] == 2
-    children = [one for one in watched._exporter.get_finished_spans() if one.name == "m.one"]
+    children = [one for one in watched.exporter.get_finished_spans() if one.name == "m.one"]
     assert [child.parent.span_id for child in children if child.parent] == [span.context.span_id] * 2
     (items,) = watched.measured()["operad.stream.items"]
     assert items.value == 2
@@ -250,7 +250,7 @@ async def test_a_span_within_a_stream_and_what_it_logs_belong_to_the_stream(watc
     seen = [item.data async for item in watched.registry.subscribe("m.stream")]
     span = watched.spans["m.stream"]
     assert seen == [span.context.trace_id] * 2
-    own = [one for one in watched._exporter.get_finished_spans() if one.name == "own"]
+    own = [one for one in watched.exporter.get_finished_spans() if one.name == "own"]
     assert [one.parent.span_id for one in own if one.parent] == [span.context.span_id] * 2
 
 

@@ -20,9 +20,12 @@ from operad import (
     OperationRegistry,
     OperationSpec,
     PendingRequestMap,
+    ResponseEnvelope,
     from_remote,
+    local_envelope,
     operation,
 )
+from operad.plugin import InterceptedCall
 from operad_rules import first_results
 from operad_testing import ResultStoreConformance
 
@@ -344,17 +347,68 @@ async def test_a_store_that_fails_lets_nothing_run_and_loses_no_result(
 async def test_a_key_is_held_as_long_as_its_call_may_run(shop: Shop) -> None:
     """If its process dies meanwhile, the key is free again a little later; without a deadline in five minutes."""
     claimed: list[float] = []
+    kept: list[float] = []
 
     class Noting(MemoryResults):
         async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
             claimed.append(seconds)
             return await super().claim(name, value, seconds)
 
+        async def put(self, name: str, value: bytes, seconds: float) -> None:
+            kept.append(seconds)
+            await super().put(name, value, seconds)
+
     registry = registry_of(shop, store=Noting())
     await registry.execute("shop.order", {"item": "tea"}, timeout=50, idempotency_key="1")
     await registry.execute("shop.order", {"item": "tea"}, idempotency_key="2")
     assert 50 < claimed[0] <= 60
     assert claimed[1] == 300
+    assert kept[1::2] == [86_400.0, 86_400.0]
+
+
+async def test_results_are_kept_for_as_long_as_asked(shop: Shop) -> None:
+    now, registry = [0.0], registry_of(shop, results=False)
+    registry.use(FirstResults(MemoryResults(clock=lambda: now[0]), seconds=7.0))
+    numbers = []
+    for now[0] in (0.0, 6.9, 7.0):
+        numbers.append((await registry.execute("shop.order", {}, idempotency_key=KEY)).data["number"])
+    assert numbers == [1, 1, 2]
+
+
+async def test_a_repetition_waits_no_longer_than_the_first_call_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_results, "_GRACE", 0.02)
+    rule, gate = FirstResults(MemoryResults(clock=lambda: 0.0)), asyncio.Event()
+    spec = OperationSpec(namespace="shop", name="order")
+    call = InterceptedCall(spec, {}, OperationContext(idempotency_key=KEY, deadline=5.0))
+
+    async def proceed(call: InterceptedCall) -> ResponseEnvelope[Any]:
+        await gate.wait()
+        return local_envelope(1, "shop.order")
+
+    first = asyncio.create_task(rule(call, proceed))
+    await asyncio.sleep(0)
+    with pytest.raises(CallError, match="the first call with this idempotency key still runs") as caught:
+        await rule(call, proceed)
+    assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
+    gate.set()
+    assert (await first).data == 1
+
+
+async def test_an_envelope_of_any_kind_is_a_first_result() -> None:
+    registry = OperationRegistry()
+    strange = registry.plugins.envelope_kinds.from_wire({"data": 5, "meta": {"source": "strange", "a": 1}})
+    ran = []
+
+    async def order(input: Any, context: OperationContext) -> Any:
+        ran.append(input)
+        return strange
+
+    registry.register(OperationSpec(namespace="shop", name="order"), order)
+    registry.use(FirstResults())
+    for _ in range(2):
+        found = await registry.execute("shop.order", {}, idempotency_key=KEY)
+        assert (found.data, found.meta.source, found.meta.fields["a"]) == (5, "strange", 1)
+    assert len(ran) == 1
 
 
 async def test_two_registries_may_share_a_store(shop: Shop) -> None:
@@ -418,18 +472,25 @@ def test_a_store_with_a_fault_fails_the_kits_test_that_is_meant_for_it(
         getattr(Faulty(), failing)()
 
 
-async def test_memory_is_bounded_and_results_expire() -> None:
+async def test_memory_is_bounded_results_expire_and_what_is_over_goes_first() -> None:
     now = [0.0]
-    store = MemoryResults(3, clock=lambda: now[0])
-    for number in range(5):
-        assert await store.claim(str(number), b"x", 10.0) is None
-    assert len(store) == 3
-    assert await store.claim("4", b"y", 10.0) == b"x"
-    assert await store.claim("0", b"y", 10.0) is None
-    now[0] = 11.0
-    assert await store.claim("4", b"z", 10.0) is None
-    await store.drop("4")
-    assert await store.claim("4", b"w", 10.0) is None
+    store = MemoryResults(2, clock=lambda: now[0])
+    await store.put("short", b"1", 1.0)
+    await store.put("long", b"2", 9.0)
+    now[0] = 1.0
+    assert await store.claim("new", b"3", 8.0) is None  # "short" has expired and makes room
+    assert await store.claim("long", b"", 9.0) == b"2"
+    await store.put("long", b"4", 9.0)  # now it is the newest
+    await store.put("newest", b"5", 9.0)
+    assert len(store) == 2
+    assert [await store.claim(name, b"", 9.0) for name in ("long", "newest")] == [b"4", b"5"]
+    now[0] = 9.9
+    assert await store.claim("long", b"6", 9.0) == b"4"
+    now[0] = 10.0
+    assert await store.claim("long", b"6", 9.0) is None
+    await store.drop("long")
+    await store.drop("long")
+    assert len(store) == 1
 
 
 async def test_the_key_crosses_the_call_protocol_and_a_federation(shop: Shop) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -75,19 +76,6 @@ def test_tokens_that_cannot_be_used_are_refused_without_quoting_them(
     assert result.exit_code != 0
     assert complaint in message
     assert "s3cret" not in message
-
-
-@pytest.mark.parametrize("frozen", [True, False])
-def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) -> None:
-    """A program may run the command within itself."""
-    try:
-        if frozen:
-            gc.freeze()
-        with front_door._settled():
-            assert gc.get_freeze_count() > 0
-        assert (gc.get_freeze_count() > 0) is frozen
-    finally:
-        gc.unfreeze()
 
 
 class NotThereYet(InProcessTransport):
@@ -163,6 +151,30 @@ async def test_a_call_server_of_another_plugin_gets_what_was_set_as_plain_values
     plan = Plan(options=ServeOptions(), transport="pigeon://loft", has_transport=True, **changes)
     async with FrontDoor(OperationRegistry(plugins), plan, asyncio.Event()).open():
         assert pigeons.options == expected
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+async def test_a_front_door_leaves_the_collector_as_it_found_it(frozen: bool) -> None:
+    """A program may run the command within itself."""
+    plugins, counts = Plugins(), []
+    plugins.register(Pigeons(), "pigeons")
+
+    async def load(registry: OperationRegistry) -> int:
+        return 0
+
+    def ready() -> None:
+        counts.append(gc.get_freeze_count())
+        signal.raise_signal(signal.SIGTERM)
+
+    plan = Plan(options=ServeOptions(), transport="pigeon://loft", has_transport=True, on_ready=ready)
+    try:
+        if frozen:
+            gc.freeze()
+        assert await front_door.serve(OperationRegistry(plugins), plan, load) == 0
+        assert counts[0] > 0
+        assert (gc.get_freeze_count() > 0) is frozen
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize(

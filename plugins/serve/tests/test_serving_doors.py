@@ -161,7 +161,10 @@ async def test_plugins_and_sources_are_shown_and_reloaded_by_who_may_manage_them
 async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may_see(
     registry: OperationRegistry,
 ) -> None:
+    observed = []
+
     async def outer(input: Any, context: OperationContext) -> Any:
+        observed.append(context.is_observed)
         await context.progress(1, 2, "half\x00")
         return (await context.env["admin.secret"]()).data
 
@@ -185,7 +188,8 @@ async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may
         assert (
             await client("GET", f"/explorer/trace/{answer.headers['Operad-Request-Id']}", headers=JOE)
         ).status == 404
-    assert not registry._execution.observed
+    await registry.execute("shop.outer", context=OperationContext(trusted=True))
+    assert observed == [True, False, False]
 
 
 async def test_below_a_mount_everything_is_where_the_document_says(registry: OperationRegistry) -> None:
