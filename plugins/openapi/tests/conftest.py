@@ -2,21 +2,36 @@
 
 import asyncio
 import contextlib
+import inspect
 
 import pytest
 from aiohttp import web
 
+from operad import CallError
 from operad_openapi import HTTPServiceConfig, from_openapi
+
+GET = {"get /x": {"operationId": "x"}}
 
 
 @pytest.fixture
-async def serve():
-    """Starts an HTTP server for a handler of every request; answers its base URL."""
+def requests():
+    """The requests that the servers of `serve` received."""
+    return []
+
+
+@pytest.fixture
+async def serve(requests):
+    """Starts an HTTP server for a handler of every request, async or not; returns its base URL."""
     runners = []
 
     async def start(handler, **options):
+        async def handle(request):
+            requests.append(request)
+            found = handler(request)
+            return await found if inspect.isawaitable(found) else found
+
         app = web.Application(client_max_size=2**30)
-        app.router.add_route("*", "/{tail:.*}", handler)
+        app.router.add_route("*", "/{tail:.*}", handle)
         runner = web.AppRunner(app, shutdown_timeout=0.1, **options)
         await runner.setup()
         runners.append(runner)
@@ -30,7 +45,7 @@ async def serve():
 
 @pytest.fixture
 async def serve_raw():
-    """Starts a TCP server for a function of (reader, writer); answers its base URL."""
+    """Starts a TCP server for a function of (reader, writer), or for bytes to send; returns its base URL."""
     servers, tasks = [], set()
 
     async def start(talk):
@@ -38,7 +53,11 @@ async def serve_raw():
             tasks.add(asyncio.current_task())
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
                 await reader.readuntil(b"\r\n\r\n")
-                await talk(reader, writer)
+                if isinstance(talk, bytes):
+                    writer.write(talk)
+                    await writer.drain()
+                else:
+                    await talk(reader, writer)
             writer.close()
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
@@ -66,6 +85,30 @@ async def operations():
     yield make
     for found in opened:
         await found.aclose()
+
+
+@pytest.fixture
+def call(serve, operations):
+    """Calls the operation ``x`` at a server with a handler, or at a URL; returns its envelope."""
+
+    async def run(server, document=GET, input=None, **config):
+        base = server if isinstance(server, str) else await serve(server)
+        document = document if "paths" in document else api(document)
+        return await operations(document, base, **config)["x"].handler(input or {}, None)
+
+    return run
+
+
+@pytest.fixture
+def fails(call):
+    """Does what `call` does; returns the error of the call."""
+
+    async def run(*arguments, **config):
+        with pytest.raises(CallError) as caught:
+            await call(*arguments, **config)
+        return caught.value
+
+    return run
 
 
 JSON_OK = {"200": {"description": "ok", "content": {"application/json": {"schema": {}}}}}

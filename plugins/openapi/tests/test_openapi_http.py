@@ -21,14 +21,8 @@ POST = {
         "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "array"}}}},
     }
 }
-
-
-UPLOAD = {
-    "post /x": {
-        "operationId": "x",
-        "requestBody": {"required": True, "content": {"application/octet-stream": {}}},
-    }
-}
+OCTETS = {"operationId": "x", "requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+JSON = "Content-Type: application/json\r\n"
 
 
 def packed(data, encoding, times=1):
@@ -43,35 +37,46 @@ def packed(data, encoding, times=1):
     return b"".join(packer.compress(data) for _ in range(times)) + packer.flush()
 
 
+def answer(body=b"", content_type=None, status=200, **headers):
+    """A handler that always sends the same response."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    if content_type is not None:
+        named["Content-Type"] = content_type
+    return lambda request: web.Response(body=body, status=status, headers=named)
+
+
+def raw(head, body=b""):
+    """A response as bytes."""
+    return f"HTTP/1.1 {head}\r\n".encode() + body
+
+
+def method(name, **operation):
+    return {f"{name} /x": {"operationId": "x", **operation}}
+
+
 async def failure(call) -> CallError:
     with pytest.raises(CallError) as caught:
         await call
     return caught.value
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 # --- what a good server answers ----------------------------------------------------------------------
 
 
-async def test_the_envelope_tells_where_the_answer_came_from(serve, operations, api):
+async def test_the_envelope_tells_where_the_answer_came_from(serve, call):
     async def handler(request):
-        response = web.json_response({"a": 1}, status=201, headers={"X-A": "1"})
+        response = web.json_response({"a": 1}, status=201, headers={"X-A": "1", "Link": '</x?page=2>; rel="next"'})
         response.headers.add("X-A", "2")
         response.headers.add("Set-Cookie", "a=1")
         response.headers.add("Set-Cookie", "b=2, 3")
         return response
 
     base = await serve(handler)
-    envelope = await operations(api(GET), base)["x"].handler({}, None)
+    envelope = await call(base)
     meta = envelope.meta
     assert envelope.data == {"a": 1}
     assert (meta.source, meta.status_code, meta.method, meta.url) == ("http", 201, "GET", f"{base}/x")
-    assert meta.headers["x-a"] == "1, 2"
+    assert (meta.headers["x-a"], meta.headers["link"]) == ("1, 2", '</x?page=2>; rel="next"')
     assert meta.set_cookie == ["a=1", "b=2, 3"]
     assert "set-cookie" not in meta.headers
     assert meta.content_type == "application/json; charset=utf-8"
@@ -89,9 +94,9 @@ async def test_the_envelope_tells_where_the_answer_came_from(serve, operations, 
         ("text/plain", "é".encode(), "é"),
         ("text/plain; charset=latin-1", "é".encode("latin-1"), "é"),
         ("text/plain; charset=unknown", b"a", "a"),
+        ("text/html", b"<html>", "<html>"),
         ("application/xml", b"<a/>", "<a/>"),
         ("application/octet-stream", b"\x00\xff", b"\x00\xff"),
-        ("image/png", b"\x89PNG", b"\x89PNG"),
         ("", b"\x00", b"\x00"),
         ("application/json", b"", None),
         ("APPLICATION/JSON ; charset=utf-8", b"[1]", [1]),
@@ -100,108 +105,57 @@ async def test_the_envelope_tells_where_the_answer_came_from(serve, operations, 
         ("text/json", b"[1]", [1]),
     ],
 )
-async def test_bodies_by_content_type(serve, operations, api, content_type, body, expected):
-    async def handler(request):
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
-    envelope = await operations(api(GET), await serve(handler))["x"].handler({}, None)
-    assert envelope.data == expected
+async def test_bodies_by_content_type(call, content_type, body, expected):
+    assert (await call(answer(body, content_type))).data == expected
 
 
-@pytest.mark.parametrize("status", [204, 205])
-async def test_no_content_is_none(serve, operations, api, status):
-    async def handler(request):
-        return web.Response(status=status)
-
-    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data is None
+@pytest.mark.parametrize(("name", "status"), [("get", 204), ("get", 205), ("head", 200)])
+async def test_no_content_is_none(call, name, status):
+    assert (await call(answer(status=status), method(name))).data is None
 
 
-async def test_head_is_none(serve, operations, api):
-    async def handler(request):
-        return web.json_response({"a": 1})
-
-    found = operations(api({"head /x": {"operationId": "x"}}), await serve(handler))
-    assert (await found["x"].handler({}, None)).data is None
-
-
-async def test_bytes_are_base64_on_the_wire_beside_their_content_type(serve, operations, api):
-    async def handler(request):
-        return web.Response(body=b"\x89PNG", content_type="image/png")
-
-    wire = (await operations(api(GET), await serve(handler))["x"].handler({}, None)).to_wire()
+async def test_bytes_are_base64_on_the_wire_beside_their_content_type(call):
+    wire = (await call(answer(b"\x89PNG", "image/png"))).to_wire()
     assert wire["data"] == "iVBORw=="
     assert (wire["meta"]["encoding"], wire["meta"]["contentType"]) == ("base64", "image/png")
 
 
-async def test_the_metadata_keep_what_pages_are_told_by(serve, operations, api):
+@pytest.mark.parametrize("headers", [{"Content-Length": "6"}, {"Transfer-Encoding": "chunked"}])
+async def test_a_body_in_pieces_is_put_together(call, headers):
     async def handler(request):
-        return web.json_response([], headers={"Link": '</x?page=2>; rel="next"', "X-Next-Cursor": "c"})
-
-    headers = (await operations(api(GET), await serve(handler))["x"].handler({}, None)).meta.headers
-    assert headers["link"] == '</x?page=2>; rel="next"'
-    assert headers["x-next-cursor"] == "c"
-
-
-async def test_a_body_in_pieces_is_put_together(serve, operations, api):
-    async def handler(request):
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "6"})
+        response = web.StreamResponse(headers={"Content-Type": "application/json", **headers})
         await response.prepare(request)
         for piece in (b"[1", b",2", b"2]"):
             await asyncio.sleep(0.01)  # so that the head is read before the body is there
             await response.write(piece)
         return response
 
-    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == [1, 22]
-
-
-async def test_a_chunked_body_is_put_together(serve, operations, api):
-    async def handler(request):
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        for piece in (b"[1", b",2]"):
-            await response.write(piece)
-            await asyncio.sleep(0.01)
-        return response
-
-    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == [1, 2]
+    assert (await call(handler)).data == [1, 22]
 
 
 async def test_a_connection_serves_one_call_after_another(serve, operations, api):
     peers = set()
 
-    async def handler(request):
+    def handler(request):
         peers.add(request.transport.get_extra_info("peername"))
         return web.json_response(1)
 
-    call = operations(api(GET), await serve(handler))["x"].handler
-    for _ in range(5):
-        assert (await call({}, None)).data == 1
+    x = operations(api(GET), await serve(handler))["x"].handler
+    assert [(await x({}, None)).data for _ in range(5)] == [1] * 5
     assert len(peers) == 1
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-async def test_compressed_answers_are_unpacked(serve, operations, api, encoding):
+async def test_compressed_answers_are_unpacked(call, requests, encoding):
     body = packed(b'{"a": 1}', encoding)
-
-    async def handler(request):
-        assert encoding in request.headers["Accept-Encoding"]
-        headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
-        return web.Response(body=body, headers=headers)
-
-    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == {"a": 1}
+    assert (await call(answer(body, "application/json", Content_Encoding=encoding))).data == {"a": 1}
+    assert encoding in requests[0].headers["Accept-Encoding"]
 
 
-async def test_accept_names_the_declared_types_json_first(serve, operations, api):
-    async def handler(request):
-        return web.json_response(request.headers["Accept"])
-
+async def test_accept_names_the_declared_types_json_first(call, requests):
     responses = {"200": {"description": "", "content": {"text/csv": {}, "application/json": {"schema": {}}}}}
-    found = operations(api({"get /x": {"operationId": "x", "responses": responses}}), await serve(handler))
-    assert (await found["x"].handler({}, None)).data == "application/json, text/csv"
-
-
-# --- what a bad one answers --------------------------------------------------------------------------
+    await call(answer(), method("get", responses=responses))
+    assert requests[0].headers["Accept"] == "application/json, text/csv"
 
 
 @pytest.mark.parametrize(
@@ -214,26 +168,23 @@ async def test_accept_names_the_declared_types_json_first(serve, operations, api
     ],
     ids=["of two", "by reference", "unknown", "any"],
 )
-async def test_a_document_that_declares_accept_encoding_gets_one_of_its_values(
-    serve, operations, api, schema, sent
-):
-    async def handle(request):
-        return web.json_response(request.headers["Accept-Encoding"])
-
-    node = {"operationId": "a", "parameters": [{"name": "Accept-Encoding", "in": "header", "schema": schema}]}
-    components = {"schemas": {"Coding": {"enum": ["identity"]}}}
-    a = operations(api({"get /a": node}, components=components), await serve(handle))["a"]
-    assert (await a.handler({}, None)).data.startswith(sent)
-    assert (await a.handler({"Accept-Encoding": "br"}, None)).data == "br"
+async def test_a_document_that_declares_accept_encoding_gets_one_of_its_values(call, api, requests, schema, sent):
+    parameter = {"name": "Accept-Encoding", "in": "header", "schema": schema}
+    document = api(
+        method("get", parameters=[parameter]), components={"schemas": {"Coding": {"enum": ["identity"]}}}
+    )
+    for input in ({}, {"Accept-Encoding": "br"}):
+        await call(answer(), document, input)
+    assert requests[0].headers["Accept-Encoding"].startswith(sent)
+    assert requests[1].headers["Accept-Encoding"] == "br"
 
 
-async def test_a_problem_is_an_execution_error_with_all_that_is_known(serve, operations, api):
-    async def handler(request):
-        problem = {"type": "about:blank", "title": "No", "detail": "not this one"}
-        headers = {"Content-Type": "application/problem+json", "Retry-After": "120"}
-        return web.Response(status=403, body=json.dumps(problem), headers=headers)
+# --- what a bad one answers --------------------------------------------------------------------------
 
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+
+async def test_a_problem_is_an_execution_error_with_all_that_is_known(fails):
+    problem = json.dumps({"type": "about:blank", "title": "No", "detail": "not this one"})
+    error = await fails(answer(problem, "application/problem+json", 403, Retry_After="120"))
     assert error.code == ErrorCode.EXECUTION_ERROR
     assert "403 not this one" in error.message
     assert error.details["statusCode"] == 403
@@ -242,97 +193,48 @@ async def test_a_problem_is_an_execution_error_with_all_that_is_known(serve, ope
     assert error.details["contentType"] == "application/problem+json"
 
 
-async def test_500_with_html(serve, operations, api):
-    async def handler(request):
-        return web.Response(status=500, text="<h1>oops</h1>", content_type="text/html")
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    assert (error.code, error.details["statusCode"]) == (ErrorCode.EXECUTION_ERROR, 500)
-    assert error.details["body"] == "<h1>oops</h1>"
+@pytest.mark.parametrize(("status", "body"), [(500, "<h1>oops</h1>"), (304, None)])
+async def test_other_statuses_than_2xx_are_execution_errors_with_their_body(fails, status, body):
+    error = await fails(answer(body or "", "text/html", status))
+    assert (error.code, error.details["statusCode"]) == (ErrorCode.EXECUTION_ERROR, status)
+    assert error.details["body"] == body
 
 
-async def test_the_body_of_an_error_is_capped(serve, operations, api):
-    async def handler(request):
-        return web.Response(status=500, text="x" * 1_000_000)
-
-    found = operations(api(GET), await serve(handler), limits={"error_bytes": 1000})
-    error = await failure(found["x"].handler({}, None))
-    assert len(error.details["body"]) == 1000
+@pytest.mark.parametrize("encoding", ["identity", *ENCODINGS])
+async def test_the_body_of_an_error_is_capped(fails, encoding):
+    body = b"x" * 20_000_000 if encoding == "identity" else packed(b"x" * 20_000_000, encoding)
+    error = await fails(answer(body, "text/plain", 500, Content_Encoding=encoding), limits={"error_bytes": 1000})
+    assert error.details["body"] == "x" * 1000
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-async def test_the_compressed_body_of_an_error_is_capped(serve, operations, api, encoding):
-    body = packed(b"x" * 20_000_000, encoding)
-
-    async def handler(request):
-        headers = {"Content-Encoding": encoding, "Content-Type": "text/plain"}
-        return web.Response(status=500, body=body, headers=headers)
-
-    found = operations(api(GET), await serve(handler), limits={"error_bytes": 1000})
-    assert (await failure(found["x"].handler({}, None))).details["body"] == "x" * 1000
-
-
-async def test_a_redirect_that_is_not_followed_is_an_error_with_its_headers(serve, operations, api):
-    async def handler(request):
-        return web.Response(status=302, headers={"Location": "/y?token=secret", "X-A": "1"})
-
-    document = api({"put /x": POST["post /x"]})
-    error = await failure(operations(document, await serve(handler))["x"].handler({"body": []}, None))
+async def test_a_redirect_that_is_not_followed_is_an_error_with_its_headers(fails):
+    document = {"put /x": POST["post /x"]}
+    error = await fails(answer(status=302, Location="/y?token=secret", X_A="1"), document, {"body": []})
     assert error.code == ErrorCode.EXECUTION_ERROR
     assert (error.details["statusCode"], error.details["headers"]["x-a"]) == (302, "1")
     assert "a redirect to /y that is not followed" in error.message
     assert "secret" not in error.message
 
 
-async def test_an_error_whose_body_breaks_off_keeps_its_status(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\npart")
-        await writer.drain()
-
-    error = await failure(operations(api(GET), await serve_raw(talk))["x"].handler({}, None))
-    assert error.details["statusCode"] == 500
-    assert error.details["body"] == "part"
-
-
-async def test_304_is_no_success(serve, operations, api):
-    async def handler(request):
-        return web.Response(status=304)
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    assert error.details["statusCode"] == 304
-
-
 @pytest.mark.parametrize("body", [b'{"a": ', b"NaN", b'{"a": NaN}', b"\xff\xfe\xff", b"[" * 100_000])
-async def test_broken_json_is_an_execution_error_with_an_excerpt(serve, operations, api, body):
-    async def handler(request):
-        return web.Response(body=body, content_type="application/json")
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+async def test_broken_json_is_an_execution_error_with_an_excerpt(fails, body):
+    error = await fails(answer(body, "application/json"))
     assert error.code == ErrorCode.EXECUTION_ERROR
     assert "not the JSON" in error.message
     assert len(error.details["body"]) <= 1500
 
 
-async def test_html_instead_of_json_is_text_not_an_exception(serve, operations, api):
-    async def handler(request):
-        return web.Response(text="<html>", content_type="text/html")
-
-    assert (await operations(api(GET), await serve(handler))["x"].handler({}, None)).data == "<html>"
-
-
-async def test_a_refused_connection_is_unavailable(operations, api):
-    found = operations(api(GET), f"http://127.0.0.1:{free_port()}", retries=0)
-    error = await failure(found["x"].handler({}, None))
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "does-not-exist.invalid"])
+async def test_a_refused_connection_and_a_host_without_an_address_are_unavailable(fails, host):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        base = f"http://{host.format(port=probe.getsockname()[1])}"
+    error = await fails(base, retries=0)
     assert error.code == ErrorCode.UNAVAILABLE
     assert "cannot connect" in error.message
 
 
-async def test_a_host_without_an_address_is_unavailable(operations, api):
-    found = operations(api(GET), "http://does-not-exist.invalid", retries=0)
-    assert (await failure(found["x"].handler({}, None))).code == ErrorCode.UNAVAILABLE
-
-
-async def test_a_dead_host_ends_with_the_connect_timeout(operations, api):
+async def test_a_dead_host_ends_with_the_connect_timeout(fails):
     # A listener whose backlog is full answers no further SYN: the nearest thing to a dead host on loopback.
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -344,24 +246,13 @@ async def test_a_dead_host_ends_with_the_connect_timeout(operations, api):
             client.setblocking(False)
             client.connect_ex(listener.getsockname())
             clients.append(client)
-        port = listener.getsockname()[1]
-        found = operations(api(GET), f"http://127.0.0.1:{port}", retries=0, connect_timeout=0.2)
-        error = await failure(found["x"].handler({}, None))
+        base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        error = await fails(base, retries=0, connect_timeout=0.2)
         assert error.code == ErrorCode.TIMEOUT
         assert "connection was not made" in error.message
     finally:
         for opened in (*clients, listener):
             opened.close()
-
-
-async def test_a_server_that_never_answers_ends_with_the_timeout(serve_raw, operations, api):
-    async def talk(reader, writer):
-        await asyncio.sleep(30)
-
-    found = operations(api(GET), await serve_raw(talk), timeout=0.2)
-    error = await failure(found["x"].handler({}, None))
-    assert error.code == ErrorCode.TIMEOUT
-    assert "0.2 s" in error.message
 
 
 async def test_the_deadline_of_a_call_ends_it_before_the_timeout(serve_raw, api):
@@ -382,71 +273,66 @@ async def test_the_deadline_of_a_call_ends_it_before_the_timeout(serve_raw, api)
         await asyncio.wait_for(gone.wait(), 20)  # the connection is closed, not left to its 30 s
 
 
-async def test_slow_loris_ends_with_the_timeout(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-        while True:
-            writer.write(b"x")
-            await writer.drain()
-            await asyncio.sleep(0.02)
-
-    found = operations(api(GET), await serve_raw(talk), timeout=0.3)
-    error = await failure(found["x"].handler({}, None))
-    assert error.code == ErrorCode.TIMEOUT
-    assert "0.3 s" in error.message
+async def silent(reader, writer):
+    await asyncio.sleep(30)
 
 
-async def test_a_server_that_closes_within_the_body(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+async def slow_loris(reader, writer):
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        writer.write(b"x")
         await writer.drain()
-
-    error = await failure(operations(api(GET), await serve_raw(talk))["x"].handler({}, None))
-    assert error.code == ErrorCode.UNAVAILABLE
-    assert "broke off" in error.message
+        await asyncio.sleep(0.02)
 
 
-async def test_a_server_that_closes_before_answering(serve_raw, operations, api):
-    async def talk(reader, writer):
-        return
+async def endless_headers(reader, writer):
+    writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1_000_000)
+    await writer.drain()
+    await asyncio.sleep(10)
 
-    found = operations(api(POST), await serve_raw(talk))
-    error = await failure(found["x"].handler({"body": []}, None))
+
+@pytest.mark.parametrize(
+    ("talk", "code", "message"),
+    [
+        (silent, ErrorCode.TIMEOUT, "0.3 s"),
+        (slow_loris, ErrorCode.TIMEOUT, "0.3 s"),
+        (raw(f"200 OK\r\n{JSON}Content-Length: 100\r\n", b"{"), ErrorCode.UNAVAILABLE, "broke off"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", ErrorCode.EXECUTION_ERROR, "not HTTP"),
+        (raw("200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n", b"hello"), ErrorCode.EXECUTION_ERROR, "compressed"),
+        (raw(f"200 OK\r\n{JSON}Content-Encoding: unheard-of\r\nContent-Length: 2\r\n", b"\x01\x02"), ErrorCode.EXECUTION_ERROR, ""),
+    ],
+    ids=["silent", "slow loris", "broken off", "not HTTP", "not what its encoding says", "unknown encoding"],
+)  # fmt: skip
+async def test_a_server_that_does_not_keep_to_http_is_an_error_of_its_kind(serve_raw, fails, talk, code, message):
+    error = await fails(await serve_raw(talk), timeout=0.3 if callable(talk) else 20, retries=0)
+    assert error.code == code
+    assert message in error.message
+
+
+async def test_a_server_that_closes_before_answering(serve_raw, fails):
+    error = await fails(await serve_raw(b""), POST, {"body": []})
     assert error.code == ErrorCode.UNAVAILABLE
     assert "closed the connection" in error.message
 
 
-async def test_an_answer_that_is_not_http(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
-        await writer.drain()
-
-    error = await failure(operations(api(GET), await serve_raw(talk), retries=0)["x"].handler({}, None))
-    assert error.code == ErrorCode.EXECUTION_ERROR
-    assert "not HTTP" in error.message
+async def test_an_error_whose_body_breaks_off_keeps_its_status(serve_raw, fails):
+    talk = raw("500 Oops\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n", b"part")
+    error = await fails(await serve_raw(talk))
+    assert (error.details["statusCode"], error.details["body"]) == (500, "part")
 
 
-async def test_headers_without_end_are_refused(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1_000_000)
-        await writer.drain()
-        await asyncio.sleep(10)
-
-    error = await failure(operations(api(GET), await serve_raw(talk), retries=0)["x"].handler({}, None))
-    assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
-    assert error.details["limit"] == "header_bytes"
+async def test_headers_without_end_are_refused(serve_raw, fails):
+    error = await fails(await serve_raw(endless_headers), retries=0)
+    assert (error.code, error.details["limit"]) == (ErrorCode.PAYLOAD_TOO_LARGE, "header_bytes")
 
 
-async def test_a_large_body_is_refused_by_its_length(serve, operations, api):
-    async def handler(request):
-        return web.Response(body=b" " * 100_000_000)
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+async def test_a_large_body_is_refused_by_its_length(fails):
+    error = await fails(answer(b" " * 100_000_000))
     assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
     assert error.details == {"limit": "response_bytes", "bytes": 64 * 1024 * 1024}
 
 
-async def test_a_large_body_of_unknown_length_is_refused_on_its_way(serve, operations, api):
+async def test_a_large_body_of_unknown_length_is_refused_on_its_way(fails):
     async def handler(request):
         response = web.StreamResponse()
         await response.prepare(request)
@@ -454,42 +340,19 @@ async def test_a_large_body_of_unknown_length_is_refused_on_its_way(serve, opera
             await response.write(b" " * 100_000)
         return response
 
-    found = operations(api(GET), await serve(handler), limits={"response_bytes": 1_000_000})
-    assert (await failure(found["x"].handler({}, None))).details["limit"] == "response_bytes"
+    assert (await fails(handler, limits={"response_bytes": 1_000_000})).details["limit"] == "response_bytes"
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-async def test_a_compression_bomb_is_refused_before_it_fills_memory(serve, operations, api, encoding):
+async def test_a_compression_bomb_is_refused_before_it_fills_memory(fails, encoding):
     bomb = packed(b"\0" * 1_000_000, encoding, 300)
     assert len(bomb) < 2_000_000
-
-    async def handler(request):
-        return web.Response(body=bomb, headers={"Content-Encoding": encoding, "Content-Type": "text/plain"})
-
-    found = operations(api(GET), await serve(handler), limits={"response_bytes": 10_000_000})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    error = await failure(found["x"].handler({}, None))
+    error = await fails(
+        answer(bomb, "text/plain", Content_Encoding=encoding), limits={"response_bytes": 10_000_000}
+    )
     assert error.details["limit"] == "response_bytes"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB; the bomb holds 300 MB
-
-
-async def test_an_unknown_encoding_is_an_error(serve, operations, api):
-    async def handler(request):
-        headers = {"Content-Type": "application/json", "Content-Encoding": "unheard-of"}
-        return web.Response(body=b"\x01\x02", headers=headers)
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    assert error.code == ErrorCode.EXECUTION_ERROR
-
-
-async def test_a_body_that_is_not_what_its_encoding_says(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello")
-        await writer.drain()
-
-    error = await failure(operations(api(GET), await serve_raw(talk))["x"].handler({}, None))
-    assert error.code == ErrorCode.EXECUTION_ERROR
-    assert "compressed" in error.message
 
 
 # --- input that must not get through -----------------------------------------------------------------
@@ -502,70 +365,50 @@ async def test_a_body_that_is_not_what_its_encoding_says(serve_raw, operations, 
         ({"name": "v", "in": "cookie", "style": "cookie", "schema": {"type": "string"}}, "a; admin=1"),
     ],
 )
-async def test_a_value_cannot_split_the_request(serve, operations, api, parameter, value):
-    seen = []
-
-    async def handler(request):
-        seen.append(request)
-        return web.json_response(None)
-
-    found = operations(api({"get /x": {"operationId": "x", "parameters": [parameter]}}), await serve(handler))
-    error = await failure(found["x"].handler({"v": value}, None))
+async def test_a_value_cannot_split_the_request(fails, requests, parameter, value):
+    error = await fails(answer(), method("get", parameters=[parameter]), {"v": value})
     assert error.code == ErrorCode.VALIDATION_ERROR
-    assert not seen
+    assert not requests
 
 
 @pytest.mark.parametrize("value", ["..", ".", "../../admin", "..%2f", "a/../../b"])
-async def test_a_path_value_cannot_leave_its_segment(serve, operations, api, value):
-    async def handler(request):
-        return web.json_response(request.rel_url.raw_path)
-
+async def test_a_path_value_cannot_leave_its_segment(call, fails, requests, value):
     parameter = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    document = api({"get /users/{id}/keys": {"operationId": "x", "parameters": [parameter]}})
-    call = operations(document, await serve(handler))["x"].handler({"id": value}, None)
+    document = {"get /users/{id}/keys": {"operationId": "x", "parameters": [parameter]}}
     if value in (".", ".."):
-        assert (await failure(call)).code == ErrorCode.VALIDATION_ERROR
+        assert (await fails(answer(), document, {"id": value})).code == ErrorCode.VALIDATION_ERROR
     else:
-        path = (await call).data
-        assert path.startswith("/users/")
-        assert path.endswith("/keys")
-        assert path.count("/") == 3
+        await call(answer(), document, {"id": value})
+        users, _, keys = requests[0].rel_url.raw_path.removeprefix("/").split("/")
+        assert (users, keys) == ("users", "keys")
 
 
-async def test_unknown_input_is_refused_not_sent(serve, operations, api):
-    async def handler(request):
-        raise AssertionError
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({"admin": True}, None))
+async def test_unknown_input_is_refused_not_sent(fails, requests):
+    error = await fails(answer(), GET, {"admin": True})
     assert error.code == ErrorCode.VALIDATION_ERROR
     assert "'admin'" in error.message
+    assert not requests
 
 
 # --- redirects ---------------------------------------------------------------------------------------
 
 
-async def test_a_redirect_is_followed_with_credentials_within_its_origin(serve, operations, api):
-    async def handler(request):
-        if request.path == "/x":
-            raise web.HTTPFound("/y")
-        return web.json_response(request.headers.get("Authorization"))
+def moved(location, status=302):
+    """A handler that redirects from /x."""
+    return lambda request: (
+        web.Response(status=status, headers={"Location": location})
+        if request.path == "/x"
+        else web.json_response(1)
+    )
 
-    found = operations(api(GET), await serve(handler), auth={"type": "bearer", "token": "t"})
-    assert (await found["x"].handler({}, None)).data == "Bearer t"
+
+async def test_a_redirect_is_followed_with_credentials_within_its_origin(call, requests):
+    await call(moved("/y"), auth={"type": "bearer", "token": "t"})
+    assert [request.headers["Authorization"] for request in requests] == ["Bearer t"] * 2
 
 
-async def test_credentials_do_not_follow_a_redirect_to_another_origin(serve, operations, api):
-    async def other(request):
-        return web.json_response({name: request.headers.get(name) for name in
-                                  ("Authorization", "Cookie", "X-Api-Key", "X-Config", "Proxy-Authorization", "X-Param",
-                                   "Accept")})  # fmt: skip
-
-    elsewhere = await serve(other)
-
-    async def handler(request):
-        assert request.headers["Authorization"] == "Bearer t"
-        raise web.HTTPTemporaryRedirect(f"{elsewhere}/y")
-
+async def test_credentials_do_not_follow_a_redirect_to_another_origin(serve, call, api, requests):
+    elsewhere = await serve(answer())
     parameters = [
         {"name": "X-Param", "in": "header", "schema": {"type": "string"}},
         {"name": "c", "in": "cookie", "schema": {"type": "string"}},
@@ -575,239 +418,144 @@ async def test_credentials_do_not_follow_a_redirect_to_another_origin(serve, ope
         "k": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
     }
     document = api(
-        {"get /x": {"operationId": "x", "parameters": parameters}},
+        method("get", parameters=parameters),
         components={"securitySchemes": schemes},
         security=[{"b": [], "k": []}],
     )
-    found = operations(
+    envelope = await call(
+        moved(f"{elsewhere}/y", 307),
         document,
-        await serve(handler),
+        {"X-Param": "p", "c": "v"},
         credentials={"b": {"type": "bearer", "token": "t"}, "k": {"type": "apiKey", "token": "k"}},
         headers={"X-Config": "secret", "Proxy-Authorization": "secret"},
     )
-    envelope = await found["x"].handler({"X-Param": "p", "c": "v"}, None)
-    assert envelope.data == {"Authorization": None, "Cookie": None, "X-Api-Key": None, "X-Config": None,
-                             "Proxy-Authorization": None, "X-Param": None, "Accept": "application/json"}  # fmt: skip
+    first, second = (request.headers for request in requests)
+    secret = {"Authorization", "Cookie", "X-Api-Key", "X-Config", "Proxy-Authorization", "X-Param"}
+    assert (secret <= {*first}, secret & {*second}, second["Accept"]) == (True, set(), "application/json")
     assert envelope.meta.url == f"{elsewhere}/y"
 
 
-@pytest.mark.parametrize("method", ["get", "head"])
+@pytest.mark.parametrize("name", ["get", "head", "post", "put", "patch", "delete"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_get_and_head_follow_every_redirect(serve, operations, api, method, status):
-    seen = []
-
-    async def handler(request):
-        seen.append((request.method, request.path))
-        if request.path == "/x":
-            return web.Response(status=status, headers={"Location": "/y"})
-        return web.json_response(1)
-
-    base = await serve(handler)
-    envelope = await operations(api({f"{method} /x": {"operationId": "x"}}), base)["x"].handler({}, None)
-    assert seen == [(method.upper(), "/x"), (method.upper(), "/y")]
-    assert envelope.meta.url == f"{base}/y"
-
-
-@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_other_methods_become_get_or_are_repeated_or_stop(serve, operations, api, method, status):
+async def test_a_redirect_is_followed_becomes_a_get_or_is_an_error(serve, call, fails, requests, name, status):
     """RFC 9110, 15.4: 303 is a GET for all, 301 and 302 for POST, as all clients have it; 307 and 308 repeat."""
-
-    async def handler(request):
-        if request.path == "/x":
-            return web.Response(status=status, headers={"Location": "/y"})
-        return web.json_response(request.method)
-
-    call = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))["x"].handler({}, None)
-    if status in (307, 308):
-        assert (await call).data == method.upper()
-    elif status == 303 or method == "post":
-        assert (await call).data == "GET"
-    else:
-        assert (await failure(call)).details["statusCode"] == status
+    base = await serve(moved("/y", status))
+    if status in (301, 302) and name in ("put", "patch", "delete"):
+        assert (await fails(base, method(name))).details["statusCode"] == status
+        return
+    assert (await call(base, method(name))).meta.url == f"{base}/y"
+    second = name.upper() if status in (307, 308) or name == "head" else "GET"
+    assert [(request.method, request.path) for request in requests] == [(name.upper(), "/x"), (second, "/y")]
 
 
-async def test_a_body_that_can_be_read_once_is_not_sent_after_a_redirect(serve, operations, api):
-    seen = []
-
-    async def handler(request):
-        seen.append(await request.read())
-        return web.Response(status=307, headers={"Location": "/y"})
+def once():
+    """The input of a body that can be read once."""
 
     async def content():
         yield b"once"
 
-    call = operations(api(UPLOAD), await serve(handler))["x"].handler({"body": {"stream": content()}}, None)
-    assert (await failure(call)).details["statusCode"] == 307
+    return {"body": {"stream": content()}}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "headers"), [("post", 307, {"Location": "/y"}), ("put", 503, {"Retry_After": "0"})]
+)
+async def test_a_body_that_can_be_read_once_is_not_sent_again(fails, name, status, headers):
+    seen = []
+
+    async def handler(request):
+        seen.append(await request.read())
+        return answer(status=status, **headers)(request)
+
+    assert (await fails(handler, {f"{name} /x": OCTETS}, once())).details["statusCode"] == status
     assert seen == [b"once"]
 
 
-async def test_redirects_share_the_time_of_the_call(serve, operations, api):
+async def test_redirects_share_the_time_of_the_call(fails):
     async def handler(request):
-        await asyncio.sleep(0.6)
-        if request.path == "/x":
-            raise web.HTTPFound("/y")
-        return web.json_response(1)
+        await asyncio.sleep(0.3)
+        return moved("/y")(request)
 
-    found = operations(api(GET), await serve(handler), timeout=1)
-    assert (await failure(found["x"].handler({}, None))).code == ErrorCode.TIMEOUT
+    assert (await fails(handler, timeout=0.5)).code == ErrorCode.TIMEOUT
 
 
-async def test_redirects_end(serve, operations, api):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        raise web.HTTPFound(f"/{count}")
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
+async def test_redirects_end(fails, requests):
+    error = await fails(lambda request: web.Response(status=302, headers={"Location": f"/{len(requests)}"}))
     assert "limit redirects" in error.message
-    assert count == 6
+    assert len(requests) == 6
 
 
 @pytest.mark.parametrize(
     ("status", "expected"), [(302, ["GET", None]), (303, ["GET", None]), (307, ["POST", [1]])]
 )
-async def test_the_body_of_a_post_goes_along_by_307_alone(serve, operations, api, status, expected):
+async def test_the_body_of_a_post_goes_along_by_307_alone(call, status, expected):
     async def handler(request):
         if request.path == "/x":
             return web.Response(status=status, headers={"Location": "/y"})
         return web.json_response([request.method, await request.json() if request.can_read_body else None])
 
-    found = operations(api(POST), await serve(handler))
-    assert (await found["x"].handler({"body": [1]}, None)).data == expected
+    assert (await call(handler, POST, {"body": [1]})).data == expected
 
 
-async def test_a_body_goes_to_no_other_origin_than_the_configured_ones(serve, operations, api):
-    seen = []
-
-    async def other(request):
-        seen.append(await request.read())
-        return web.json_response("there")
-
-    async def handler(request):
-        raise web.HTTPTemporaryRedirect(f"{elsewhere}/y")
-
-    elsewhere, base = await serve(other), await serve(handler)
-    error = await failure(operations(api(POST), base)["x"].handler({"body": {"password": "s3cret"}}, None))
+async def test_a_body_goes_to_no_other_origin_than_the_configured_ones(serve, call, fails, requests):
+    elsewhere = await serve(answer(b'"there"', "application/json"))
+    base = await serve(moved(f"{elsewhere}/y", 307))
+    error = await fails(base, POST, {"body": {"password": "s3cret"}})
     assert error.details["statusCode"] == 307
     assert elsewhere in error.message
-    assert seen == []
-    found = operations(api(POST), base, origins=[elsewhere])
-    assert (await found["x"].handler({"body": 1}, None)).data == "there"
+    assert len(requests) == 1
+    assert (await call(base, POST, {"body": 1}, origins=[elsewhere])).data == "there"
 
 
-async def test_a_redirect_to_a_link_local_address_is_refused_from_a_private_one_too(serve, operations, api):
-    async def handler(request):
-        raise web.HTTPFound("http://169.254.169.254/latest/meta-data/")
-
-    found = operations(api(GET), await serve(handler), trusted=True)
-    error = await failure(found["x"].handler({}, None))
-    assert "link-local" in error.message
+async def test_a_redirect_to_a_link_local_address_is_refused_from_a_private_one_too(fails):
+    assert "link-local" in (await fails(moved("http://169.254.169.254/latest/"), trusted=True)).message
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "javascript:1", "http://[", "ftp://127.0.0.1/"])
-async def test_a_redirect_to_no_http_is_refused(serve, operations, api, location):
-    async def handler(request):
-        return web.Response(status=302, headers={"Location": location})
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    assert error.code == ErrorCode.EXECUTION_ERROR
+async def test_a_redirect_to_no_http_is_refused(fails, location):
+    assert (await fails(moved(location))).code == ErrorCode.EXECUTION_ERROR
 
 
 # --- retries -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-@pytest.mark.parametrize("method", ["get", "put", "delete"])
-async def test_what_may_be_repeated_is_tried_again_after_a_passing_failure(serve, operations, api, method, status):
-    count = 0
+@pytest.mark.parametrize(
+    ("name", "status", "times"),
+    [
+        *((name, status, 3) for name in ("get", "put", "delete") for status in (408, 429, 502, 503, 504)),
+        ("head", 503, 3),
+        *((name, 503, 1) for name in ("post", "patch", "options")),
+        *(("get", status, 1) for status in (400, 401, 404, 409, 500, 501)),
+    ],
+)
+async def test_what_may_be_repeated_is_tried_again_after_a_passing_failure(
+    call, fails, requests, name, status, times
+):
+    def handler(request):
+        passing = len(requests) < 3
+        return web.Response(status=status if passing else 200, headers={"Retry-After": "0"})
 
-    async def handler(request):
-        nonlocal count
-        count += 1
-        if count < 3:
-            return web.Response(status=status, headers={"Retry-After": "0"})
-        return web.json_response(count)
-
-    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))
-    assert (await found["x"].handler({}, None)).data == 3
-
-
-async def test_head_is_tried_again(serve, operations, api):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return web.Response(status=503 if count < 2 else 200, headers={"Retry-After": "0"})
-
-    found = operations(api({"head /x": {"operationId": "x"}}), await serve(handler))
-    assert (await found["x"].handler({}, None)).meta.status_code == 200
-    assert count == 2
+    if times == 1:
+        assert (await fails(handler, method(name))).details["statusCode"] == status
+    else:
+        assert (await call(handler, method(name))).meta.status_code == 200
+    assert len(requests) == times
 
 
-@pytest.mark.parametrize("method", ["post", "patch", "options"])
-async def test_other_methods_are_not_tried_again(serve, operations, api, method):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return web.Response(status=503, headers={"Retry-After": "0"})
-
-    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))
-    await failure(found["x"].handler({}, None))
-    assert count == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 404, 409, 500, 501])
-async def test_other_statuses_are_not_tried_again(serve, operations, api, status):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return web.Response(status=status, headers={"Retry-After": "0"})
-
-    await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    assert count == 1
-
-
-async def test_a_lost_connection_is_tried_again(serve_raw, operations, api):
+async def test_a_lost_connection_is_tried_again(serve_raw, call):
     count = 0
 
     async def talk(reader, writer):
         nonlocal count
         count += 1
         if count > 2:  # aiohttp's own second try, on a connection that was open, is not enough
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n1")
+            writer.write(raw(f"200 OK\r\n{JSON}Content-Length: 1\r\n", b"1"))
             await writer.drain()
 
-    found = operations(api(GET), await serve_raw(talk), retries={"attempts": 2, "backoff": 0})
-    assert (await found["x"].handler({}, None)).data == 1
+    assert (await call(await serve_raw(talk), retries={"attempts": 2, "backoff": 0})).data == 1
 
 
-async def test_a_put_whose_body_can_be_read_once_is_not_tried_again(serve, operations, api):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        await request.read()
-        return web.Response(status=503, headers={"Retry-After": "0"})
-
-    async def content():
-        yield b"once"
-
-    document = api({"put /x": UPLOAD["post /x"]})
-    call = operations(document, await serve(handler))["x"].handler({"body": {"stream": content()}}, None)
-    await failure(call)
-    assert count == 1
-
-
-async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, api, monkeypatch):
+async def test_the_wait_is_random_up_to_a_bound_that_doubles(fails, monkeypatch):
     bounds = []
 
     def uniform(low, high):
@@ -815,54 +563,35 @@ async def test_the_wait_is_random_up_to_a_bound_that_doubles(serve, operations, 
         return low
 
     monkeypatch.setattr("operad_auth.http.retries.random.uniform", uniform)
-
-    async def handler(request):
-        return web.Response(status=503)
-
-    policy = {"attempts": 4, "backoff": 0.25, "max_delay": 1.5}
-    await failure(operations(api(GET), await serve(handler), retries=policy)["x"].handler({}, None))
+    await fails(answer(status=503), retries={"attempts": 4, "backoff": 0.25, "max_delay": 1.5})
     assert bounds == [(0, 0.25), (0, 0.5), (0, 1), (0, 1.5)]
 
 
 @pytest.mark.parametrize("bound", ["timeout of the source", "deadline of the call"])
 async def test_a_wait_beyond_the_deadline_is_not_begun(serve, api, bound):
-    async def handler(request):
-        return web.Response(status=503, headers={"Retry-After": "8"})
-
     of_source = bound == "timeout of the source"
     async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
         timeout = 5 if of_source else None
-        base = await serve(handler)
+        base = await serve(answer(status=503, Retry_After="8"))
         await registry.load("openapi", namespace="api", spec=api(GET), base_url=base, timeout=timeout)
         error = await failure(registry.execute("api.x", timeout=None if of_source else 5))
     assert (error.details["statusCode"], error.details["retryAfter"]) == (503, 8)
 
 
-async def test_a_post_with_an_idempotency_key_is(serve, operations, api):
-    count = 0
+async def test_a_post_with_an_idempotency_key_is_tried_again(call, requests):
+    def handler(request):
+        return web.Response(status=503 if len(requests) < 2 else 200, headers={"Retry-After": "0"})
 
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return web.Response(status=503, headers={"Retry-After": "0"}) if count < 2 else web.json_response(1)
-
-    found = operations(api(POST), await serve(handler), headers={"Idempotency-Key": "k"})
-    assert (await found["x"].handler({"body": []}, None)).data == 1
+    await call(handler, POST, {"body": []}, headers={"Idempotency-Key": "k"})
+    assert len(requests) == 2
 
 
-async def test_a_long_retry_after_is_handed_to_the_caller(serve, operations, api):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return web.Response(status=429, headers={"Retry-After": "3600"})
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    assert (count, error.details["retryAfter"]) == (1, 3600)
+async def test_a_long_retry_after_is_handed_to_the_caller(fails, requests):
+    error = await fails(answer(status=429, Retry_After="3600"))
+    assert (len(requests), error.details["retryAfter"]) == (1, 3600)
 
 
-async def test_a_call_can_be_cancelled_and_the_server_sees_it(serve, operations, api):
+async def test_a_call_can_be_cancelled_and_the_server_sees_it(serve, call):
     arrived, gone = asyncio.Event(), asyncio.Event()
 
     async def handler(request):
@@ -872,8 +601,7 @@ async def test_a_call_can_be_cancelled_and_the_server_sees_it(serve, operations,
         finally:
             gone.set()
 
-    found = operations(api(GET), await serve(handler, handler_cancellation=True))
-    task = asyncio.create_task(found["x"].handler({}, None))
+    task = asyncio.create_task(call(await serve(handler, handler_cancellation=True)))
     await arrived.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -894,15 +622,10 @@ async def test_a_call_can_be_cancelled_and_the_server_sees_it(serve, operations,
         ({"other": 1}, None),
     ],
 )
-async def test_the_message_of_an_error_is_what_the_api_says(serve, operations, api, body, said):
-    async def handler(request):
-        return web.json_response(body, status=422)
-
-    error = await failure(operations(api(GET), await serve(handler))["x"].handler({}, None))
-    expected = f"422 {HTTPStatus(422).phrase}" + (
-        f": {said}" if said else ""
-    )  # which Python 3.13 says in new words
-    assert error.message.endswith(expected)
+async def test_the_message_of_an_error_is_what_the_api_says(fails, body, said):
+    error = await fails(answer(json.dumps(body), "application/json", 422))
+    phrase = HTTPStatus(422).phrase  # which Python 3.13 says in new words
+    assert error.message.endswith(f"422 {phrase}" + (f": {said}" if said else ""))
     assert error.details["body"] == body
 
 
@@ -917,11 +640,9 @@ async def test_the_message_of_an_error_is_what_the_api_says(serve, operations, a
     ],
 )
 async def test_json_without_its_content_type_is_json_where_nothing_else_is_declared(
-    serve_raw, operations, api, content_type, body, expected
+    serve_raw, call, content_type, body, expected
 ):
-    async def talk(reader, writer):
-        head = f"Content-Type: {content_type}\r\n" if content_type else ""
-        writer.write(f"HTTP/1.1 200 OK\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        await writer.drain()
-
-    assert (await operations(api(GET), await serve_raw(talk))["x"].handler({}, None)).data == expected
+    head = f"Content-Type: {content_type}\r\n" if content_type else ""
+    assert (
+        await call(await serve_raw(raw(f"200 OK\r\n{head}Content-Length: {len(body)}\r\n", body)))
+    ).data == expected
