@@ -171,3 +171,22 @@ def test_schemas_composed_of_more_than_can_be_counted_are_planned(kind, closed):
     }
     (found,) = from_openapi(document, HTTPServiceConfig(namespace="x", base_url="http://127.0.0.1:9"))
     assert list(found.spec.input_schema.raw["properties"]) == ["body"]
+
+
+def test_the_names_of_parameters_are_not_compared_each_with_each():
+    compared = 0
+
+    class Name(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    parameters = [{"name": Name(f"p{n}"), "in": "query", "schema": {"type": "string"}} for n in range(500)]
+    operation = {"operationId": "a", "parameters": parameters, "responses": {"200": {"description": ""}}}
+    document = {"openapi": "3.0.3", "info": {}, "paths": {"/a": {"get": operation}}}
+    (found,) = from_openapi(document, HTTPServiceConfig(namespace="x", base_url="http://127.0.0.1:9"))
+    assert len(found.spec.input_schema.raw["properties"]) == 500
+    assert compared < 500 * 20

@@ -268,3 +268,13 @@ async def test_json_lines_where_json_was_expected_are_a_list_and_a_hint(serve, o
     assert not caplog.records
     assert (await found["generate"].handler({}, None)).data == [{"n": 1}, {"n": 2}]
     assert "subscribe to api.generate_stream" in caplog.text
+
+
+async def test_json_where_only_json_lines_are_declared_is_a_stream(serve, operations, api):
+    async def handler(request):
+        return await streamed(request, 1, lambda n: b'{"time": %d}\n' % n)
+
+    content = {"application/jsonl": {"schema": {"type": "object"}}}
+    document = api({"get /e": {"operationId": "e", "responses": {"200": {"description": "", "content": content}}}})
+    found = operations(document, await serve(handler))
+    assert [item.data["time"] async for item in found["e"].handler({}, None)] == list(range(1, MANY + 1))

@@ -187,6 +187,18 @@ async def test_a_document_that_forgot_to_ask_for_its_login_gets_the_token_all_th
     assert (await found["get_open"].handler({}, None)).data is None
 
 
+@pytest.mark.parametrize("more", [{}, {"components": {"securitySchemes": {}}}])
+async def test_an_empty_security_of_a_document_without_schemes_switches_no_credential_off(
+    serve, operations, api, more
+):
+    async def handler(request):
+        return web.json_response(request.headers.get("Authorization"))
+
+    document = api({"get /x": {"security": []}}, **more)
+    found = operations(document, await serve(handler), auth=HTTPAuth(type="bearer", token="t"))
+    assert (await found["get_x"].handler({}, None)).data == "Bearer t"
+
+
 async def test_a_401_that_stays_is_an_error(serve, operations, api):
     async def handler(request):
         if request.path == "/token":

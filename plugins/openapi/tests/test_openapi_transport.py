@@ -54,6 +54,20 @@ async def test_a_lost_connection_is_tried_as_often_as_the_policy_says(
     assert count == expected
 
 
+async def test_a_response_whose_body_breaks_off_is_an_error_and_not_requested_again(serve_raw, operations, api):
+    count = 0
+
+    async def talk(reader, writer):
+        nonlocal count
+        count += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n[1,")
+        await writer.drain()
+
+    found = operations(api(GET), await serve_raw(talk), retries={"attempts": 2, "backoff": 0})
+    assert (await failure(found["x"].handler({}, None))).code == ErrorCode.UNAVAILABLE
+    assert count == 1
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 @pytest.mark.parametrize("cut", [1, 2])
 async def test_a_compressed_body_that_was_cut_off_is_no_answer(serve, operations, api, encoding, cut):

@@ -230,7 +230,9 @@ class DocumentOperation(PlannedOperation):
         """Return True if a response is read item by item: a stream, or JSON that is said to be one."""
         if is_stream(response):
             return True
-        return self.stream_type == JSON and is_json(essence(response.headers.get("Content-Type", "")))
+        # Servers older than their document send JSON lines as JSON. The JSON of a twin is the whole response.
+        is_said = self.stream_type == JSON or (self.stream_type in LINES and not self.is_twin)
+        return is_said and is_json(essence(response.headers.get("Content-Type", "")))
 
     def _parser(self) -> SSEParser:
         return SSEParser(max_event_size=self.source.config.limits.event_bytes)

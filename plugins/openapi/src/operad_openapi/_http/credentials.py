@@ -45,7 +45,8 @@ class Authenticator:
         security = operation.node.get("security", self._document.root.get("security"))
         chosen = self._chosen(security, server, auth)
         chosen |= self._named(security, server, required)
-        if chosen or security == [] or auth is None:
+        is_open = security == [] and bool(schemes_of(self._document))  # without schemes, a list is always empty
+        if chosen or is_open or auth is None:
             return list(chosen.values())
         # No alternative can be met. A credential that was configured for the whole API is sent all the same.
         fallback = self._general(auth, server)
