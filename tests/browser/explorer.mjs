@@ -1,6 +1,6 @@
 // Uses the explorer as a person does, and prints one JSON line for each thing seen. Arguments: the page's URL, a
 // folder for screenshots, the path of Chromium, a token to sign in with (or nothing), looks such as "light:1280", and
-// "large" if GitHub's API is served, or "rules" if its operations have rules.
+// "large" if GitHub's API is served, "rules" if its operations have rules, or "held" if some of them are held.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
@@ -370,8 +370,26 @@ async function rules() {
   }
 }
 
+async function held() {
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await open({ colorScheme });
+    await page.fill("#token", token);
+    await page.click("button:has-text('Use')");
+    await page.waitForSelector("text=signed in as");
+    tell("listed", (await page.locator("#list a").allTextContents()).map((text) => text.trim()));
+    await page.click("text=System");
+    await page.waitForSelector("h1:has-text('System')");
+    tell("held", await page.locator("[aria-label='Held operations'] tbody td").allTextContents());
+    tell("markup", await page.locator("main img").count());
+    await violations(page, `held ${colorScheme}`);
+    await page.screenshot({ path: `${folder}/held-${colorScheme}-1280.png` });
+    await page.context().close();
+  }
+}
+
 try {
   if (what === "large") await github();
+  else if (what === "held") await held();
   else if (what === "rules") await rules();
   else if (token) await signedIn();
   else { await features(); await keyboard(); await pictures(); }

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from datetime import date
@@ -34,6 +35,7 @@ CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 NODE = shutil.which("node")
+HOSTILE = HERE.parents[1] / "plugins/mcp/tests/mcp_hostile_server.py"
 GITHUB = HERE.parent / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 
 
@@ -318,6 +320,34 @@ async def test_the_rules_of_an_operation_are_shown_in_their_order_to_admins_alon
     assert seen["refused"][0].startswith("The rules cannot be shown: ")
     assert seen["works"] == [True]
     assert (by_ann["headings"], by_ann["error"]) == ([[], []], [])
+
+
+async def test_held_operations_are_shown_to_admins_with_the_reason_and_the_command(tmp_path: Path) -> None:
+    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+    pins = tmp_path / "tools.lock.json"
+
+    async def shown(token: str) -> dict[str, list[Any]]:
+        async with OperationRegistry(load_plugins(only=["openapi", "mcp"])) as registry:
+            await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], pin=str(pins))
+            registry.register(add)
+            tokens = StaticTokens({"of-root": Identity("root", ["operad:admin"]), "of-ann": Identity("ann")})
+            async with served(to_openapi(registry, authenticate=tokens)) as url:
+                return await watched(url, pictures, token, LOOKS, "held")
+
+    assert (await shown("of-root"))["held"] == [[], []]
+    kept = json.loads(pins.read_text())
+    kept["approved"]["h"]["echo"]["description"] = "<img src=x>"
+    pins.write_text(json.dumps(kept))
+    seen = await shown("of-root")
+    assert seen["violation"] == []
+    assert seen["error"] == []
+    id, reason = seen["held"][0]
+    assert id == "h.echo"
+    assert "its definition changed since it was approved (description)" in reason
+    assert "`operad pin --accept h.echo`" in reason
+    assert not any(text.endswith("echo") for text in seen["listed"][0])
+    assert seen["markup"] == [0, 0]
+    assert (await shown("of-ann"))["held"] == [[], []]
 
 
 async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ class Explorer:
                     "status": source.status,
                     "operations": source.operations,
                     "error": source.error,
+                    # The session of a source is any object of its plugin.
+                    "held": dict(getattr(source.session, "held", {})),
                 }
                 for source in registry.sources.states()
             ]

@@ -186,6 +186,11 @@ function drawSystem() {
   } else {
     parts.push(element("h2", {}, "Sources"), table(["Name", "Type", "State", "Operations", ""], state.sources.map((source) => [
       source.name, source.type, stateOf(source), String(source.operations), reloadButton(source.name)]), "No source is loaded: the operations were registered by the application."));
+    const held = state.sources.flatMap((source) => Object.entries(source.held));
+    if (held.length) {
+      parts.push(element("h2", {}, "Held operations"), element("p", {}, "Calls of these operations are refused until you accept what has changed."),
+        table(["Operation", "Reason"], held.map(([id, reason]) => [id, element("span", { class: "why" }, reason)])));
+    }
     parts.push(element("h2", {}, "Plugins"), table(["Name", "Distribution", "State", "Contributes"], state.plugins.map((plugin) => [
       plugin.name, [plugin.distribution, plugin.version].filter(Boolean).join(" "), stateOf(plugin),
       Object.entries(plugin.contributes).map(([kind, names]) => `${kind.replaceAll("_", " ")}: ${names.join(", ")}`).join("; ")]), "No plugin is loaded."));
@@ -199,7 +204,7 @@ function stateOf(thing) {
 
 function table(heads, rows, none) {
   if (!rows.length) return element("p", { class: "empty" }, none);
-  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": heads[0] === "Name" && heads[1] === "Type" ? "Sources" : "Plugins" },
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": { Type: "Sources", Reason: "Held operations" }[heads[1]] || "Plugins" },
     element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((head) => head ? element("th", { scope: "col" }, head) : element("td")))),
       element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell)))))));
 }
