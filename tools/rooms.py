@@ -125,8 +125,8 @@ BUDGETS: dict[str, int] = {
     # Tokens on the command line, and what needs no credentials, 60 lines; access log, metrics, HTTPS,
     # health with failed sources and bounded results, 350; programs, workers, reloading, 350; uploads, 150; what
     # upstreams are kept inside, and what the explorer needs, 150; pages where users connect accounts, 250; the
-    # authorization server for MCP hosts and browsers, 1,590, and its logins for those pages, 100.
-    "operad_serve": 6815,
+    # authorization server for MCP hosts and browsers, 1,590, its logins for those pages, 100, and renewals, 40.
+    "operad_serve": 6850,
     # With checks of frames and published schemas, 90 lines, and of results that a store cannot keep, 20; the JSON
     # Schema of envelopes, 65.
     "operad_testing": 3850,

@@ -38,6 +38,11 @@ class Provider:
         self.codes: dict[str, dict[str, str]] = {}
         self.queries: list[dict[str, str]] = []
         self.access_tokens: list[str] = []
+        self.refresh_tokens: list[str] = []
+        """Those that were issued; the last one is valid."""
+        self.has_refresh_tokens = False
+        self.refusal: tuple[int, str] | None = None
+        """The status and error with which refresh tokens are refused."""
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -74,6 +79,8 @@ class Provider:
 
     async def _token(self, request: web.Request) -> web.Response:
         form = dict(await request.post())
+        if form.get("grant_type") == "refresh_token":
+            return self._refreshed(str(form.get("refresh_token")))
         query = self.codes.pop(str(form.get("code")), None)
         basic = base64.b64encode(b"gateway:s3cret").decode()
         verifier = hashlib.sha256(str(form.get("code_verifier")).encode()).digest()
@@ -92,7 +99,21 @@ class Provider:
         kept = {name: value for name, value in claims.items() if value is not None}
         signed = jwt.encode(kept, key, self.algorithm)
         extra = {"id_token": signed} if self.has_id_token else {}
+        extra |= self._refresh_token()
         return web.json_response({"access_token": token, "token_type": "Bearer", "expires_in": 60, **extra})
+
+    def _refresh_token(self) -> dict[str, str]:
+        if not self.has_refresh_tokens:
+            return {}
+        self.refresh_tokens.append(secrets.token_hex(16))
+        return {"refresh_token": self.refresh_tokens[-1]}
+
+    def _refreshed(self, token: str) -> web.Response:
+        if self.refusal is not None:
+            return web.json_response({"error": self.refusal[1]}, status=self.refusal[0])
+        if token != self.refresh_tokens[-1]:
+            return web.json_response({"error": "invalid_grant"}, status=400)
+        return web.json_response({"access_token": "x", "token_type": "Bearer", **self._refresh_token()})
 
     async def _userinfo(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.access_tokens:

@@ -23,6 +23,7 @@ import aiohttp
 import attrs
 import pytest
 from aiohttp import web
+from cryptography.fernet import Fernet
 
 from operad import AccessControl, ConfigError, Identity, OperationContext, OperationRegistry, operation
 from operad_auth import TokenRecord
@@ -240,6 +241,57 @@ async def test_an_expired_access_token_is_refused_and_refreshed(tmp_path: Path, 
         assert status == 200
         assert renewed["refresh_token"] != tokens["refresh_token"]
         assert renewed["access_token"] != tokens["access_token"]
+
+
+async def test_each_refresh_renews_the_login_at_the_provider_until_the_account_is_closed(
+    tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
+    provider.has_refresh_tokens = True
+    async with gateway(tmp_path, provider) as gate:
+        client = await gate.client_id()
+        tokens = await gate.tokens(client)
+        for _ in range(2):
+            status, tokens = await gate.refresh(client, tokens["refresh_token"])
+            assert status == 200
+        assert len(provider.refresh_tokens) == 3
+        provider.refusal = 400, "invalid_client"  # a mistake of the configuration ends no login
+        assert (await gate.refresh(client, tokens["refresh_token"]))[0] == 503
+        provider.refusal = 400, "invalid_grant"
+        status, answer = await gate.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+        assert "the provider has ended the login" in answer["error_description"]
+        assert (await gate.call(tokens["access_token"]))[0] == 401
+    files = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert not [token for token in provider.refresh_tokens if token.encode() in files]
+
+
+@pytest.mark.parametrize("key", ["0" * 43 + "=", ""])
+async def test_a_login_whose_key_is_gone_ends_with_its_next_refresh(
+    tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
+    provider.has_refresh_tokens = True
+    port = free_port()
+    async with gateway(tmp_path, provider, port) as gate:
+        client = await gate.client_id()
+        tokens = await gate.tokens(client)
+    monkeypatch.setenv("OPERAD_TOKEN_KEY", key)
+    async with gateway(tmp_path, provider, port) as gate:
+        assert (await gate.refresh(client, tokens["refresh_token"]))[1]["error"] == "invalid_grant"
+    assert len(provider.refresh_tokens) == 1
+
+
+async def test_without_a_key_no_token_of_the_provider_is_kept(
+    tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPERAD_TOKEN_KEY", raising=False)
+    provider.has_refresh_tokens = True
+    async with gateway(tmp_path, provider) as gate:
+        client = await gate.client_id()
+        tokens = await gate.tokens(client)
+        assert (await gate.refresh(client, tokens["refresh_token"]))[0] == 200
+    assert len(provider.refresh_tokens) == 1
 
 
 async def test_a_refresh_token_that_comes_twice_ends_the_login(gate: Gateway) -> None:

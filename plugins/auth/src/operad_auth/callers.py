@@ -17,7 +17,7 @@ from operad_auth.credentials import Credentials
 from operad_auth.fetching import Fetch, default_fetch, require_secure
 from operad_auth.grants import OAuthError, OAuthToken
 from operad_auth.http.urls import origin_of, shown_url
-from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions
+from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions, client_of
 
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, no secret
@@ -105,13 +105,8 @@ class CallerCredentials:
 
     def oauth_options(self) -> OAuthOptions:
         """Return the client of the authorization server."""
-        assert self.client_id is not None
-        return OAuthOptions(
-            client_id=self.client_id,
-            client_secret=self.client_secret,
-            private_key=self.private_key,
-            client_auth=self.client_auth,
-            issuer=self.issuer,
+        return client_of(
+            self,
             token_url=self.token_url,
             authorization_url=self.authorization_url,
             revocation_url=self.revocation_url,

@@ -17,7 +17,7 @@ from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.credentials import Credentials, strings_of
 from operad_auth.fetching import Fetch, default_fetch, require_secure, unavailable
 from operad_auth.jwts import TokenRefused, granted, subject_of
-from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions
+from operad_auth.server import AuthorizationServer, ClientAuth, client_of
 
 logger = logging.getLogger("operad.auth")
 
@@ -93,15 +93,7 @@ class IntrospectionAuthenticator:
     def __init__(self, options: IntrospectionOptions, fetch: Fetch | None = None) -> None:
         self._options = options
         self._server = AuthorizationServer(
-            OAuthOptions(
-                client_id=options.client_id,
-                client_secret=options.client_secret,
-                private_key=options.private_key,
-                client_auth=options.client_auth,
-                issuer=options.issuer,
-                token_url=options.url if options.issuer is None else None,
-            ),
-            fetch or default_fetch,
+            client_of(options, token_url=options.url if options.issuer is None else None), fetch or default_fetch
         )
         self._kept: OrderedDict[bytes, tuple[float, Identity | None]] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Identity | None]] = {}

@@ -86,6 +86,17 @@ class OAuthOptions:
         return TokenKey(self.issuer or self.token_url or "", self.client_id, self.account)
 
 
+def client_of(table: Any, **more: Any) -> OAuthOptions:
+    """Return the client that a table of a configuration describes with the keys that such tables share.
+
+    Args:
+        table: its options.
+        more: further arguments of `OAuthOptions`.
+    """
+    names = ("client_id", "client_secret", "private_key", "client_auth", "issuer")
+    return OAuthOptions(**{name: getattr(table, name) for name in names}, **more)
+
+
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ATTEMPTS = 3
 _LONGEST_WAIT = 5.0

@@ -79,8 +79,8 @@ class OAuthApplication:
         self._options, self._gate = options, gate
         self._store = Store(options, base_dir)
         self._clients = Clients(options, self._store)
-        self._tokens = TokenEndpoint(options, self._store, self._clients)
         self._upstream = Upstream(options)
+        self._tokens = TokenEndpoint(options, self._store, self._clients, self._upstream)
         is_https = options.base.startswith("https:")
         self._cookie = "__Host-operad-login" if is_https else "operad-login"
         self._cookie_flags = "; Path=/; HttpOnly; SameSite=Lax; Max-Age=3600" + ("; Secure" if is_https else "")
@@ -245,7 +245,7 @@ class OAuthApplication:
             denied = query["error"] in ("access_denied", "login_required", "consent_required")
             await self._return(exchange, record, {"error": "access_denied" if denied else "server_error"})
             return
-        user = await self._user(query, record)
+        user, login = await self._user(query, record)
         granted = self._options.scopes_of(user)
         if granted is None:
             logger.info("a user of the provider who is not in users wanted to log in: %r", user)
@@ -262,12 +262,13 @@ class OAuthApplication:
                 resource=record["resource"],
                 expires=time.time() + self._options.refresh_lifetime,
                 code=code,
-                record={name: record[name] for name in ("challenge", "redirect_uri", "refreshes")},
+                record={name: record[name] for name in ("challenge", "redirect_uri", "refreshes")}
+                | ({} if login is None else {"login": login}),
             )
         )
         await self._return(exchange, record, {"code": code})
 
-    async def _user(self, query: Mapping[str, str], record: Mapping[str, Any]) -> str:
+    async def _user(self, query: Mapping[str, str], record: Mapping[str, Any]) -> tuple[str, str | None]:
         try:
             return await self._upstream.user(query, record["nonce"], record["verifier"])
         except (*FAILURES, ConfigError) as error:
@@ -296,7 +297,7 @@ class OAuthApplication:
 
     async def _return_to_page(self, exchange: Exchange, query: Mapping[str, str], state: str) -> None:
         record = await self._login_of(exchange, state, agreed=False)
-        user = await self._user(query, record)
+        user, _ = await self._user(query, record)
         if self._options.scopes_of(user) is None:
             raise Refused("You may not log in here.")
         proof = secrets.token_urlsafe(32)
@@ -357,7 +358,7 @@ class OAuthApplication:
         try:
             return await change
         except (CallError, ConfigError) as error:
-            logger.error("a login cannot be kept: %s", error)
+            logger.error("a login cannot be kept or renewed: %s", error)
             raise Problem(503, "logins cannot be kept now; try again", code=ErrorCode.UNAVAILABLE) from None
 
     # --- endpoints of clients --------------------------------------------------------------------

@@ -60,7 +60,8 @@ class OAuthServerOptions:
     access_lifetime: float = attrs.field(default=900.0, validator=attrs.validators.gt(0))
     """Seconds for which an access token is valid."""
     refresh_lifetime: float = attrs.field(default=604_800.0, validator=attrs.validators.gt(0))
-    """Seconds after which a user must log in again."""
+    """Seconds after which a user must log in again. An account that the provider has closed keeps access so long,
+    unless the provider gives refresh tokens and ``OPERAD_TOKEN_KEY`` is set."""
     store: str | None = None
     """The file of logins and clients, on a local disk. All processes of this server share it. None: a file in the
     user's configuration folder."""

@@ -265,13 +265,15 @@ class Store:
 
         return await self._write(change)
 
-    async def issue(self, id: str, access: str, expires: float, refresh: str | None, before: str | None) -> bool:
+    async def issue(
+        self, grant: Grant, access: str, expires: float, refresh: str | None, before: str | None
+    ) -> bool:
         """Make an access token and a refresh token of a grant valid. Return False if the grant has ended.
 
         The access token before it stays valid until it expires, for the calls that are running.
 
         Args:
-            id: the grant.
+            grant: the grant. Its record is kept, too.
             access: the access token.
             expires: when it expires.
             refresh: the refresh token, if there is one.
@@ -282,13 +284,14 @@ class Store:
         def change(connection: sqlite3.Connection) -> bool:
             query = (
                 "UPDATE grants SET former = access, former_expires = access_expires, "
-                "access = ?, access_expires = ?, refresh = ? "
+                "access = ?, access_expires = ?, refresh = ?, record = ? "
                 "WHERE id = ? AND code IS NULL AND refresh IS ? AND expires >= ?"
             )
             new, old = (None if text is None else digest(text) for text in (refresh, before))
-            changed = connection.execute(query, (digest(access), expires, new, id, old, time.time()))
+            values = (digest(access), expires, new, json.dumps(grant.record), grant.id, old, time.time())
+            changed = connection.execute(query, values)
             if changed.rowcount != 1:
-                connection.execute("DELETE FROM grants WHERE id = ?", (id,))
+                connection.execute("DELETE FROM grants WHERE id = ?", (grant.id,))
             return changed.rowcount == 1
 
         return await self._write(change)

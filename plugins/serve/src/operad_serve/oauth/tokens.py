@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote_plus
 
+import attrs
+
 from operad import Identity
 from operad_auth import Credentials
 from operad_serve.oauth.clients import Client, Clients
 from operad_serve.oauth.options import OAuthServerOptions
 from operad_serve.oauth.store import Grant, Store, digest
-from operad_serve.oauth.upstream import challenge_of
+from operad_serve.oauth.upstream import LoginFailed, Upstream, challenge_of
 
 Kind = Literal["ac", "at", "rt"]
 """Authorization code, access token, refresh token."""
@@ -99,8 +101,8 @@ def _is_access(grant: Grant, key: bytes) -> bool:
 class TokenEndpoint:
     """Gives tokens for codes and refresh tokens, and revokes them."""
 
-    def __init__(self, options: OAuthServerOptions, store: Store, clients: Clients) -> None:
-        self._options, self._store, self._clients = options, store, clients
+    def __init__(self, options: OAuthServerOptions, store: Store, clients: Clients, upstream: Upstream) -> None:
+        self._options, self._store, self._clients, self._upstream = options, store, clients, upstream
 
     def client(self, form: Mapping[str, str], credentials: Credentials) -> Client:
         """Return the client that sends a request (RFC 6749, 2.3). Raises `TokenError` ``invalid_client``."""
@@ -158,6 +160,13 @@ class TokenEndpoint:
             raise TokenError("invalid_grant", "the user may no longer log in")
         if not {*form.get("scope", "").split()} <= {*grant.scopes}:
             raise TokenError("invalid_scope", f"scope: expected no more than {' '.join(grant.scopes)!r}")
+        if "login" in grant.record and hmac.compare_digest(grant.refresh or b"", digest(token)):
+            try:
+                login = await self._upstream.renew(grant.record["login"])
+            except LoginFailed as failed:
+                await self._store.end(grant.id)
+                raise TokenError("invalid_grant", f"{failed}; log in again") from None
+            grant = attrs.evolve(grant, record={**grant.record, "login": login})
         return await self._issued(grant, grant.scopes, token, refreshes=True)
 
     async def _issued(
@@ -167,7 +176,7 @@ class TokenEndpoint:
         access = new_token("at", grant.id)
         refresh = new_token("rt", grant.id) if refreshes else None
         expires = min(now + self._options.access_lifetime, grant.expires)
-        if not await self._store.issue(grant.id, access, expires, refresh, before):
+        if not await self._store.issue(grant, access, expires, refresh, before):
             raise TokenError("invalid_grant", "the refresh token was used before; log in again")
         response = {
             "access_token": access,

@@ -1,6 +1,7 @@
 """The provider at which users log in: OpenID Connect, or plain OAuth 2.0 with an address that describes the user.
 
-Its tokens are used once, to learn who logged in, and never kept or passed on.
+Its tokens are never passed on. The access token is used once, to learn who logged in. A refresh token is kept
+encrypted, if there is a key, and used to learn whether the login still holds.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from operad import CallError
-from operad_auth import Fetch, OAuthOptions, default_fetch
+from operad_auth import Fetch, OAuthError, TokenStore, default_fetch
 from operad_auth.fetching import require_secure
 from operad_auth.jwts import ALGORITHMS, Checks, TokenRefused, verified_claims
 from operad_auth.keys import KeySet
-from operad_auth.server import AuthorizationServer
+from operad_auth.server import AuthorizationServer, client_of
+from operad_auth.store import KEY_VARIABLE
 from operad_serve.oauth.options import OAuthServerOptions
 
 _CHECKS = Checks(ALGORITHMS, (None, "jwt"), ("exp", "iat", "iss", "aud", "sub"), leeway=30.0)
@@ -48,17 +50,9 @@ class Upstream:
         self._fetch = fetch
         self._callback = options.endpoint("callback")
         self._server = AuthorizationServer(
-            OAuthOptions(
-                client_id=options.client_id,
-                client_secret=options.client_secret,
-                private_key=options.private_key,
-                client_auth=options.client_auth,
-                issuer=options.issuer,
-                token_url=options.token_url,
-                authorization_url=options.authorization_url,
-            ),
-            fetch,
+            client_of(options, token_url=options.token_url, authorization_url=options.authorization_url), fetch
         )
+        self._cipher = TokenStore(keyring=False).cipher()
         self._keys = None if options.issuer is None else KeySet(None, issuer=options.issuer, fetch=fetch)
 
     async def login_url(self, state: str, nonce: str, verifier: str) -> str:
@@ -82,8 +76,8 @@ class Upstream:
         }
         return f"{url}{'&' if '?' in url else '?'}{urlencode(fields)}"
 
-    async def user(self, query: Mapping[str, str], nonce: str, verifier: str) -> str:
-        """Return the id of the user who logged in, as the identity has it.
+    async def user(self, query: Mapping[str, str], nonce: str, verifier: str) -> tuple[str, str | None]:
+        """Return the id of the user who logged in, as the identity has it, and the login for `renew`, if any.
 
         Args:
             query: the query of the provider's redirect.
@@ -99,7 +93,38 @@ class Upstream:
             raise LoginFailed("the provider sent no code")
         fields = {"grant_type": "authorization_code", "code": query["code"]}
         answer = await self._server.token({**fields, "redirect_uri": self._callback, "code_verifier": verifier})
-        return self._id_of(await self._claims(answer, nonce))
+        return self._id_of(await self._claims(answer, nonce)), self._sealed(answer)
+
+    def _sealed(self, answer: Mapping[str, Any]) -> str | None:
+        """Return the encrypted refresh token of a response; ``None`` without a token, or without a key."""
+        token = answer.get("refresh_token")
+        if self._cipher is None or not isinstance(token, str):
+            return None
+        sealed: bytes = self._cipher.encrypt(token.encode())
+        return sealed.decode()
+
+    async def renew(self, login: str) -> str:
+        """Renew a login at the provider; return the login for the next time.
+
+        Raises:
+            LoginFailed: the provider has ended the login, or no key opens it.
+            CallError: the provider refused the request for another reason, or gives no response.
+        """
+        if self._cipher is None:
+            raise LoginFailed(f"{KEY_VARIABLE} is no longer set")
+        from cryptography.fernet import InvalidToken
+
+        try:
+            token = self._cipher.decrypt(login.encode()).decode()
+        except InvalidToken:
+            raise LoginFailed(f"{KEY_VARIABLE} is not the one of this login") from None
+        try:
+            answer = await self._server.token({"grant_type": "refresh_token", "refresh_token": token})
+        except OAuthError as error:
+            if error.error != "invalid_grant":
+                raise
+            raise LoginFailed("the provider has ended the login") from None
+        return self._sealed(answer) or login
 
     async def _check_issuer(self, issuer: str | None) -> None:
         """Refuse a response of another provider (RFC 9207). Raises `LoginFailed`."""
