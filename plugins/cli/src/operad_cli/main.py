@@ -10,10 +10,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
+
+_GRACE = 0.5
+"""Seconds that plain functions get to notice that their calls ended (``context.cancelled``)."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,7 +29,29 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except OSError:  # the command has reported it; the interpreter would report it again
         _discard_output()
+    if argv is None:
+        _end_with_threads(code)
     sys.exit(code)
+
+
+def _end_with_threads(code: int) -> None:
+    """End the process if a plain function still runs after the command, because its call ended early.
+
+    A thread cannot be stopped, and the interpreter would wait for it: after Ctrl-C, a timeout or a drain.
+    """
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("operad_")]
+    until = time.monotonic() + _GRACE
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    if not any(thread.is_alive() for thread in threads):
+        return
+    with suppress(OSError):
+        sys.stderr.write("warning: a plain function was still running; it ended with this process\n")
+        sys.stderr.flush()
+    import logging
+
+    logging.shutdown()
+    os._exit(code)
 
 
 def _open_streams() -> None:

@@ -1,0 +1,57 @@
+"""How the command ends while a plain function, whose thread cannot be stopped, still runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plugins.cli.tests.conftest import Run
+
+OPERATIONS = """
+import time
+from operad import operation
+
+@operation(namespace="slow")
+def endless(marker: str) -> int:
+    open(marker, "w").close()
+    while True:
+        time.sleep(0.01)
+"""
+COMMAND = [sys.executable, "-m", "operad_cli.main", "call", "slow.endless"]
+
+
+def ended(process: subprocess.Popen[str], number: int) -> tuple[int, str]:
+    os.kill(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+def wait_for(marker: Path, process: subprocess.Popen[str]) -> None:
+    while not marker.exists():
+        assert process.poll() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_a_signal_ends_a_call_of_a_plain_function_that_goes_on(
+    run: Run, tmp_path: Path, number: int, code: int
+) -> None:
+    marker = tmp_path / "began"
+    with subprocess.Popen([*COMMAND, f"marker={marker}"], stderr=subprocess.PIPE, text=True) as process:
+        wait_for(marker, process)
+        got, err = ended(process, number)
+    assert got == code
+    assert "a plain function was still running" in err
+
+
+def test_a_call_of_a_plain_function_ends_at_its_timeout(run: Run, tmp_path: Path) -> None:
+    arguments = [*COMMAND, f"marker={tmp_path / 'began'}", "--timeout", "0.5"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "TIMEOUT" in done.stderr
+    assert "a plain function was still running" in done.stderr
