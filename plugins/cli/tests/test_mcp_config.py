@@ -66,6 +66,41 @@ def test_the_entry_of_a_server_that_runs_is_its_url_in_the_hosts_words(
     assert json.loads(operad(tmp_path, *arguments, monkeypatch=monkeypatch).output) == entry
 
 
+TOKEN = ("--url", "http://h/mcp", "--header", "Authorization=Bearer ${GH_TOKEN}")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the paths are those of Linux")
+@pytest.mark.parametrize(
+    ("host", "file", "entry"),
+    [
+        ("cursor", ".cursor/mcp.json", {"url": "http://h/mcp", "headers": {"Authorization": "Bearer s3cret"}}),
+        (
+            "vscode",
+            ".config/Code/User/mcp.json",
+            {"type": "http", "url": "http://h/mcp", "headers": {"Authorization": "Bearer s3cret"}},
+        ),
+        (
+            "claude",
+            ".config/Claude/claude_desktop_config.json",
+            {
+                "command": "npx",
+                "args": ["-y", "mcp-remote", "http://h/mcp", "--header", "Authorization:${AUTHORIZATION_HEADER}"],
+                "env": {"AUTHORIZATION_HEADER": "Bearer s3cret"},
+            },
+        ),
+    ],
+)
+def test_the_entry_of_a_server_that_runs_has_the_header_with_its_token(
+    home: Path, host: str, file: str, entry: Any
+) -> None:
+    printed = CliRunner().invoke(application(), ["mcp-config", "--host", host, *TOKEN], catch_exceptions=False)
+    assert "<value of Authorization>" in printed.output
+    assert "s3cret" not in printed.output
+    CliRunner().invoke(application(), ["mcp-config", "--install", host, *TOKEN], catch_exceptions=False)
+    key = "servers" if host == "vscode" else "mcpServers"
+    assert json.loads((home / file).read_text())[key]["operad"] == entry
+
+
 CONFIGURATION = """
 [sources.github]
 type = "openapi"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,16 +38,21 @@ def stdio_entry(host: Host, name: str, arguments: Sequence[str], env: Mapping[st
     return {"mcpServers": {name: entry}}
 
 
-def url_entry(host: Host, name: str, url: str) -> dict[str, Any]:
+def url_entry(host: Host, name: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """Return the configuration of a host that connects to a running server. Raise `ConfigError` if not a URL."""
-    if host == "vscode":
-        return {"servers": {name: {"type": "http", "url": url}}}
-    if host == "cursor":
-        return {"mcpServers": {name: {"url": url}}}
+    if host != "claude":
+        entry: dict[str, Any] = {"type": "http"} if host == "vscode" else {}
+        entry |= {"url": url, "headers": dict(headers)} if headers else {"url": url}
+        return {"servers" if host == "vscode" else "mcpServers": {name: entry}}
     # Claude Desktop only starts processes. mcp-remote connects to a URL for it.
     if "://" not in url:
         raise ConfigError(f'expected a URL such as http://127.0.0.1:8000/mcp, got "{url}"')
-    return {"mcpServers": {name: {"command": "npx", "args": ["-y", "mcp-remote", url]}}}
+    arguments, env = ["-y", "mcp-remote", url], dict[str, str]()
+    for header, value in headers.items():  # in env, because other users can read the command line of a process
+        variable = f"{re.sub('[^A-Z0-9]', '_', header.upper())}_HEADER"
+        arguments += ["--header", f"{header}:${{{variable}}}"]
+        env[variable] = value
+    return {"mcpServers": {name: {"command": "npx", "args": arguments} | ({"env": env} if env else {})}}
 
 
 def host_file(host: Host) -> Path:

@@ -42,22 +42,24 @@ def mcp_config(
 
     With this entry the host starts `operad serve --mcp stdio`, or connects to --url. --install writes it into the
     host's own file and keeps a copy of the old one. Each environment variable of the configuration, ${NAME}, is in
-    the entry's env. --install writes the values, because a host does not know the environment of your shell.
+    the entry's env. --install writes the values, because a host does not know the environment of your shell. The
+    same holds for --header, which the host sends to --url.
 
     \b
     operad mcp-config --install cursor
-    operad mcp-config --host vscode --url http://127.0.0.1:8000/mcp
+    operad mcp-config --install cursor --url http://127.0.0.1:8000/mcp --header 'Authorization=Bearer ${TOKEN}'
     """
     if target is not None and only_print:
         raise click.UsageError("--install and --print cannot be combined")
     host = target or host
     if url is not None:
-        _deliver(target, url_entry(host, name, url))
+        shown = {header: value if target is not None else f"<value of {header}>" for header, value in headers}
+        _deliver(target, url_entry(host, name, url, shown))
         return 0
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)
     if headers:
         raise click.UsageError(
-            "--header would put the header into the host's configuration; put it into an operad.toml"
+            "--header with --openapi or --mcp-server: put the header into [sources.NAME] of an operad.toml"
         )
     arguments, env = sources.arguments(), dict[str, str]()
     if not sources or config is not None:

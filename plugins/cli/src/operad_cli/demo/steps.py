@@ -85,7 +85,7 @@ async def _keep(registry: OperationRegistry, url: str) -> None:
     with until_stopped() as stopped:
         door = FrontDoor(registry, plan, stopped)
         async with door.open():
-            entry = json.dumps(url_entry("cursor", "operad", f"{door.url}/mcp"))
+            entry = json.dumps(url_entry("cursor", "operad", f"{door.url}/mcp", {}))
             lines = (
                 f"The API runs at {url}, and all operations are served at {door.url}, until Ctrl-C:",
                 "",

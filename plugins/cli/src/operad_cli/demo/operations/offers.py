@@ -17,7 +17,7 @@ async def offer(
     timezone: Annotated[str, "Where the customer is."],
     context: OperationContext,
 ) -> dict[str, Any]:
-    """Return the dearest book that a customer can afford, and what time it is at the customer's.
+    """Return the most expensive book that a customer can afford, and the customer's local time.
 
     Asks the bookshop's API and the MCP server through the same registry.
     """
