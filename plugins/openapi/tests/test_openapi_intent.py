@@ -290,15 +290,31 @@ def test_the_origin_of_an_ipv6_address_has_its_brackets():
     assert origin_of("http://[::1]:8080/x") == "http://[::1]:8080"
 
 
-async def test_paging_without_a_rule_and_a_link_is_told_where_others_have_rules(serve, api, registry, caplog):
+@pytest.mark.parametrize("rules", [{}, {"b": {"page": "page"}}])
+async def test_paging_without_a_rule_and_a_link_warns_that_it_is_one_page(serve, api, registry, caplog, rules):
     async def handler(request):
         return web.json_response([1])
 
     document = api({"get /a": {"operationId": "a"}, "get /b": {"operationId": "b"}})
-    await load(registry, document, await serve(handler), pagination={"b": {"page": "page"}})
+    await load(registry, document, await serve(handler), pagination=rules)
     for _ in range(2):
         assert [page.data async for page in registry.paginate("a.a")] == [[1]]
-    assert caplog.text.count("a: no pagination rule fits, and the response has no Link header: one page") == 1
+    assert (
+        caplog.text.count("a: one page, because the response has no Link header and no pagination rule fits") == 1
+    )
+    assert 'pagination = { "a" = ' in caplog.text
+
+
+async def test_paging_by_links_warns_of_nothing_on_a_last_page_without_a_header(serve, api, registry, caplog):
+    async def handler(request):
+        page = int(request.query.get("page", 1))
+        return web.json_response([page], headers={"Link": '</a?page=2>; rel="next"'} if page == 1 else {})
+
+    parameters = [{"name": "page", "in": "query", "schema": {"type": "integer"}}]
+    document = api({"get /a": {"operationId": "a", "parameters": parameters}})
+    await load(registry, document, await serve(handler))
+    assert [page.data async for page in registry.paginate("a.a")] == [[1], [2]]
+    assert "one page" not in caplog.text
 
 
 async def test_a_host_that_is_none_is_said_in_words(api, operations):

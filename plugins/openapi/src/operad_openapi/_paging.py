@@ -31,13 +31,13 @@ class DocumentPages:
         rule: its pagination in the configuration; ``None``: the ``Link`` header, if the response has one.
     """
 
-    __slots__ = ("_has_rules", "_name", "_operation", "_reader", "_rule")
+    __slots__ = ("_may_warn", "_name", "_operation", "_reader", "_rule")
 
     def __init__(self, operation: DocumentOperation, name: str, rule: Pagination | None) -> None:
         self._operation = operation
         self._name = name
         self._rule = rule or _BY_LINK
-        self._has_rules = bool(operation.source.config.pagination)
+        self._may_warn = True
         self._reader: QueryReader | None = None
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
@@ -53,10 +53,15 @@ class DocumentPages:
         url = _value_at(envelope, rule.next) if rule.next is not None else None
         if rule.next is None:
             url = next_link(envelope.meta.headers)
-            if url is None and rule is _BY_LINK and self._has_rules and "link" not in envelope.meta.headers:
-                self._has_rules = False  # say it once
+            if "link" in envelope.meta.headers:
+                self._may_warn = False  # the last page has a header without a next page, or none
+            elif rule is _BY_LINK and self._may_warn:
+                self._may_warn = False
                 logger.warning(
-                    "%s: no pagination rule fits, and the response has no Link header: one page", self._name
+                    "%s: one page, because the response has no Link header and no pagination rule fits; if there "
+                    'are more pages, set pagination = { "%s" = { … } }',
+                    self._name,
+                    self._name,
                 )
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
