@@ -45,12 +45,13 @@ TABLE: dict[tuple[str, str], tuple[str, str, str]] = {
 }
 """(module, name) -> (the dependency, or "" for Python; why there is no public way; the test that covers it)."""
 
-KNOWN = frozenset(name for _, name in TABLE) | {"_exit"}
+KNOWN = frozenset(name for _, name in TABLE) | {"_exit", "_current_frames"}
 
 PUBLIC = {
     "_replace", "_asdict", "_fields", "_make", "_repr_html_", "_ipython_key_completions_", "_missing_", "_exit",
+    "_current_frames",
 }  # fmt: skip
-"""Documented names with an underscore: of named tuples, notebooks, enums, and `os._exit`."""
+"""Documented names with an underscore: of named tuples, notebooks, enums, `os._exit` and `sys._current_frames`."""
 
 
 class Use(NamedTuple):

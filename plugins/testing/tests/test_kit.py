@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -346,6 +347,26 @@ def test_a_test_that_hangs_is_ended() -> None:
 
     with pytest.raises(AssertionError, match=r"did not end within 0\.01 s"):
         run(hang(), timeout=0.01)
+
+
+def test_a_thread_that_no_cancellation_ends_fails_the_test_and_does_not_hang_it():
+    async def endless():
+        go_on = threading.Event()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.to_thread(go_on.wait)
+
+    with pytest.raises(AssertionError, match=r"a thread still runs 2 s after the test, at .*threading\.py:\d+"):
+        run(endless())
+
+
+def test_a_function_in_a_thread_returns_or_raises_as_ever():
+    async def both():
+        assert await asyncio.to_thread(divmod, 7, 2) == (3, 1)
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(divmod, 7, 0)
+
+    run(both())
 
 
 # --- envelope kinds ------------------------------------------------------------------------------

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, update_wrapper
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from operad_testing._leaks import assert_nothing_pending
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 LIMIT = 60.0
@@ -25,10 +31,13 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
         timeout: seconds.
 
     Raises:
-        AssertionError: it does not end in time, or leaves tasks or timers behind that do not end by themselves.
+        AssertionError: it does not end in time, or leaves tasks, timers or threads of `asyncio.to_thread` behind
+            that do not end by themselves.
     """
+    threads = _Threads()
 
     async def bounded() -> T:
+        asyncio.get_running_loop().set_default_executor(threads)
         try:
             async with asyncio.timeout(timeout) as limit:
                 result = await main
@@ -39,7 +48,52 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
         await assert_nothing_pending(grace=GRACE)
         return result
 
-    return asyncio.run(bounded())
+    try:
+        return asyncio.run(bounded())
+    finally:
+        threads.assert_ended(GRACE)
+
+
+class _Threads(ThreadPoolExecutor):
+    """Runs the functions of `asyncio.to_thread`. A function that never ends keeps no test and no process alive."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._running: list[threading.Thread] = []
+
+    def submit(self, function: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> Future[R]:
+        future: Future[R] = Future()
+
+        def body() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function(*args, **keywords))
+            except BaseException as error:  # noqa: BLE001  # the future carries it, as that of a pool does
+                future.set_exception(error)
+
+        thread = threading.Thread(target=body, daemon=True)
+        self._running = [each for each in self._running if each.is_alive()] + [thread]
+        thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for no thread: `assert_ended` does, in bounded time."""
+
+    def assert_ended(self, grace: float) -> None:
+        """Raise `AssertionError` if a function still runs after ``grace`` seconds."""
+        until = time.monotonic() + grace
+        for thread in self._running:
+            thread.join(max(0.0, until - time.monotonic()))
+        for thread in self._running:
+            frame = sys._current_frames().get(thread.ident or 0)
+            if frame is not None and thread.is_alive():
+                place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+                raise AssertionError(
+                    f"a thread still runs {grace:g} s after the test, at {place}. "
+                    "A cancellation does not stop the function of asyncio.to_thread: interrupt its work when the "
+                    "task that waits gets CancelledError"
+                )
 
 
 async def pause(seconds: float) -> None:
