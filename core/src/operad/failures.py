@@ -153,12 +153,12 @@ def mask_error(
     reference = request_id or os.urandom(6).hex()
     if not (error.logged and request_id):
         cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
+        text = error.message if error.message.startswith(cause) else f"{cause}: {error.message}"
         logger.error(
-            "operation %r failed (reference %s): %s: %s",  # the id may be a caller's: %r keeps it on its line
+            "operation %r failed (reference %s): %s",  # the id may be a caller's: %r keeps it on its line
             operation_id,
             reference,
-            cause,
-            error.message,
+            text,
             exc_info=None if error.logged else error.__cause__,
         )
     message = f"the operation failed; the log of the server has the reason under reference {reference}"

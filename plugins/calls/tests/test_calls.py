@@ -585,7 +585,8 @@ async def test_the_log_names_the_operation_whose_error_stays_here(caplog):
     handler = CallHandler(registry_of(fails=("query", fails)), transport, mask_errors=True)
     async with handler, PendingRequestMap(transport) as calls:
         error = await error_of(calls.call("t.fails"))
-    assert f"operation 't.fails' failed (reference {error.details['reference']}): ValueError" in caplog.text
+    line = f"operation 't.fails' failed (reference {error.details['reference']}): ValueError: the key is 12345\n"
+    assert line in caplog.text
 
 
 @pytest.mark.parametrize("identity", ["ann", {"id": "ann", "scopes": []}, 5])

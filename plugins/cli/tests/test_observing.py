@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from operad_cli.output.logs import JSONLines, Sparing
+from operad_cli.output.logs import JSONLines, Paragraphs, Sparing
 from plugins.cli.tests.conftest import Run
 from plugins.cli.tests.test_daily import Terminal
 
@@ -114,3 +114,16 @@ def test_every_statement_of_the_flood_of_a_command_is_heard_once(run: Run, tmp_p
         *(f"no {number}" for number in range(20)),
         "the end",
     ]
+
+
+def test_a_paragraph_of_the_log_names_the_line_that_raised(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError("odd")
+    except ValueError as error:
+        raised = error
+    logger = logging.getLogger("operad.tests.paragraphs")
+    logger.propagate = False
+    logger.addHandler(Paragraphs())
+    logger.error("it failed", exc_info=raised)
+    assert raised.__traceback__ is not None
+    assert f"error: it failed at {__file__}:{raised.__traceback__.tb_lineno}" in capsys.readouterr().err

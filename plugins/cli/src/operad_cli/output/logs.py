@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -61,11 +62,17 @@ class Paragraphs(logging.Handler):
             left_out = f" (and {more} more like it)" if more else ""
             level = record.levelname.lower()
             has_line = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-            text = labelled(level, f"{record.getMessage()}{left_out}")
+            text = labelled(level, f"{record.getMessage()}{_place(record)}{left_out}")
             sys.stderr.write(f"{CLEAR if has_line else ''}{text}\n")
             sys.stderr.flush()
         except Exception:  # noqa: BLE001  # as in logging's own handlers
             self.handleError(record)
+
+
+def _place(record: logging.LogRecord) -> str:
+    """Return where the exception of a record was raised: a paragraph has no traceback."""
+    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else None
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 class JSONLines(logging.Formatter):
