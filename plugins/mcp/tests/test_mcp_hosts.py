@@ -204,6 +204,20 @@ async def test_a_file_of_which_no_server_can_be_loaded_is_reported_once(
     assert "is not loaded" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("namespace", "id"), [(None, "good.tool1"), ("", "good.tool1"), ("hosts", "hosts.good.tool1")]
+)
+async def test_the_namespace_of_a_file_comes_before_that_of_each_server(
+    tmp_path: Path, namespace: str | None, id: str
+) -> None:
+    server = Path(__file__).with_name("mcp_hostile_server.py")
+    good = {"command": sys.executable, "args": [str(server), "many"]}
+    path = write(tmp_path / "mcp.json", {"servers": {"good": good}})
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        specs = await registry.load("mcp", namespace=namespace, config=str(path), mode="legacy", include=["tool1"])
+        assert [spec.id for spec in specs] == [id]
+
+
 async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -143,9 +143,9 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
         )
     if unusable and not servers:
         raise next(iter(unusable.values()))
-    flat = context.namespace is None
+    namespace = context.namespace or None  # without one, each server has its own
     wrappers, failed = await connect_all(
-        servers, lambda name: "" if flat else f"{safe_namespace(name)}.", namespace=context.namespace
+        servers, lambda name: f"{safe_namespace(name)}." if namespace else "", namespace=namespace
     )
     failures = {**failed, **unusable}
     if servers and not wrappers:
