@@ -18,6 +18,10 @@ from operad_openapi.pagination import next_link
 logger = logging.getLogger("operad.openapi")
 
 _BY_LINK = Pagination()
+_ONE_PAGE = (
+    "%s: one page, because the response has no Link header and no pagination rule fits; if there are more pages, "
+    'set pagination = { "%s" = { … } }'
+)
 _HEADER = "header:"
 _INDEX = re.compile(r"-?[0-9]{1,9}\Z")
 
@@ -57,12 +61,7 @@ class DocumentPages:
                 self._may_warn = False  # the last page has a header without a next page, or none
             elif rule is _BY_LINK and self._may_warn:
                 self._may_warn = False
-                logger.warning(
-                    "%s: one page, because the response has no Link header and no pagination rule fits; if there "
-                    'are more pages, set pagination = { "%s" = { … } }',
-                    self._name,
-                    self._name,
-                )
+                logger.warning(_ONE_PAGE, self._name, self._name)
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
