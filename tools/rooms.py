@@ -107,7 +107,8 @@ BUDGETS: dict[str, int] = {
     # With the bound of results, CORS, clean descriptions of remote servers, and code mode; sessions of callers,
     # 265 lines; links to open, 20.
     # And held definitions in a file, and the command for them, 190; servers of a file that all fail, 5.
-    "operad_mcp": 10280,
+    # And held tools that are new, 25.
+    "operad_mcp": 10305,
     "operad_nats": 1800,
     # Streams of JSON values, inputs by intent, hooks of requests and responses, links to follow: 650 lines;
     # credentials of callers, 40; and newer ones after a refusal, 20; declared values of Accept-Encoding, 20;

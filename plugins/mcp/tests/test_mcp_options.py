@@ -154,15 +154,64 @@ def test_a_running_process_does_not_undo_what_the_user_accepted(tmp_path: Path) 
     pins = Pins("h", str(path), logging.getLogger("test"))
     for description in ("old", "new"):
         pins.approved({"name": "echo", "description": description})
-        pins.keep()
+        pins.keep(["echo"])
     file = PinFile.read(path)
     assert file.accept("h") == ["h.echo"]
     file.write()
     pins.approved({"name": "later", "description": "x"})
-    pins.keep()
+    pins.keep(["echo", "later"])
     kept = PinFile.read(path)
-    assert kept.approved["h"] == {"echo": {"description": "new"}, "later": {"description": "x"}}
-    assert list(kept.waiting()) == []
+    assert kept.approved["h"] == {"echo": {"description": "new"}}
+    assert [name for name, *_ in kept.waiting()] == ["h.later"]
+    pins.keep(["echo"])
+    assert list(PinFile.read(path).waiting()) == []
+
+
+async def test_a_tool_that_a_pinned_server_adds_is_held_until_it_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    async with hostile("changing", pin=str(path)) as registry:
+        before = names(registry)
+        await registry.execute("h.count")  # from now on the server lists count, echo and fresh
+        await until(lambda: names(registry) != before)
+        assert names(registry) == {"count", "echo"}
+        error = await fails(registry.execute("h.fresh"))
+        assert error.code == "ACCESS_DENIED"
+        assert "it is new" in error.message
+        assert "`operad pin --accept h.fresh`" in error.message
+    file = PinFile.read(path)
+    assert [name for name, *_ in file.waiting()] == ["h.fresh"]
+    assert file.accept("h.fresh") == ["h.fresh"]
+    file.write()
+    async with hostile("changing", pin=str(path)) as registry:
+        await registry.execute("h.count")
+        await until(lambda: names(registry) == {"count", "echo", "fresh"})
+
+
+async def test_a_held_tool_that_the_server_removes_is_no_longer_held(tmp_path: Path) -> None:
+    path = tmp_path / "pins.json"
+    definition = {"inputSchema": {"type": "object"}}
+    approved = {"count": definition, "echo": definition}
+    path.write_text(json.dumps({"approved": {"h": approved}, "held": {}}))
+    async with hostile("changing", pin=str(path)) as registry:
+        assert names(registry) == {"count", "echo"}
+        assert (await fails(registry.execute("h.pid"))).code == "ACCESS_DENIED"
+        await registry.execute("h.count")  # from now on the server lists count, echo and fresh
+        async with asyncio.timeout(10):
+            while (await fails(registry.execute("h.pid"))).code == "ACCESS_DENIED":
+                await asyncio.sleep(0.01)
+    assert [name for name, *_ in PinFile.read(path).waiting()] == ["h.fresh"]
+
+
+async def test_a_tool_that_a_pinned_server_adds_is_not_what_a_later_start_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    async with hostile("changing", pin=True, start="first use") as registry:
+        before = names(registry)
+        await registry.execute("h.count")
+        await until(lambda: names(registry) != before)
+    async with hostile("changing", pin=True, start="first use") as registry:
+        assert names(registry) == {"count", "echo"}
 
 
 async def test_definitions_that_cannot_be_written_down_are_not_used(tmp_path: Path) -> None:

@@ -60,6 +60,15 @@ async def test_a_change_is_held_for_later_processes_until_the_command_accepts_it
     assert run() == "No tool is held.\n"
     await fails_with(None)
 
+    kept = json.loads(pins.read_text())
+    del kept["approved"]["h"]["echo"]
+    pins.write_text(json.dumps(kept))
+    await fails_with(r"h\.echo. is held: it is new")
+    assert run().startswith("h.echo: new\n  +")
+    assert json.loads(run("--json"))[0]["approved"] is None
+    assert run("--accept", "h") == "Accepted: h.echo\n"
+    await fails_with(None)
+
 
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),

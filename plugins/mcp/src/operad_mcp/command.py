@@ -22,7 +22,7 @@ _COMPARED, _LINES, _WIDTH = 2_000, 60, 200
 @config_option
 @output_options
 def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
-    """List tools that are held because their definition changed.
+    """List tools that are held because they are new or their definition changed.
 
     \b
     operad pin
@@ -54,19 +54,25 @@ def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
         else:
             print_text(printable(f"Accepted: {', '.join(sorted(accepted))}"))
         return 0
-    held = [
-        {"name": name, "fields": changed(old := file.approved[server][tool], new := file.held[server][tool]),
-         "approved": old, "sent": new}
-        for file in files for name, server, tool in file.waiting()
-    ]  # fmt: skip
+    waiting = [
+        (name, file.approved.get(server, {}).get(tool), file.held[server][tool])
+        for file in files
+        for name, server, tool in file.waiting()
+    ]
     if as_json:
-        print_json(held)
-    elif not held:
+        print_json(
+            [
+                {"name": name, "fields": changed(approved, sent), "approved": approved, "sent": sent}
+                for name, approved, sent in waiting
+            ]
+        )
+    elif not waiting:
         print_text("No tool is held.")
     else:
-        for each in held:
-            print_text(printable(f"{each['name']}: {', '.join(each['fields'])} changed"))
-            for line in _difference(each["approved"], each["sent"]):
+        for name, approved, sent in waiting:
+            what = "new" if approved is None else f"{', '.join(changed(approved, sent))} changed"
+            print_text(printable(f"{name}: {what}"))
+            for line in _difference(approved, sent):
                 print_text(printable(f"  {line}"))
     return 0
 
@@ -77,7 +83,8 @@ def _is_of(tool: str, name: str) -> bool:
 
 def _difference(approved: Any, sent: Any) -> list[str]:
     """Return the lines of two definitions that differ, marked with ``-`` and ``+``."""
-    before, after = (json.dumps(each, indent=2, sort_keys=True).splitlines() for each in (approved, sent))
+    texts = ("" if each is None else json.dumps(each, indent=2, sort_keys=True) for each in (approved, sent))
+    before, after = (text.splitlines() for text in texts)
     changes = difflib.unified_diff(before[:_COMPARED], after[:_COMPARED], n=0, lineterm="")
     lines = [line for line in changes if line[0] in "+-" and line[:3] not in ("+++", "---")]
     shown = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in lines[:_LINES]]

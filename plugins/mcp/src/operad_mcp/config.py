@@ -287,9 +287,10 @@ class MCPClientConfig:
     overrides: dict[str, MCPTool] = attrs.field(factory=dict)
     """Changes to tools, by the names that the server gives them."""
     pin: bool | str = False
-    """Keep the definitions of the first listing: if the definition of a tool changes, the change is reported and
-    calls of the tool fail until the source is loaded again. With the path of a file, the definitions are kept
-    for later processes, too; delete a tool's entry in it to accept a change.
+    """Approve the tools of the first listing; hold tools that are new or changed later, and report them.
+
+    True, or the path of a file: the definitions are kept for later processes; ``operad pin --accept`` accepts
+    what is held. True without a configuration file: it is held until the source is loaded again.
     """
     start: Literal["load", "first use"] = "load"
     """``first use``: offer the remembered operations, and connect with the first call.

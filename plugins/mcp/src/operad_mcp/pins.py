@@ -1,11 +1,11 @@
-"""Approved definitions of tools: a tool whose definition changed is held until a user accepts the change."""
+"""Approved definitions of tools: a tool that is new or changed is held until a user accepts it."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +84,10 @@ def name_of(server: str, tool: str) -> str:
     return one_line(f"{server}.{tool}")
 
 
-def changed(approved: Json, sent: Json) -> list[str]:
-    """Return the fields in which two definitions are different."""
+def changed(approved: Json | None, sent: Json) -> list[str]:
+    """Return the fields in which two definitions are different; of a tool that is new, ``["name"]``."""
+    if approved is None:
+        return ["name"]
     # As JSON, because 1, 1.0 and True are equal in Python.
     return [key for key in _DEFINITION if _text(approved.get(key)) != _text(sent.get(key))]
 
@@ -97,53 +99,66 @@ def _text(value: Any) -> str:
 class Pins:
     """The approved definitions of one server's tools.
 
-    A tool is approved when it is seen for the first time.
+    The first listing that has tools is approved. After it, tools that are new or changed are held.
 
     Args:
         server: the name of the server in the file.
         place: the path of a file that keeps the definitions; True: they are kept in this process.
-        logger: reports changes.
+        logger: reports tools that are held.
     """
 
     def __init__(self, server: str, place: bool | str, logger: Logger | LoggerAdapter[Any]) -> None:
         self._server, self._logger = server, logger
         self._path = Path(place) if isinstance(place, str) else None
         self._approved = {} if self._path is None else PinFile.read(self._path).approved.get(server, {})
+        self._is_first = not self._approved
         self._held: dict[str, Json] = {}
 
     def approved(self, tool: Json) -> Json:
-        """Return a tool with its approved definition."""
+        """Return a tool with its approved definition; a new tool as it is."""
+        name = tool["name"]
         definition = {key: tool[key] for key in _DEFINITION if key in tool}
-        known = self._approved.setdefault(tool["name"], definition)
+        if self._is_first:
+            self._approved.setdefault(name, definition)
+        known = self._approved.get(name)
         if changed(known, definition):
-            self._held[tool["name"]] = definition
+            self._held[name] = definition
         else:
-            self._held.pop(tool["name"], None)
-        return {**{key: tool[key] for key in tool if key not in _DEFINITION}, **known}
+            self._held.pop(name, None)
+        return tool if known is None else {**{key: tool[key] for key in tool if key not in _DEFINITION}, **known}
 
-    def why_held(self, tool: Json, operation_id: str) -> str | None:
+    def knows(self, name: str) -> bool:
+        """Return True if a definition of this tool is approved."""
+        return name in self._approved
+
+    def why_held(self, name: str, operation_id: str) -> str | None:
         """Return the reason if calls of a tool are not allowed, with what to do; ``None`` if they are."""
-        held = self._held.get(tool["name"])
+        held = self._held.get(name)
         if held is None:
             return None
-        fields = ", ".join(changed(self._approved[tool["name"]], held))
+        known = self._approved.get(name)
+        what = "it is new: the server's tools were approved before it had this one"
+        if known is not None:
+            what = f"its definition changed since it was approved ({', '.join(changed(known, held))})"
         how = "load the source again to accept it"
         if self._path is not None:
-            accept = shlex.quote(name_of(self._server, tool["name"]))
+            accept = shlex.quote(name_of(self._server, name))
             how = f"review it with `operad pin`, accept it with `operad pin --accept {accept}`"
-        reason = f'"{operation_id}" is held: its definition changed since it was approved ({fields}); {how}'
+        reason = f'"{operation_id}" is held: {what}; {how}'
         self._logger.warning("%s", reason)
         return reason
 
-    def keep(self) -> None:
-        """Write new definitions into the file. Raises `ConfigError` if that is not possible."""
+    def keep(self, listed: Container[str]) -> None:
+        """End a listing of tools with these names. Raises `ConfigError` if the file cannot be written."""
+        self._is_first = not self._approved
+        self._held = {name: sent for name, sent in self._held.items() if name in listed}
         if self._path is None:
             return
         file = PinFile.read(self._path)
-        # What the file has comes first: the user may have accepted a change meanwhile.
-        accepted = file.approved.get(self._server, {})
-        approved = {**self._approved, **accepted}
-        held = {name: sent for name, sent in self._held.items() if changed(approved[name], sent)}
-        if (approved, held) != (accepted, file.held.get(self._server, {})):
+        # What the file has is valid: the user may have accepted tools meanwhile.
+        approved = file.approved.get(self._server) or self._approved
+        held = {name: sent for name, sent in self._held.items() if changed(approved.get(name), sent)}
+        before = file.approved.get(self._server, {}), file.held.get(self._server, {})
+        if (approved, held) != before:
             file.approved[self._server], file.held[self._server] = approved, held
             file.write()

@@ -43,12 +43,17 @@ class Offer:
         self._fixed: dict[str, AnyOperation] = {}
         self._capabilities: Json = {}
         self._listed: dict[str, list[Any]] = {}
-        self.held: dict[str, str] = {}
-        """Why tools are held, by the ids of their operations."""
+        # Why tools are held: the ids of their operations, and the reasons, by the names of the tools.
+        self._held: dict[str, tuple[str, str]] = {}
         self.tools: Sequence[AnyOperation] = ()
         self.resources: Sequence[AnyOperation] = ()
         self.prompts: Sequence[AnyOperation] = ()
         self.about: Sequence[AnyOperation] = ()
+
+    @property
+    def held(self) -> dict[str, str]:
+        """Why tools are held, by the ids of their operations."""
+        return dict(self._held.values())
 
     @property
     def operations(self) -> list[AnyOperation]:
@@ -88,11 +93,11 @@ class Offer:
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """Return the arguments for `restore`. Of a pinned tool it has the first definition."""
+        """Return the arguments for `restore`. Of pinned tools it has the approved definitions."""
         tools = self._listed.get("tools")
         if self._pins is None or tools is None:
             return self._capabilities, self._listed
-        pinned = [self._pins.approved(tool) if is_named(tool) else tool for tool in tools]
+        pinned = [self._pins.approved(tool) for tool in tools if is_named(tool) and self._pins.knows(tool["name"])]
         return self._capabilities, {**self._listed, "tools": pinned}
 
     async def _take(self, listed: dict[str, list[Any]]) -> None:
@@ -100,7 +105,9 @@ class Offer:
         if "tools" in listed:
             self.tools = await self._each("tool", listed["tools"], self._tool)
             if self._pins is not None:
-                self._pins.keep()
+                names = self._made["tool"].keys()
+                self._held = {name: held for name, held in self._held.items() if name in names}
+                self._pins.keep(names)
         if "resourceTemplates" in listed:
             templates = listed["resourceTemplates"]
             fixed = self._resources.fixed(self._capabilities) if templates or listed.get("resources") else []
@@ -134,12 +141,11 @@ class Offer:
     def _tool(self, tool: Json) -> AnyOperation | None:
         if self._pins is None:
             return self._tools.make(tool)
-        made = self._tools.make(self._pins.approved(tool))
-        if made is not None and (reason := self._pins.why_held(tool, made.id)) is not None:
-            self.held[made.id] = reason
+        name, made = tool["name"], self._tools.make(self._pins.approved(tool))
+        if made is not None and (reason := self._pins.why_held(name, made.id)) is not None:
+            self._held[name] = made.id, reason
             return None
-        if made is not None:
-            self.held.pop(made.id, None)
+        self._held.pop(name, None)
         return made
 
     async def _each(
