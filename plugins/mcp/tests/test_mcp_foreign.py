@@ -68,6 +68,12 @@ async def test_descriptions_have_no_escape_sequences_and_no_invisible_characters
     assert (about["instructions"], about["server"]["name"]) == (CLEAN, "far")
 
 
+async def test_a_description_of_60000_characters_is_whole(registry: OperationRegistry) -> None:
+    text = "Servers in use have descriptions of 40,000 characters.\n".ljust(60_000, "x")
+    await loaded(registry, tool("t", description=text))
+    assert registry.get_spec("s.t").description == text  # type: ignore[union-attr]  # it is there
+
+
 async def test_the_message_of_a_servers_error_is_one_line_and_its_details_are_as_sent(
     registry: OperationRegistry,
 ) -> None:

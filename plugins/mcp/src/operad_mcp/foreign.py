@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar
 
-MAX_TEXT = 16_384
+MAX_TEXT = 65_536
 """The characters of a title, a description or instructions."""
 _MESSAGE = 2_000
 """The characters of a server's message that are kept in an error."""
