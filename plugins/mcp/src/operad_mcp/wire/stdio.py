@@ -214,10 +214,11 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         """
         closing = {b"{": b"}", b"[": b"]"}
         ends = bool(self._pretty) and line.rstrip() == closing[self._pretty[0].strip()]
-        if self._pretty and not ends and text.startswith(b"{") and parse(text):
-            passed, self._pretty = self._pretty, []  # the lines were not a message, but this one is
+        is_first = line.rstrip() in _PRETTY
+        if self._pretty and not ends and (is_first or (text.startswith(_PRETTY) and parse(text))):
+            passed, self._pretty = self._pretty, []  # the lines were not a message, but this one is, or begins one
             self._pass_over(b"\n".join(passed))
-            self._whole(line)
+            self._line(line)
             return
         self._pretty_size = len(line) + (self._pretty_size if self._pretty else 0)
         self._pretty.append(line)
