@@ -8,6 +8,7 @@ import inspect
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,6 +130,7 @@ def overridden(module: str, tree: ast.AST) -> Iterator[Use]:
                 yield Use(module, name, node.lineno)
 
 
+@cache
 def private_names(source: Path) -> list[Use]:
     """Return the uses of private names of others in a distribution."""
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in rooms.modules(source).items()}

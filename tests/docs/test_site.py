@@ -29,6 +29,7 @@ def test_the_pictures_are_up_to_date() -> None:
         assert written == picture, f"{name}: run tools/pictures.py"
 
 
+@pytest.mark.slow
 def test_the_site_builds_strictly_and_has_an_api_reference_and_a_list_for_models(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings", reason="the group docs is not installed: uv sync --group docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

@@ -25,7 +25,7 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_the_page_writes_types_of_an_application_that_runs_and_is_checked(tmp_path: Path) -> None:
+def test_the_page_writes_types_of_an_application_that_runs_and_is_checked(tmp_path: Path, mypy_cache: str) -> None:
     (tmp_path / "operad.toml").write_text(block("toml", 0))
     (tmp_path / "operations").mkdir()
     (tmp_path / "operations" / "shop.py").write_text(block("python", 0))
@@ -33,4 +33,4 @@ def test_the_page_writes_types_of_an_application_that_runs_and_is_checked(tmp_pa
     command, says = block("console", 0).splitlines()
     assert run(tmp_path, "operad_cli.main", *command.split()[2:]) == f"{says}\n"
     assert run(tmp_path, "app") == "Emma 474\nEmma\n"
-    assert "no issues" in run(tmp_path, "mypy", "--strict", "app.py")
+    assert "no issues" in run(tmp_path, "mypy", "--strict", "--cache-dir", mypy_cache, "app.py")

@@ -76,8 +76,8 @@ def test_the_commands_run_in_a_fresh_environment(
     assert "operad-jsonlines" in json.dumps(json.loads(listed.stdout))
 
 
-def test_the_files_are_strictly_typed(project: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "src/operad_jsonlines"]
+def test_the_files_are_strictly_typed(project: Path, mypy_cache: str) -> None:
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", mypy_cache, "src/operad_jsonlines"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -89,17 +89,8 @@ def test_what_the_page_quotes_of_the_examples_is_in_them() -> None:
 
 
 @pytest.mark.parametrize("example", ["operad-regex-search", "operad-tcp-calls"])
-def test_an_example_is_strictly_typed(example: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--config-file",
-        "pyproject.toml",
-        "--cache-dir",
-        str(tmp_path),
-        "src",
-    ]
+def test_an_example_is_strictly_typed(example: str, mypy_cache: str) -> None:
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--cache-dir", mypy_cache, "src"]
     folder = ROOT / "examples" / example
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout

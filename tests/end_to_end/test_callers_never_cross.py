@@ -275,9 +275,8 @@ async def storm(world: World, count: int, seed: int) -> None:
     assert world.sessions.keys() == {*KEYS.values(), LIST}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-async def test_interleaved_calls_and_streams_never_cross(world: World, seed: int) -> None:
-    await storm(world, 500, seed)
+async def test_interleaved_calls_and_streams_never_cross(world: World) -> None:
+    await storm(world, 250, 1)
 
 
 @pytest.mark.long

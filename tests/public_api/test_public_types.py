@@ -89,19 +89,14 @@ class TestPigeons(SourceConformance):
 """
 
 
-def test_the_types_are_what_the_documentation_says(tmp_path: Path) -> None:
+def mypy(cache: str) -> list[str]:
+    return [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache]
+
+
+def test_the_types_are_what_the_documentation_says(tmp_path: Path, mypy_cache: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--no-error-summary",
-        "--cache-dir",
-        str(tmp_path),
-        str(program),
-    ]
+    command = [*mypy(mypy_cache), "--no-error-summary", str(program)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     expected, found = {}, {}
     for number, line in enumerate(PROGRAM.splitlines(), 1):
@@ -209,14 +204,12 @@ def with_wrong_types() -> tuple[str, set[int]]:
     return "\n".join([*lines, "class Wrong: ..."]), changed
 
 
-def test_mypy_sees_the_samples_as_they_say(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(SAMPLES), *TYPED]
-    assert lines_with_errors(command, tmp_path) == wrong()
+def test_mypy_sees_the_samples_as_they_say(tmp_path: Path, mypy_cache: str) -> None:
+    assert lines_with_errors([*mypy(mypy_cache), str(SAMPLES), *TYPED], tmp_path) == wrong()
     text, changed = with_wrong_types()
     mutant = tmp_path / "mutant_samples.py"
     mutant.write_text(text)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(mutant)]
-    assert lines_with_errors(command, tmp_path) == wrong() | changed
+    assert lines_with_errors([*mypy(mypy_cache), str(mutant)], tmp_path) == wrong() | changed
 
 
 @pytest.mark.long
