@@ -61,16 +61,7 @@ def test_the_members_of_a_conjunction_are_each_there_once_and_bare() -> None:
     assert flatten([]) == ((), False)
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "types"),
-    [
-        (["integer"], ["number"], ["integer"]),
-        (["number"], ["integer"], ["integer"]),
-        (["number", "string"], ["string", "number"], ["number", "string"]),
-        (["integer"], ["string"], []),
-        (["null", "integer"], ["integer", "null"], ["null", "integer"]),
-    ],
-)
+@pytest.mark.parametrize(("left", "right", "types"), TABLES["the_types_that_two_members_allow"])
 def test_the_types_that_two_members_allow(left: list[str], right: list[str], types: list[str]) -> None:
     assert common_types(left, right) == types
     assert node_types((Node({"type": left}), Node({"type": right}))) == types
@@ -85,21 +76,7 @@ def test_what_the_members_say_of_types_and_values() -> None:
     assert allowed_values((Node({"const": 1}), Node({"const": True}))) == []
 
 
-@pytest.mark.parametrize(
-    ("members", "fragile"),
-    [
-        ([{"type": "object"}], False),
-        ([{"maxProperties": 1}], True),
-        ([{"enum": ["a"]}], False),
-        ([{"enum": ["a", []]}], True),
-        ([{"const": {}}], True),
-        ([{"const": 1}], False),
-        ([{"additionalProperties": False}], False),
-        ([{"additionalProperties": False}, {"type": "object"}], True),
-        ([{"items": True}, {"type": "array"}], False),
-        ([{"type": "object"}, {"minimum": 1}], False),
-    ],
-)
+@pytest.mark.parametrize(("members", "fragile"), TABLES["where_a_valid_container_can_have_an_invalid_cast"])
 def test_where_a_valid_container_can_have_an_invalid_cast(members: list[Any], fragile: bool) -> None:
     assert is_fragile(tuple(Node(member) for member in members)) is fragile
 
@@ -261,17 +238,7 @@ UNION = {
 }
 
 
-@pytest.mark.parametrize(
-    ("value", "valid"),
-    [
-        ({"k": "a", "x": 1}, True),
-        ({"k": "a", "y": 1}, False),
-        ({"k": "b", "y": 1}, True),
-        ({"k": "c"}, False),
-        ({"k": 5}, False),
-        ({"x": 1}, False),
-    ],
-)
+@pytest.mark.parametrize(("value", "valid"), TABLES["a_tag_says_which_branch_has_looked_at_the_properties"])
 def test_a_tag_says_which_branch_has_looked_at_the_properties(value: Any, valid: bool) -> None:
     assert from_schema(UNION, dialect="openapi-3.1").is_valid(value) is valid
 
@@ -554,19 +521,7 @@ def test_a_scalar_is_converted_where_nothing_is_lost(types: list[str], value: An
 
 
 @pytest.mark.parametrize(
-    ("given", "value", "decided"),
-    [
-        (None, {"k": "a"}, False),
-        ({"decides": False}, {"k": "a"}, False),
-        ({"union": "anyOf"}, {"k": "a"}, False),
-        ({}, {"k": "a"}, True),
-        ({}, {"k": "b"}, False),
-        ({}, {"k": "c"}, True),
-        ({"closed": False}, {"k": "c"}, False),
-        ({}, {"k": 5}, True),
-        ({}, {}, False),
-        ({}, "a", False),
-    ],
+    ("given", "value", "decided"), TABLES["when_a_tag_alone_says_which_branch_a_value_has_to_be"]
 )
 def test_when_a_tag_alone_says_which_branch_a_value_has_to_be(given: Any, value: Any, decided: bool) -> None:
     whole = {"decides": True, "union": "oneOf", "propertyName": "k", "tags": {"a": 0, "b": None}, "closed": True}
@@ -727,14 +682,7 @@ def test_a_lazy_schema_is_built_once_and_with_the_bounds_that_it_was_given() -> 
     assert isinstance(bounded, Schema)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dialect": "draft5"}, "expected a dialect"),
-        ({"pointer": "a"}, "expected a JSON Pointer such as '/components/schemas/Pet', got 'a'"),
-        ({"pointer": "/a"}, "pass the document that it points into"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), TABLES["a_schema_that_cannot_be_placed_is_refused"])
 def test_a_schema_that_cannot_be_placed_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_schema({}, **arguments)

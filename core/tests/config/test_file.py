@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from enum import Enum
@@ -17,6 +18,8 @@ from operad.config.structuring import structure
 from operad.config.variables import Variables
 from operad.plugin import Source, SourceContext, SourceSession
 from operad_testing import make_plugin, plugins_of
+
+TABLES = json.loads(Path(__file__).with_name("file.json").read_text("utf-8"))
 
 TOKEN = "s3cr3t-t0k3n"
 
@@ -113,21 +116,7 @@ def test_plugins_are_chosen_by_the_configuration(tmp_path: Path) -> None:
     assert {record.status for record in OperationRegistry.from_config(path).plugins} <= {"disabled"}
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("[source.a]\n", 'unknown table [source]; did you mean "sources"?'),
-        ("sources = 3\n", "[sources] must be a table, got int"),
-        ("[sources]\na = 3\n", "[sources.a] needs a type"),
-        ("[sources.a]\nkind = 'folder'\n", "[sources.a] needs a type"),
-        ("[registry]\nnormalise = 'off'\n", 'unknown key "normalise"; did you mean "normalize"?'),
-        ("[registry]\nnormalize = 'of'\n", "expected one of 'cast', 'complete', 'keep', 'off'"),
-        ("[registry]\nmax_threads = true\n", "expected an integer, got a boolean"),
-        ("[registry]\nmax_threads = 0\n", "'max_threads' must be >= 1"),
-        ("[plugins]\nonly = 'a'\n", "expected a list, got a string"),
-        ("a = \n", "cannot be read as TOML"),
-    ],
-)
+@pytest.mark.parametrize(("text", "complaint"), TABLES["what_cannot_be_meant_is_refused_with_what_was_expected"])
 def test_what_cannot_be_meant_is_refused_with_what_was_expected(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         OperationRegistry.from_config(written(tmp_path, text))
@@ -342,30 +331,7 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
     assert configuration.folder("b") == tmp_path / "more"
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
-        ({"operad": 'include = ["gone.toml"]'}, "operad.toml:1: include: file gone.toml does not exist"),
-        (
-            {"operad": 'include = "base.toml"'},
-            "include: expected a list of files, such as include",
-        ),
-        (
-            {"operad": 'include = ["a.toml"]', "a": 'include = ["operad.toml"]'},
-            "operad.toml includes itself: operad.toml -> a.toml -> operad.toml",
-        ),
-        (
-            {"operad": 'include = ["a.toml"]\n[sources.x]\ntype = "f"', "a": '[sources.x]\ntype = "f"'},
-            r"\[sources.x\] is in a.toml and in operad.toml: rename one of them",
-        ),
-        ({"operad": "[serv]"}, r'unknown table \[serv\]; did you mean "serve"\?'),
-        (
-            {"operad": "[profiles.dev.registri]"},
-            r'operad.toml:1: unknown table \[profiles.dev.registri\]; did you mean "registry"\?',
-        ),
-        ({"operad": "[profiles]\ndev = 1"}, r"\[profiles.dev\] must be a table, got int"),
-    ],
-)
+@pytest.mark.parametrize(("files", "said"), TABLES["what_is_wrong_with_several_files_is_said_with_their_names"])
 def test_what_is_wrong_with_several_files_is_said_with_their_names(
     tmp_path: Path, files: dict[str, str], said: str
 ) -> None:
@@ -468,18 +434,7 @@ async def test_the_bounds_of_schemas_are_set_by_the_names_that_errors_say(tmp_pa
             OperationRegistry.from_config(path, plugins=plugins_of())
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "words"),
-    [
-        ("\n[sources.a]\npath = 'x'\n", 2, "needs a type"),
-        (
-            "[sources.a]\ntype = 'remote'\nurl = 'x'\n\n[credential.x]\ntype = 'table'\n",
-            5,
-            "unknown table [credential]",
-        ),
-        ("[calls]\n\n[sourcse.a]\ntype = 'remote'\n", 3, 'did you mean "sources"?'),
-    ],
-)
+@pytest.mark.parametrize(("text", "line", "words"), TABLES["what_is_wrong_with_a_table_is_said_with_its_line"])
 def test_what_is_wrong_with_a_table_is_said_with_its_line(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ from operad import (
     check_access,
 )
 from operad.access import may_list, missing_access
+
+TABLES = json.loads(Path(__file__).with_name("access_control.json").read_text("utf-8"))
 
 SCOPES = st.sampled_from(["read", "write", "admin", ""])
 TYPES = st.sampled_from(["doc", "user"])
@@ -133,15 +137,7 @@ def test_without_an_id_in_the_input_only_a_grant_on_all_will_do() -> None:
     assert allowed(control, Identity("ann", (), {"doc:*": ["read"]}), {"id": "1"})
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"resource_type": "doc"},
-        {"resource_action": "read"},
-        {"resource_id_from": "id"},
-        {"resource_type": "a:b", "resource_action": "read"},
-    ],
-)
+@pytest.mark.parametrize("fields", TABLES["requirements_that_cannot_be_meant_are_refused"])
 def test_requirements_that_cannot_be_meant_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="resource_"):
         AccessControl(**fields)
@@ -162,21 +158,7 @@ def test_an_identity_survives_its_json_form(identity: Identity) -> None:
     assert Identity.from_wire(identity.to_wire()) == identity
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        {},
-        {"id": 1},
-        {"id": "a", "scopes": "read"},
-        {"id": "a", "scopes": None},
-        {"id": "a", "scopes": [1]},
-        {"id": "a", "resources": ["doc:1"]},
-        {"id": "a", "resources": {"doc:1": {"read": False}}},
-        {"id": "a", "resources": {"doc:1": "read"}},
-        [],
-        None,
-    ],
-)
+@pytest.mark.parametrize("wire", TABLES["what_is_no_identity_is_refused"])
 def test_what_is_no_identity_is_refused(wire: Any) -> None:
     with pytest.raises(ValueError, match="not an identity"):
         Identity.from_wire(wire)
