@@ -15,26 +15,15 @@ from operad_schema.bundling import SharedDefinitions, is_larger, is_sendable
 from operad_schema.casting import Casting
 from operad_schema.compiling import compiled
 from operad_schema.conjunctions import (
-    ABSENT,
     Call,
     Lazy,
-    allowed_values,
-    common_types,
     flatten,
-    further_items,
-    has,
-    is_fragile,
-    node_types,
-    position_schemas,
 )
 from operad_schema.evaluating import is_plain, seen_by
 from operad_schema.explaining import changes, path_of
 from operad_schema.limits import Limits
 from operad_schema.nodes import Node
-from operad_schema.objects import ObjectShape
 from operad_schema.patterns import WORK
-from operad_schema.scalars import to_type
-from operad_schema.tags import decides
 from operad_schema.unions import Union
 from operad_schema.vocabulary import subschemas
 
@@ -48,74 +37,6 @@ def root_of(schema: Any, **options: Any) -> Any:
 
 
 # --- conjunctions -----------------------------------------------------------------------------------------
-
-
-def test_the_members_of_a_conjunction_are_each_there_once_and_bare() -> None:
-    a, b = Node({"type": "integer"}), Node({"minimum": 1})
-    whole = Node({"allOf": [a, b, a], "maximum": 5})
-    assert flatten([whole, b]) == ((whole.less("$ref", "allOf", "$siblings"), a, b), False)
-    assert flatten([a, a]) == ((a,), False)
-    assert flatten([True, a]) == ((a,), False)
-    assert flatten([a, False]) == ((a,), True)
-    assert flatten([Node({"$siblings": a, "allOf": [b]})]) == ((a.hidden(), b), False)
-    assert flatten([]) == ((), False)
-
-
-@pytest.mark.parametrize(("left", "right", "types"), TABLES["the_types_that_two_members_allow"])
-def test_the_types_that_two_members_allow(left: list[str], right: list[str], types: list[str]) -> None:
-    assert common_types(left, right) == types
-    assert node_types((Node({"type": left}), Node({"type": right}))) == types
-
-
-def test_what_the_members_say_of_types_and_values() -> None:
-    assert node_types((Node({}),)) is None
-    assert node_types((Node({"type": "string"}), Node({}))) == ["string"]
-    assert allowed_values((Node({}),)) is None
-    assert allowed_values((Node({"enum": [1, 2, 3]}), Node({"enum": [3.0, 1]}))) == [1, 3]
-    assert allowed_values((Node({"const": 1, "enum": [1, 2]}),)) == [1]
-    assert allowed_values((Node({"const": 1}), Node({"const": True}))) == []
-
-
-@pytest.mark.parametrize(("members", "fragile"), TABLES["where_a_valid_container_can_have_an_invalid_cast"])
-def test_where_a_valid_container_can_have_an_invalid_cast(members: list[Any], fragile: bool) -> None:
-    assert is_fragile(tuple(Node(member) for member in members)) is fragile
-
-
-def test_what_is_said_about_the_elements_of_an_array() -> None:
-    a, b = Node(INT), Node(STR)
-    one, two = Node({"prefixItems": [a], "items": b}), Node({"prefixItems": [b, a]})
-    assert further_items((one, two), 2) == [(1, b)]
-    assert further_items((two, Node({"unevaluatedItems": False})), 2) == [(2, False)]
-    assert further_items((two, Node({"unevaluatedItems": False, "contains": a})), 2) == []
-    assert further_items((two,), 2) == []
-    assert [position_schemas((one, two), index) for index in range(3)] == [[a, b], [b, a], [b]]
-
-
-def test_what_a_container_has() -> None:
-    assert [has([1], key) for key in (0, 1)] == [True, False]
-    assert [has({"a": 1}, key) for key in ("a", "b")] == [True, False]
-
-
-def test_a_call_fills_in_as_much_as_may_be_and_no_more() -> None:
-    def fill(default: Any, most: int, times: int, value: Any = None) -> tuple[list[bool], Call]:
-        schema = from_schema({"properties": {"a": {"default": default}}}, limits=Limits(max_filled=most))
-        made = compiled(schema.origin)
-        one = Casting(made.checks).rows(flatten([made.root])[0])[0][3]
-        assert one is not None
-        call, out = Call(), {}
-        call.value = value
-        return [one(out, index, call) for index in range(times)], call
-
-    answers, call = fill([1], 4, 3)  # two parts
-    assert answers == [True, True, False]
-    assert (call.filled, call.is_full, call.scalars) == (6, True, math.inf)
-    answers, scalars = fill(1, 1, 20, [1])  # a value of two parts
-    assert answers == [True] * 20
-    assert (scalars.filled, scalars.is_full) == (0, False)
-    answers, scalars = fill(1, 1, 21, [1])
-    assert answers[20] is False
-    assert (scalars.filled, scalars.is_full) == (2, True)
-    assert fill(1, 3, 31)[0] == [True] * 30 + [False]
 
 
 def test_the_notes_of_a_call_move_with_what_they_are_about() -> None:
@@ -362,43 +283,6 @@ def union_of(schema: Any) -> tuple[Union, Any]:
     return Union(casting, members, member, "anyOf" if "anyOf" in member else "oneOf"), Call()
 
 
-def test_the_branch_of_an_object_is_the_one_that_it_looks_most_like() -> None:
-    branches = [
-        {"properties": {"k": {"const": "a"}, "v": INT, "w": {}}},
-        {"properties": {"k": {"const": "b"}, "v": STR}},
-        {"properties": {"k": {"enum": ["a", "b"]}}},
-    ]
-    union, call = union_of({"anyOf": branches})
-
-    def scores(value: Any) -> list[int]:
-        return [union.score(index, value) for index in range(3)]
-
-    assert scores({}) == [0, 0, 0]
-    assert scores({"k": "a"}) == [111, 1, 11]
-    assert scores({"k": "b", "v": 5}) == [12, 112, 11]
-    assert scores({"v": "x", "w": 1}) == [12, 11, 0]
-    assert scores({"z": 1}) == [0, 0, 0]
-    assert [union.choose(value, call)[0] for value in ({"k": "a"}, {"k": "b", "v": "x"}, {"z": 1})] == [0, 1, 0]
-
-
-def test_the_branch_of_other_values_is_the_first_that_fits() -> None:
-    union, call = union_of({"anyOf": [{"minimum": 5}, INT, STR, {"type": "null"}]})
-    chosen = [union.choose(value, call) for value in (7, 3, "x", None, object())]
-    assert [found[0] for found in chosen] == [0, 1, 0, 0, None]
-    narrow, _ = union_of({"anyOf": [INT, STR]})
-    assert narrow.choose("x", call)[:2] == (1, ABSENT)
-    assert narrow.choose(None, call)[:2] == (None, ABSENT)
-    assert narrow.choose(None, call, 0)[:2] == (None, ABSENT)
-    assert narrow.choose(5.5, call)[:2] == (1, "5.5")
-    assert narrow.choose(True, call)[:2] == (0, 1)
-
-
-def test_only_objects_are_compared_with_what_branches_declare() -> None:
-    union, call = union_of({"anyOf": [{"minLength": 1, "minItems": 1}, {"properties": {"k": INT}}]})
-    for value in ("k", ["k"]):
-        assert union.choose(value, call)[0] == 0
-
-
 LIST = {"type": "array"}
 
 
@@ -510,36 +394,6 @@ def test_a_tag_chooses_the_branch_before_and_after_the_cast(dialect: str) -> Non
     assert schema.cast({"n": "x"}) == {"k": "b", "n": "x"}
     assert schema.cast({"n": 5}) == {"k": "a", "n": 5}
     assert schema.cast({"k": "c", "n": 5}) == {"k": "c", "n": 5}
-
-
-@pytest.mark.parametrize(
-    ("types", "value", "found"),
-    TABLES["a_scalar_is_converted_where_nothing_is_lost"],
-)
-def test_a_scalar_is_converted_where_nothing_is_lost(types: list[str], value: Any, found: Any) -> None:
-    assert repr(to_type(value, types)) == repr(found)
-
-
-@pytest.mark.parametrize(
-    ("given", "value", "decided"), TABLES["when_a_tag_alone_says_which_branch_a_value_has_to_be"]
-)
-def test_when_a_tag_alone_says_which_branch_a_value_has_to_be(given: Any, value: Any, decided: bool) -> None:
-    whole = {"decides": True, "union": "oneOf", "propertyName": "k", "tags": {"a": 0, "b": None}, "closed": True}
-    assert decides(None if given is None else {**whole, **given}, "oneOf", value) is decided
-
-
-@pytest.mark.parametrize(
-    ("branches", "tags", "closed"),
-    TABLES["the_tags_that_branches_declare"],
-)
-def test_the_tags_that_branches_declare(branches: list[Any], tags: Any, closed: bool) -> None:
-    schema = {
-        "oneOf": branches, "discriminator": {"propertyName": "k"}, "$defs": {"tag": {"const": "t"}},
-    }  # fmt: skip
-    body = root_of(schema, dialect="openapi-3.1")
-    given = body["discriminator"] if "discriminator" in body else body["anyOf"]
-    assert (given["tags"], given["closed"], given["decides"]) == (tags, closed, True)
-    assert root_of(schema)["discriminator"]["decides"] is False
 
 
 @pytest.mark.parametrize(("depth", "found"), [(3, True), (8, True), (9, False)])
@@ -794,33 +648,6 @@ def test_an_unknown_branch_excludes_nothing() -> None:
     assert not from_schema({**shut, "patternProperties": {"^a": INT}}).is_valid({"b": 1})
 
 
-@pytest.mark.parametrize(
-    ("mapping", "tag", "branch"),
-    [
-        ({}, "A", 0),
-        ({"x": "#/$defs/B"}, "x", 1),
-        ({"x": "B"}, "x", 1),
-        ({"A": "#/$defs/B"}, "A", 1),
-        ({"x": "#/nothing"}, "x", None),
-        ({"x": 5}, "x", None),
-    ],
-)
-def test_what_a_mapping_says_of_a_tag(mapping: Any, tag: str, branch: int | None) -> None:
-    body = root_of(
-        {
-            "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
-            "discriminator": {"propertyName": "k", "mapping": mapping},
-            "$defs": {"A": {"properties": {"k": STR}}, "B": {"properties": {"k": STR}}},
-        }
-    )
-    assert body["discriminator"]["tags"].get(tag) == branch
-
-
-@pytest.mark.parametrize("given", [5, {}, {"propertyName": 5}, None])
-def test_a_discriminator_that_is_none_is_left_out(given: Any) -> None:
-    assert "discriminator" not in root_of({"oneOf": [INT, STR], "discriminator": given})
-
-
 def test_what_is_exported_of_each_keyword() -> None:
     schema: dict[str, Any] = {
         "title": "t", "description": "d", "examples": [{"a": (1,)}], "default": {"a": 1}, "const": {"a": [1]},
@@ -861,17 +688,6 @@ def test_what_is_shown_to_others_is_what_was_given_where_that_can_be_sent() -> N
     assert from_schema(given, document=document, pointer="/a").published() == given
 
 
-def test_choosing_among_many_patterns_for_a_name_is_counted() -> None:
-    for count, drawn in ((64, 0), (65, 65)):
-        made = compiled(
-            from_schema({"patternProperties": {f"^p{number}$": INT for number in range(count)}}).origin
-        )
-        cast = Casting(made.checks).node([made.root])
-        with WORK.call(math.inf, 1_000):
-            assert cast({"p1": "5", "z": 1}, Call()) == {"p1": 5}
-            assert 1_000 - WORK.steps == 2 * drawn
-
-
 def test_of_each_part_that_a_heavy_schema_meets_again_one_step_is_drawn() -> None:
     """What was found out is remembered: the second look at a part costs one step, and not what is below."""
     again = {"$ref": "#"}
@@ -892,35 +708,6 @@ def test_the_size_of_a_schema_is_what_is_kept_of_it(schema: Any, size: int) -> N
         assert bounded.is_valid(1) is not known
 
 
-def test_a_schema_is_built_once() -> None:
-    asked = []
-
-    def build() -> Any:
-        asked.append(1)
-        return {"type": "integer"}
-
-    schema = lazy_schema(build)
-    assert schema.origin is schema.origin is schema._built()
-    assert asked == [1]
-
-
-def test_nodes_that_say_the_same_are_two() -> None:
-    one, other = Node({"type": "integer"}), Node({"type": "integer"})
-    assert one != other
-    assert not one == other  # noqa: SIM201  # both operators are the node's own
-    assert one == one  # see above
-    assert not one != one  # noqa: SIM202  # see above
-
-
-@pytest.mark.parametrize(("links", "found"), [(1, True), (8, True), (9, False)])
-def test_the_values_of_a_tag_are_looked_for_eight_references_away(links: int, found: bool) -> None:
-    defs: dict[str, Any] = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(links - 1)}
-    defs[f"d{links - 1}"] = {"enum": ["a", 5]}
-    branch = {"properties": {"k": {"$ref": "#/$defs/d0"}}}
-    given = root_of({"oneOf": [branch], "discriminator": {"propertyName": "k"}, "$defs": defs})["discriminator"]
-    assert (given["tags"] == {"a": 0}) is found
-
-
 def test_each_form_of_a_schema_is_made_when_it_is_asked_for_and_once() -> None:
     for name in ("validator", "caster", "normalizer"):
         schema = from_schema({"type": "integer"})
@@ -939,20 +726,6 @@ def test_each_form_of_a_schema_is_made_when_it_is_asked_for_and_once() -> None:
     ):
         assert answer(from_schema({"type": "integer", "description": "for this test alone"})) == found
         assert answer(lazy_schema(lambda: {"type": "integer"}).limited(Limits(max_fill=7))) == found
-
-
-def test_what_is_declared_under_several_conditions_is_kept_once() -> None:
-    under = {"$ref": "#/$defs/u"}
-    schema = {
-        "properties": {"a": INT}, "if": under, "then": {"anyOf": [under, under]}, "dependentSchemas": {"x": under},
-        "$defs": {"u": {"patternProperties": {"^p": STR}, "properties": {"q": STR}, "required": ["r"]}},
-    }  # fmt: skip
-    made = compiled(from_schema(schema).origin)
-    shape = ObjectShape(Casting(made.checks), flatten([made.root])[0], lambda *_: None)
-    assert (shape.kept, len(shape.kept_patterns)) == ({"q", "r", "x"}, 1)
-    assert from_schema(schema).cast({"a": "1", "p1": 1, "q": 2, "r": 3, "x": 4, "z": 5}) == {
-        "a": 1, "p1": 1, "q": 2, "r": 3, "x": 4,
-    }  # fmt: skip
 
 
 def test_a_zero_that_was_found_within_another_one_is_found_anew_outside_of_it() -> None:

@@ -71,7 +71,8 @@ async def test_what_hub_and_spokes_really_send_is_what_the_schemas_say(monkeypat
     monkeypatch.setattr(_connection.Connection, "_take", tapped(_connection.Connection._take))
     await converse()
     schemas = {
-        path.stem: jsonschema.Draft202012Validator(json.loads(path.read_text())) for path in FOLDER.glob("*.*.json")
+        path.stem: jsonschema.Draft202012Validator(json.loads(path.read_text()))
+        for path in FOLDER.glob("*.*.json")
     }
     for frame in frames:
         if frame["type"] in schemas:

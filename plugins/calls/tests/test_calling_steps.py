@@ -20,15 +20,14 @@ from operad import (
     local_envelope,
 )
 from operad.transports import Capabilities, LinkDownError, TransportError
-from operad_calls import CallSettings, reports
-from operad_calls.calling.flow import Arrivals, Departures
+from operad_calls import CallSettings
+from operad_calls.calling.flow import Arrivals
 from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.single import call_once
 from operad_calls.federation.offers import Offer
 from operad_calls.protocol import encode
 from operad_calls.reports import Reports, printable
 from operad_calls.requests import CallRequest, Pending
-from operad_calls.tapping import tap
 from plugins.calls.tests.parts import offer_of, operation_of, registry_of, stricter
 
 BROKER = Capabilities(detects_no_responders=True)
@@ -109,39 +108,6 @@ async def test_a_call_says_how_many_bytes_may_be_answered_unasked():
 
 
 @pytest.mark.parametrize(
-    ("known", "told", "aborted"),
-    [("inbox:worker", "inbox:other", ["inbox:worker"]), (None, "inbox:other", ["inbox:other"]), (None, 5, [])],
-)
-async def test_what_follows_a_call_goes_to_who_is_known_to_have_it(known, told, aborted):
-    side = Side()
-    side.link.target = known
-    one, task = await side.begun()
-    one.on_event("call.responded", answer(seq=0, replyTo=told))
-    await task
-    await settle()
-    assert [to for to, _ in side.told("call.aborted")] == aborted
-
-
-async def test_within_a_process_a_call_counts_no_bytes():
-    side = Side(INSIDE)
-    side.link.target = "inbox:worker"
-    one, task = await side.begun()
-    assert "creditBytes" not in side.told("call.requested")[0][1]
-    assert (one.target, one.granted) == ("inbox:worker", 0)
-    one.on_event("call.responded", answer())
-    await task
-
-
-async def test_of_a_subscription_the_first_item_is_taken_and_the_rest_aborted():
-    side = Side()
-    one, task = await side.begun()
-    one.on_event("call.responded", answer(seq=0, replyTo="inbox:worker"))
-    assert (await task).data == 5
-    await settle()
-    assert side.told("call.aborted") == [("inbox:worker", {"requestId": one.request_id, "replyTo": "inbox:me"})]
-
-
-@pytest.mark.parametrize(
     ("type_", "payload", "code", "message", "answered"),
     [
         ("call.error", {"code": "BROKEN", "message": "m"}, "BROKEN", "m", True),
@@ -164,39 +130,6 @@ async def test_each_way_in_which_a_call_fails(type_, payload, code, message, ans
         assert caught.value.details == {"message": message}
 
 
-async def test_an_answer_that_comes_when_a_call_has_ended_is_dropped():
-    side = Side()
-    one, task = await side.begun()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert list(side.requests.orphans) == [one.request_id]
-    side.requests.table[one.request_id] = one
-    one.on_event("call.responded", answer())
-    side.requests.table[one.request_id] = one
-    one.on_event("call.error", {"code": "X"})
-
-
-async def test_a_call_that_is_not_answered_in_time_ends_and_tells_its_handler():
-    side = Side()
-    side.link.target = "inbox:worker"
-    one, task = await side.begun_within(0.02)
-    with pytest.raises(CallError) as caught:
-        await task
-    assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": one.limit})
-    await settle()
-    assert [to for to, _ in side.told("call.aborted")] == ["inbox:worker"]
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0])
-async def test_a_call_without_time_is_not_sent(seconds):
-    side = Side()
-    _, task = await side.begun(seconds)
-    with pytest.raises(CallError) as caught:
-        await task
-    assert (caught.value.code, side.link.sent) == (ErrorCode.TIMEOUT, [])
-
-
 async def test_a_call_that_the_transport_does_not_take_in_time_ends():
     side = Side()
     side.link.hold = asyncio.Event()
@@ -215,16 +148,6 @@ async def test_a_cancellation_from_outside_is_none_of_the_deadline():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_a_call_that_cannot_be_sent_did_not_run():
-    side = Side()
-    side.link.error = LinkDownError("gone")
-    _, task = await side.begun()
-    with pytest.raises(CallError) as caught:
-        await task
-    assert (caught.value.code, caught.value.ran) == (ErrorCode.UNAVAILABLE, False)
-    assert (side.requests.table, side.requests.orphans) == ({}, {})
 
 
 async def test_a_handler_that_asks_for_room_is_heard_and_granted_in_turn():
@@ -291,62 +214,6 @@ def test_who_may_answer_a_request(target, peer, forged):
     assert one.accepts(peer) is not forged
 
 
-async def test_an_answer_of_somebody_else_is_dropped(caplog):
-    bus = InProcessTransport()
-    begun, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(input, context):
-        begun.set()
-        await go.wait()
-        return "right"
-
-    async with CallHandler(registry_of(slow=("query", slow)), bus), PendingRequestMap(bus) as calls:
-        task = asyncio.ensure_future(calls.call("t.slow"))
-        await begun.wait()
-        (request_id,) = calls._requests.table
-        eve = await bus.open(lambda event, delivery: None, lambda state, epoch: None)
-        await eve.send(
-            calls.link.inbox, {"type": "call.error", "id": "", "payload": {"requestId": request_id, "code": "X"}}
-        )
-        await settle()
-        assert f"dropped a call.error for a request that {eve.inbox} does not serve" in caplog.text
-        assert calls.pending == 1
-        go.set()
-        assert (await task).data == "right"
-        await eve.close()
-
-
-async def test_a_map_opens_once_and_closing_ends_what_is_under_way():
-    bus = InProcessTransport()
-    begun = asyncio.Event()
-
-    async def slow(input, context):
-        begun.set()
-        await asyncio.sleep(60)
-
-    async with CallHandler(registry_of(slow=("query", slow)), bus) as handler:
-        calls = PendingRequestMap(bus)
-        await calls.aclose()
-        assert (calls.link, calls.transport) == (None, bus)
-        with pytest.raises(CallError, match="the call map is not open"):
-            await calls.call("t.slow")
-        async with PendingRequestMap(bus) as closed:
-            await closed.aclose()
-            with pytest.raises(CallError, match="the call map is not open"):
-                await closed.call("t.slow")
-        async with calls:
-            with pytest.raises(RuntimeError, match="the call map is already open"):
-                await calls.open()
-            task = asyncio.ensure_future(calls.call("t.slow"))
-            await begun.wait()
-            assert (calls.pending, handler.active) == (1, 1)
-        with pytest.raises(CallError, match="the call map was closed") as caught:
-            await task
-        assert (caught.value.code, calls.pending, calls.link) == (ErrorCode.ABORTED, 0, None)
-        await settle()
-        assert handler.active == 0
-
-
 async def test_a_call_can_be_aborted_by_its_id_and_nothing_else_can():
     bus = InProcessTransport()
     begun = asyncio.Event()
@@ -369,20 +236,6 @@ async def test_a_call_can_be_aborted_by_its_id_and_nothing_else_can():
             await calls.abort(request_id)
         with pytest.raises(RuntimeError, match=r"serving by hand needs PendingRequestMap\(…, on_request=…\)"):
             await calls.serve("t.op")
-
-
-@pytest.mark.parametrize("credit", [0, -1])
-async def test_a_subscription_asks_for_at_least_one_item(credit):
-    async with PendingRequestMap(InProcessTransport()) as calls:
-        with pytest.raises(ValueError, match=f"credit: expected at least 1, got {credit}"):
-            calls.subscribe("t.op", credit=credit)
-        calls.subscribe("t.op", credit=1)
-
-
-async def test_an_unknown_way_to_retry_is_refused():
-    async with PendingRequestMap(InProcessTransport()) as calls:
-        with pytest.raises(ValueError, match="retry: expected a bool, 'unsent' or 'safe', got 'always'"):
-            calls.call("t.op", retry="always")
 
 
 async def test_a_call_that_names_an_identity_is_signed_unless_it_is_already():
@@ -444,11 +297,6 @@ def test_an_offer_becomes_an_operation_here():
     assert plain.id == "t.op"
     assert plain.metadata == {"m": 1, "operad.remote": {"instance": "a", "operationId": "t.op", "via": ["x"]}}
     assert operation_of(offer(), "peer").id == "peer.t.op"
-
-
-def test_a_namespace_that_cannot_be_makes_no_operation(caplog):
-    assert operation_of(offer(), "no good") is None
-    assert "peer a offers an operation that cannot be used: " in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -565,14 +413,6 @@ def test_all_peers_have_two_hundred_lines_and_ten_more_each_second(clock, caplog
     assert lines_of(caplog) == []
 
 
-def test_the_peers_of_whom_lines_are_counted_are_bounded(clock, monkeypatch):
-    monkeypatch.setattr(reports, "_REMEMBERED", 2)
-    made = Reports(logging.getLogger("operad.calls"))
-    for name in "abac":
-        made.warn(name, "x")
-    assert list(made._each) == ["a", "c"]
-
-
 def test_the_text_of_somebody_else_is_cut_after_its_bound():
     assert printable("x" * 200) == "x" * 200
     assert printable("x" * 201) == "x" * 200 + "…"
@@ -624,65 +464,7 @@ def test_who_wants_no_more_than_it_has_is_answered_without_a_word():
     assert (told, window.in_flight) == ([], 0)
 
 
-async def test_large_requests_wait_in_line_and_those_who_give_up_leave_it():
-    ways = Departures(100)
-    first, second, third, fourth = (wanting(0) for _ in range(4))
-    await ways.enter(first, 60)
-    await ways.enter(second, 40)
-    assert ways._in_flight == 100
-    waiting = [asyncio.ensure_future(ways.enter(one, 50)) for one in (third, fourth)]
-    await settle()
-    ways.leave(second)
-    ways.leave(second)
-    await settle()
-    assert [task.done() for task in waiting] == [False, False]
-    waiting[0].cancel()
-    await asyncio.gather(waiting[0], return_exceptions=True)
-    assert not waiting[1].done()
-    ways.leave(first)
-    await waiting[1]
-    assert (ways._in_flight, fourth.outgoing, third.outgoing) == (50, 50, 0)
-    ways.leave(fourth)
-    assert ways._in_flight == 0
-    await ways.enter(first, 10**9)
-    assert first.outgoing == 10**9
-
-
-async def test_one_that_gives_up_lets_those_behind_it_go():
-    ways = Departures(100)
-    first, second, third = (wanting(0) for _ in range(3))
-    await ways.enter(first, 60)
-    large = asyncio.ensure_future(ways.enter(second, 90))
-    small = asyncio.ensure_future(ways.enter(third, 30))
-    await settle()
-    assert not small.done(), "nobody is passed by"
-    large.cancel()
-    await asyncio.gather(large, return_exceptions=True)
-    await small
-    assert ways._in_flight == 90
-
-
 # --- taps -----------------------------------------------------------------------------------------
-
-
-async def test_a_tap_sees_both_ways_and_disturbs_nothing(caplog):
-    seen, states = [], []
-
-    def see(passed):
-        seen.append((passed.direction, passed.event["type"], passed.to, passed.delivery is None))
-        raise ValueError("broken")
-
-    bus = InProcessTransport()
-    tapped = tap(bus, see, lambda state, epoch: states.append((state, epoch)))
-    assert tapped.capabilities is bus.capabilities
-    async with CallHandler(registry_of(echo=("query", echo)), bus), PendingRequestMap(tapped) as calls:
-        assert (await calls.call("t.echo", 5)).data == 5
-        assert calls.link.deliver is not None
-    assert seen[0] == ("out", "call.requested", "op:t.echo", True)
-    assert [row[:2] for row in seen[:2]] == [("out", "call.requested"), ("in", "call.responded")]
-    assert seen[1][3] is False
-    assert states == [("up", 1), ("down", 1)]
-    assert "a tap failed; the event is passed on" in caplog.text
 
 
 async def test_a_map_whose_closing_is_cancelled_closes_its_link(monkeypatch):

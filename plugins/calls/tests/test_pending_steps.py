@@ -4,8 +4,6 @@ everybody, and calls that are made again."""
 import asyncio
 import gc
 import logging
-import math
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -19,11 +17,10 @@ from operad.transports import (
     PayloadTooLargeError,
     TransportError,
 )
-from operad_calls import CallSettings, requests
-from operad_calls.calling import pending, retries, stream
+from operad_calls import CallSettings
+from operad_calls.calling import broadcasts, pending
 from operad_calls.calling.broadcasts import Broadcast, broadcast
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.calling.retries import Retries
 from operad_calls.calling.stream import Stream
 from operad_calls.protocol import call_error
 from operad_calls.requests import (
@@ -33,11 +30,8 @@ from operad_calls.requests import (
     not_begun_error,
     overloaded_error,
     retrieve,
-    set_error,
     timeout_error,
-    wake,
 )
-from operad_calls.serving import served
 
 BROKER = Capabilities(detects_no_responders=True)
 HUB = Capabilities(detects_peer_loss=True)
@@ -122,10 +116,6 @@ def test_a_request_that_has_no_time_left_says_so(limit, left):
     assert payload_of(limit=limit)["timeoutMs"] == left
 
 
-def test_the_second_part_of_a_trace_goes_with_the_first_alone():
-    assert "tracestate" not in payload_of(tracestate="a=1")
-
-
 def test_each_error_of_a_request_says_whether_it_may_have_run():
     error = timeout_error("t.op", 5.0)
     assert (error.code, error.message, error.details) == (
@@ -145,37 +135,6 @@ def test_each_error_of_a_request_says_whether_it_may_have_run():
     assert call_error({"code": "BROKEN", "message": "m"}).ran is None
 
 
-async def test_a_future_ends_once():
-    loop = asyncio.get_running_loop()
-    future = loop.create_future()
-    set_error(future, CallError("A", ""))
-    set_error(future, CallError("B", ""))
-    assert future.exception().code == "A"
-    wake(None)
-    waiter = loop.create_future()
-    wake(waiter)
-    wake(waiter)
-    assert waiter.result() is None
-    retrieve(loop.create_future())
-    cancelled = loop.create_future()
-    cancelled.cancel()
-    retrieve(cancelled)
-
-
-def test_the_bounds_that_no_setting_names():
-    assert (requests.LARGE, stream._MIN_BUFFER) == (65_536, 1_024)
-    assert (served.MAX_RECENT, pending.MAX_ORPHANS, pending.MAX_ANSWERED, pending._CLOSING) == (10_000,) * 3 + (
-        5.0,
-    )
-
-
-def test_the_parts_of_a_call_are_in_this_order():
-    said = CallRequest("t.op", 1, None, "parent", "trace", "state", "delegation", "key")
-    assert (said.parent_request_id, said.traceparent, said.tracestate) == ("parent", "trace", "state")
-    assert (said.delegation, said.idempotency_key, said.timeout, said.credit) == ("delegation", "key", None, None)
-    assert said.limit == math.inf
-
-
 async def test_an_error_that_nobody_awaits_is_marked_as_seen():
     loop, told = asyncio.get_running_loop(), []
     loop.set_exception_handler(lambda loop, context: told.append(context))
@@ -187,15 +146,6 @@ async def test_an_error_that_nobody_awaits_is_marked_as_seen():
         del future
         gc.collect()
         assert len(told) == 1, "the first one alone"
-
-
-async def test_an_open_map_has_a_link_and_tells_of_room_in_the_background():
-    table = side()
-    assert table.open_link() is table.link
-    (one,) = waits(table, "1", target="inbox:a")
-    table.grant(one)
-    await table.settle()
-    assert [row[1] for row in table.link.sent] == ["call.credit"]
 
 
 async def test_memory_for_large_messages_is_kept(monkeypatch):
@@ -215,25 +165,6 @@ async def test_a_map_that_belongs_to_another_loop_waits_for_its_own_link():
 
 
 # --- admission ------------------------------------------------------------------------------------
-
-
-async def test_as_many_calls_wait_as_are_allowed_and_no_more():
-    requests = side(max_pending=2)
-    waits(requests, "1")
-    assert requests.admit() is requests.link
-    waits(requests, "2")
-    with pytest.raises(CallError, match=r"2 calls are already in flight \(max_pending\)") as caught:
-        requests.admit()
-    assert caught.value.details == {"limit": "max_pending", "value": 2}
-
-
-async def test_a_map_that_is_not_open_says_how_to_open_it():
-    requests = side()
-    requests.link = None
-    for ask in (requests.admit, requests.open_link):
-        with pytest.raises(CallError, match="async with PendingRequestMap") as caught:
-            ask()
-        assert caught.value.code == ErrorCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize(
@@ -291,19 +222,6 @@ async def test_a_request_that_ends_gives_back_what_it_held():
     requests.end(waiting)
     requests.end(other)
     assert waiting.granted == 0, "room is for those who are there"
-
-
-async def test_only_a_request_that_is_there_is_dropped():
-    requests = side()
-    one, _ = waits(requests, "1", "2")
-    requests.departures.take(one, 50)
-    assert requests.drop(one) is True
-    assert one.outgoing == 0
-    assert requests.drop(one) is False
-    requests.departures.take(one, 50)
-    assert requests.drop(one) is False
-    assert one.outgoing == 0, "it had ended while it waited to be sent"
-    assert requests.drop(Waiting("2")) is False, "another one of that name"
 
 
 async def test_no_more_operations_are_remembered_than_the_bound(monkeypatch):
@@ -577,6 +495,27 @@ async def test_an_answer_that_is_none_is_left_out(caplog):
     assert await task == []
 
 
+@pytest.mark.parametrize("how", ["all", "down", "time"])
+async def test_late_answers_are_passed_on_until_all_came_or_the_link_or_the_time_is_over(how, monkeypatch):
+    monkeypatch.setattr(broadcasts, "LATE", 0.1 if how == "time" else 60.0)
+    requests, late = side(), []
+    assert await broadcast(requests, "topic", "t.op", {}, 0.01, late.append) == []
+    (asked,) = requests.lingering.values()
+    assert requests.table == {}
+    asked.on_event("call.responded", replied(1))
+    assert late == [1]
+    if how == "all":
+        asked.on_event("call.completed", {"count": 1})
+    elif how == "down":
+        requests.on_link("down", 1)
+    async with asyncio.timeout(30):
+        while requests.lingering:
+            await asyncio.sleep(0.01)
+    await requests.settle()
+    aborts = [(to, type_) for to, type_, _ in requests.link.sent if type_ == "call.aborted"]
+    assert aborts == [("all:topic", "call.aborted")] * (how == "time")
+
+
 async def test_a_question_that_reaches_nobody_has_no_answers_and_one_that_cannot_be_sent_fails():
     requests = side()
     requests.link.errors = [NoRespondersError("none"), LinkDownError("gone")]
@@ -586,205 +525,3 @@ async def test_a_question_that_reaches_nobody_has_no_answers_and_one_that_cannot
     assert (caught.value.code, caught.value.ran) == (ErrorCode.UNAVAILABLE, False)
     await requests.settle()
     assert requests.table == {}
-
-
-# --- calls that are made again --------------------------------------------------------------------
-
-
-class Tries:
-    """Calls that end one after the other as they are told to; pauses take no time."""
-
-    def __init__(self, monkeypatch, *ends, capabilities=BROKER):
-        self.now = 1_000.0
-        self.pauses, self.signed, self.asked, self.highest = [], [], [], []
-        self.ends = list(ends)
-        self.spec = {"type": "mutation"}
-        by_hand = SimpleNamespace(time=lambda: self.now, monotonic=lambda: self.now)
-        monkeypatch.setattr(retries, "time", by_hand)
-        monkeypatch.setattr(retries.random, "uniform", self.pause)
-        monkeypatch.setattr(retries.asyncio, "timeout", lambda seconds: _Whole())
-        monkeypatch.setattr(retries.asyncio, "sleep", self.sleep)
-        self.requests = side(capabilities)
-        self.requests.up.set()
-        self.retries = Retries(self.requests, self.once)
-
-    def pause(self, low, high):
-        assert low == 0.0
-        self.highest.append(high)
-        return high
-
-    async def sleep(self, seconds):
-        self.pauses.append(seconds)
-        self.now += seconds
-
-    async def once(self, said):
-        if said.operation_id == "operad.describe":
-            self.asked.append((said.operation_id, said.input, said.limit))
-            if isinstance(self.spec, Exception):
-                raise self.spec
-            return local_envelope(self.spec, "operad.describe")
-        end = self.ends.pop(0) if self.ends else 5
-        if isinstance(end, Exception):
-            raise end
-        return local_envelope(end, "t.op")
-
-    async def call(self, retry, limit=math.inf, operation_id="t.op"):
-        said = CallRequest(operation_id, {})
-        said.limit = limit
-        return (await self.retries.call(said, retry, self.signed.append)).data
-
-    async def fails(self, retry, **more):
-        with pytest.raises(CallError) as caught:
-            await self.call(retry, **more)
-        return caught.value
-
-
-class _Whole:
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        return None
-
-
-def unsent(code=ErrorCode.UNAVAILABLE):
-    error = CallError(code, "not sent")
-    error.ran = False
-    return error
-
-
-def gone():
-    return lost_error("t.op", "it was lost")
-
-
-async def test_what_did_not_run_is_called_again_with_pauses_that_double_up_to_two_seconds(monkeypatch):
-    tries = Tries(monkeypatch, *[unsent() for _ in range(8)])
-    assert await tries.call("unsent") == 5
-    assert tries.pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
-    assert len(tries.signed) == 9, "each attempt is signed anew"
-
-
-@pytest.mark.parametrize(
-    ("error", "retry", "again"),
-    [
-        (unsent(), "unsent", True),
-        (unsent(ErrorCode.OVERLOADED), "unsent", True),
-        (unsent(ErrorCode.PAYLOAD_TOO_LARGE), True, False),
-        (unsent(ErrorCode.NO_RESPONDERS), True, False),
-        (unsent(ErrorCode.OPERATION_NOT_FOUND), True, False),
-        (gone(), "unsent", False),
-        (gone(), True, True),
-        (CallError(ErrorCode.OVERLOADED, "its handler said so"), True, False),
-        (CallError("BROKEN", ""), True, False),
-    ],
-)
-async def test_what_is_called_again(monkeypatch, error, retry, again):
-    tries = Tries(monkeypatch, error)
-    if again:
-        assert await tries.call(retry) == 5
-    else:
-        assert await tries.fails(retry) is error
-    assert tries.asked == []
-
-
-async def test_an_operation_that_has_answered_may_come_back_within_five_seconds(monkeypatch):
-    tries = Tries(monkeypatch, *[unsent(ErrorCode.NO_RESPONDERS) for _ in range(50)])
-    tries.requests.answered["t.op"] = None
-    await tries.fails("unsent")
-    assert 5.0 <= sum(tries.pauses) < 7.0
-    young = Tries(monkeypatch, unsent(ErrorCode.OPERATION_NOT_FOUND))
-    young.requests.epoch, young.requests.up_since = 2, young.now - 9.9
-    assert await young.call("unsent") == 5
-
-
-@pytest.mark.parametrize(("epoch", "ago"), [(1, 1.0), (2, 10.0)])
-async def test_what_nobody_served_before_fails_at_once(monkeypatch, epoch, ago):
-    tries = Tries(monkeypatch, unsent(ErrorCode.NO_RESPONDERS))
-    tries.requests.epoch, tries.requests.up_since = epoch, tries.now - ago
-    await tries.fails("unsent")
-    assert tries.pauses == []
-
-
-@pytest.mark.parametrize(
-    ("spec", "again"),
-    [
-        ({"type": "query"}, True),
-        ({"type": "mutation", "idempotent": True}, True),
-        ({"type": "mutation", "idempotent": 1}, False),
-        ({"type": "mutation"}, False),
-        ({"type": "subscription", "idempotent": True}, False),
-        ({}, False),
-        (None, False),
-        ("query", False),
-        (CallError("X", ""), False),
-    ],
-)
-async def test_what_may_have_run_is_called_again_if_those_who_serve_it_say_that_it_may(monkeypatch, spec, again):
-    tries = Tries(monkeypatch, gone(), gone())
-    tries.spec = spec
-    if again:
-        assert await tries.call("safe") == 5
-        assert len(tries.asked) == 1, "it is asked once"
-    else:
-        assert (await tries.fails("safe")).code == ErrorCode.UNAVAILABLE
-    assert tries.asked[0] == ("operad.describe", {"operationId": "t.op"}, math.inf)
-
-
-async def test_who_is_asked_whether_a_call_may_run_twice_has_the_time_of_the_call(monkeypatch):
-    tries = Tries(monkeypatch, gone())
-    tries.spec = {"type": "query"}
-    assert await tries.call("safe", limit=9_000_000.0) == 5
-    assert tries.asked == [("operad.describe", {"operationId": "t.op"}, 9_000_000.0)]
-    again = Tries(monkeypatch, gone(), gone())
-    again.spec = {"type": "query"}
-    assert await again.call("safe") == 5
-    assert len(again.asked) == 1
-
-
-async def test_what_peers_said_of_operations_is_bounded(monkeypatch):
-    monkeypatch.setattr(retries, "MAX_ANSWERED", 2)
-    tries = Tries(monkeypatch, *(end for _ in range(5) for end in (gone(), 5)))
-    tries.spec = {"type": "query"}
-    for name in "abcca":
-        await tries.call("safe", operation_id=name)
-    assert [input["operationId"] for _, input, _ in tries.asked] == ["a", "b", "c", "a"]
-
-
-async def test_that_the_last_attempt_did_not_run_is_not_the_whole_truth(monkeypatch):
-    first, last = gone(), unsent(ErrorCode.PAYLOAD_TOO_LARGE)
-    tries = Tries(monkeypatch, first, last)
-    error = await tries.fails(True)
-    assert error is first
-    assert error.__cause__ is last
-    other = Tries(monkeypatch, gone(), CallError("BROKEN", ""))
-    assert (await other.fails(True)).code == "BROKEN"
-
-
-async def test_nothing_is_called_after_the_deadline_or_without_a_link(monkeypatch):
-    tries = Tries(monkeypatch, unsent(), unsent())
-    assert (await tries.fails("unsent", limit=1_000_050.0)).message == "not sent"
-    assert tries.pauses == [0.05]
-    alive = Tries(monkeypatch, unsent())
-    assert await alive.call("unsent", limit=1_000_051.0) == 5
-    closed = Tries(monkeypatch, unsent())
-    closed.requests.link = None
-    await closed.fails("unsent")
-    assert closed.pauses == []
-
-
-async def test_who_waits_for_a_link_waits_no_longer_than_the_deadline():
-    requests = side()
-    tries = []
-
-    async def once(said):
-        tries.append(said)
-        raise unsent()
-
-    said = CallRequest("t.op", {})
-    for seconds in (0.03, 2.0, 10.0):
-        said.limit = (time.time() + seconds) * 1000
-        with pytest.raises(CallError):
-            await Retries(requests, once).call(said, "unsent")
-        if tries:  # on a busy machine its time may be up before
-            break
-    assert len(tries) == 1, "the link never came up"

@@ -19,7 +19,6 @@ from operad import (
     from_remote,
 )
 from operad_calls import CallSettings, InProcessTransport
-from operad_calls.calling import broadcasts
 from operad_calls.federation import remote
 from operad_testing import HeldResources, Participant, assert_nothing_pending
 from plugins.calls.tests.parts import offer_of, stricter
@@ -198,16 +197,6 @@ async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_an
         async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
             assert (await here_of(session).execute("t.one", {})).data == "done"
     await assert_nothing_pending(before)
-
-
-async def test_a_question_is_forgotten_when_nobody_can_answer_it_any_more(monkeypatch):
-    monkeypatch.setattr(broadcasts, "LATE", 0.1)
-    transport = InProcessTransport()
-    async with Participant.open(transport) as busy:
-        await busy.link.register("all:operad.discover")
-        async with await from_remote(transport, wait=0.05) as session:
-            assert session.operations == ()
-            assert (await busy.wait_for("call.aborted"))[0]["requestId"]
 
 
 async def test_what_nobody_describes_is_called_without_its_schemas(monkeypatch, caplog):

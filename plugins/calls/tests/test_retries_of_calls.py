@@ -70,6 +70,15 @@ async def error_of(awaitable):
     return caught.value
 
 
+async def test_the_pauses_double_up_to_two_seconds(monkeypatch):
+    longest = []
+    monkeypatch.setattr(retries.random, "uniform", lambda low, high: longest.append((low, high)) or 0.0)
+    transport = Flaky(*[LinkDownError("cut") for _ in range(8)])
+    async with serving(transport, op=("query", False, answer)), PendingRequestMap(transport) as calls:
+        assert (await calls.call("t.op", retry="unsent")).data == "done"
+    assert longest == [(0.0, pause) for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0)]
+
+
 @pytest.mark.parametrize("retry", ["unsent", "safe", True])
 async def test_what_was_not_sent_is_called_again_whatever_it_is(retry):
     transport = Flaky(LinkDownError("cut"), LinkDownError("cut"))

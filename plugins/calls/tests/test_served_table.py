@@ -8,12 +8,10 @@ import time
 import pytest
 
 from operad import ErrorCode, Identity
-from operad.errors import CallError
 from operad.transports import Capabilities, Delivery
 from operad_calls import CallSettings
-from operad_calls.requests import lost_error
 from operad_calls.serving import served
-from operad_calls.serving.active import ActiveRequest, key_of
+from operad_calls.serving.active import key_of
 from operad_calls.serving.served import ServedRequests
 
 BROKER = Capabilities(detects_no_responders=True)
@@ -95,15 +93,6 @@ def warned(caplog):
 # --- what is taken --------------------------------------------------------------------------------
 
 
-def test_a_request_is_known_by_its_caller_and_its_id(clock):
-    table = Table()
-    one, other = table.take("1", "inbox:a"), table.take("1", "inbox:b")
-    assert table.requests.active == {("inbox:a", "1"): one, ("inbox:b", "1"): other}
-    assert (one.request_id, one.reply_to, one.operation_id, one.owner) == ("1", "inbox:a", "t.op", "inbox:a")
-    assert (one.sent, one.sent_bytes, one.heard, one.is_over, one.is_asked, one.noticed) == (0, 0, *[False] * 4)
-    assert one.deadline is None
-
-
 @pytest.mark.parametrize(
     ("payload", "delivery", "key"),
     [
@@ -129,15 +118,6 @@ def test_a_request_that_cannot_be_answered_is_acknowledged_and_dropped(clock, ca
     assert table.take(**given) is None
     assert (done, table.requests.active, table.refused) == ([1], {}, [])
     assert warned(caplog)[0] == "dropped a request without a requestId or an address for the response"
-
-
-def test_a_second_request_with_the_id_of_one_under_way_is_dropped_and_not_acknowledged(clock, caplog):
-    done = []
-    table = Table()
-    one = table.take()
-    assert table.take(delivery=Delivery(done=lambda: done.append(1))) is None
-    assert (done, table.refused, list(table.requests.active.values())) == ([], [], [one])
-    assert warned(caplog) == ["dropped a second request with the id of one that is in progress"]
 
 
 def test_what_has_ended_is_not_run_again_where_a_transport_may_deliver_it_twice(clock):
@@ -181,47 +161,11 @@ def test_no_more_ended_requests_are_remembered_than_the_bound(clock, monkeypatch
 # --- what is refused ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation_id", ["", None, 5, ["t.op"]])
-def test_a_request_without_an_operation_is_refused(clock, operation_id):
-    error = Table().refusal(operationId=operation_id)
-    message = "a call.requested needs an operationId, a string"
-    assert (error.code, error.message, error.details) == ("VALIDATION_ERROR", message, {"message": message})
-
-
-@pytest.mark.parametrize("to", [None, "op:t.op", "queue:t.op"])
-def test_a_request_that_comes_to_its_operations_address_is_taken(clock, to):
-    assert Table().take(delivery=Delivery(to=to)) is not None
-
-
 @pytest.mark.parametrize("to", ["op:t.other", "queue:t.other", "all:t.op", "inbox:x", "", "t.op", "xx:t.op"])
 def test_a_request_that_comes_to_another_address_is_refused(clock, to):
     error = Table().refusal(delivery=Delivery(to=to))
     assert error.code == ErrorCode.OPERATION_NOT_FOUND
     assert "is not what is called at this address" in error.message
-
-
-def test_the_question_to_everybody_is_the_only_one(clock):
-    assert Table().take(operationId="operad.discover", delivery=Delivery(to="all:operad.discover")) is not None
-    assert Table().take(operationId="operad.discover", delivery=Delivery(to="op:operad.discover")) is not None
-    assert Table().refusal(operationId="t.op", delivery=Delivery(to="all:operad.discover")) is not None
-
-
-def test_what_the_owner_of_the_table_refuses_is_refused_before_anything_is_counted(clock):
-    table = Table(max_concurrent=1)
-    table.take("1")
-    table.requests.why = CallError("DRAINING", "no more")
-    assert table.refusal("2") is table.requests.why
-
-
-def test_as_many_requests_run_as_are_allowed_and_no_more(clock):
-    table = Table(max_concurrent=2, max_concurrent_per_peer=5)
-    first = table.take("1")
-    table.take("2")
-    error = table.refusal("3")
-    assert (error.code, error.message) == ("OVERLOADED", "2 requests are already in progress (max_concurrent)")
-    assert (error.details, error.ran) == ({"limit": "max_concurrent", "value": 2}, False)
-    table.requests.finish(first)
-    assert table.take("3") is not None
 
 
 def test_one_caller_has_as_many_as_are_allowed_to_each(clock):
@@ -259,16 +203,6 @@ def test_within_a_process_callers_are_counted_only_when_the_settings_say_so(cloc
     assert said.refusal("2").code == ErrorCode.OVERLOADED
 
 
-def test_what_came_before_runs_again_only_if_it_may(clock):
-    table = Table(STORE, repeatable=("t.twice",))
-    assert table.take("1", operationId="t.twice", delivery=Delivery(redelivered=True)) is not None
-    error = table.refusal("2", operationId="t.once", delivery=Delivery(redelivered=True))
-    assert (
-        error.message == lost_error("t.once", "the handler that had the request was lost; it may have run").message
-    )
-    assert table.take("3", operationId="t.once") is not None
-
-
 # --- deadlines ------------------------------------------------------------------------------------
 
 
@@ -282,10 +216,6 @@ def test_on_a_live_link_the_duration_counts_and_not_the_clock_of_the_caller(cloc
 def test_what_is_no_duration_leaves_the_deadline(clock, timeout):
     assert Table(INSIDE).take(timeoutMs=timeout, deadline=1_000_700).deadline == 1_000_700.0
     assert Table(INSIDE).take(timeoutMs=timeout).deadline is None
-
-
-def test_what_was_stored_has_the_deadline_of_its_callers_clock(clock):
-    assert Table(STORE).take(timeoutMs=250, deadline=1_000_700).deadline == 1_000_700.0
 
 
 @pytest.mark.parametrize("deadline", [1_000_000.0 + 1e10, 10**400, "soon", None, math.inf, math.nan])
@@ -393,64 +323,7 @@ def test_credit_only_grows_and_wakes_who_waits(clock):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "credit", "asked", "expected"),
-    [
-        (BROKER, 1, False, True),
-        (BROKER, 1, True, True),
-        (BROKER, None, True, False),
-        (HUB, 1, False, False),
-        (HUB, 1, True, True),
-        (INSIDE, 1, True, False),
-    ],
-)
-def test_when_a_sign_of_life_is_due_after_credit(clock, capabilities, credit, asked, expected):
-    table = Table(capabilities)
-    one = table.take(credit=credit)
-    one.is_asked = asked
-    table.noticed.clear()
-    table.comes("call.credit", {"requestId": "1", "replyTo": "inbox:a", "total": 1 if one.is_asked else 10**6})
-    assert bool(table.noticed) is expected
-
-
 # --- ends -----------------------------------------------------------------------------------------
-
-
-def test_an_abort_ends_the_request_of_who_sends_it_and_no_other(clock):
-    table = Table()
-    table.take("1", "inbox:a")
-    assert table.comes("call.aborted", {"requestId": "1", "replyTo": "inbox:b"}) is False
-    assert table.comes("call.aborted", {"requestId": "1", "replyTo": "inbox:a"}) is True
-    assert table.ended == [("1", None)]
-    assert table.comes("call.aborted", {"requestId": "1", "replyTo": "inbox:a"}) is False
-
-
-def test_the_loss_of_a_peer_ends_its_requests_where_the_transport_tells_of_it(clock):
-    table = Table(HUB)
-    for name, peer in (("1", "a"), ("2", "b"), ("3", "a")):
-        table.take(name, peer)
-    table.comes("link.lost", {"peer": "a"})
-    assert table.ended == [("1", None), ("3", None)]
-    table.requests.on_down()
-    assert table.ended[2:] == [("2", None)]
-    broker = Table(BROKER)
-    broker.take("1", "a")
-    broker.comes("link.lost", {"peer": "a"})
-    broker.requests.on_down()
-    assert broker.ended == []
-
-
-def test_the_end_of_a_request_is_told_to_the_transport_once(clock):
-    done = []
-    table = Table()
-    one = table.take(delivery=Delivery(done=lambda: done.append(1)))
-    assert not one.is_over
-    table.requests.finish(one)
-    table.requests.finish(one)
-    assert (one.is_over, done, table.requests.active) == (True, [1], {})
-    again = table.take()
-    table.requests.finish(one)  # the one before, of the same name
-    assert list(table.requests.active.values()) == [again]
 
 
 # --- the look around ------------------------------------------------------------------------------
@@ -514,20 +387,6 @@ async def test_on_a_broker_a_request_that_takes_long_says_once_where_it_is(clock
     hub.requests.stop()
 
 
-async def test_the_table_is_looked_through_until_it_stops(clock):
-    table = Table(STORE, lease=0.004)
-    table.requests.stop()  # of one that never started nothing is left
-    table.requests.start(Link())
-    table.requests.finish(table.take("1", deadline=(clock.now + 1) * 1000))
-    clock.now += 2
-    for _ in range(100):
-        await asyncio.sleep(0.001)
-        if not table.requests.recent:
-            break
-    assert table.requests.recent == {}
-    table.requests.stop()
-
-
 async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock):
     table = Table(BROKER)
     table.requests.start(Link())
@@ -536,8 +395,3 @@ async def test_a_table_that_is_looked_through_in_time_did_not_stand_still(clock)
         table.look()
     assert table.take("1", timeoutMs=100).deadline == clock.now * 1000 + 100
     table.requests.stop()
-
-
-def test_the_record_of_a_request_begins_without_task_waiter_and_turn(clock):
-    one = ActiveRequest(("inbox:a", "1"), "t.op", {}, Delivery())
-    assert (one.task, one.waiter, one.turn, one.done) == (None, None, None, None)

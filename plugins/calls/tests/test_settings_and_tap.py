@@ -19,6 +19,7 @@ from operad.transports import TransportError
 from operad_calls import CallSettings, plugin, tap
 from operad_calls.serving import following
 from operad_testing import Participant, plugins_of
+from plugins.calls.tests.parts import Heard
 
 
 async def echo(input, context):
@@ -115,6 +116,19 @@ async def test_a_tap_sees_what_passes_and_changes_nothing():
     assert "'a': 1" not in repr(seen[0])
     assert links == ["up", "down"]
     assert tapped.capabilities is transport.capabilities
+
+
+async def test_a_tap_passes_on_the_states_of_a_link():
+    heard, states = Heard(), []
+    tapped = tap(heard, lambda passed: None, lambda *state: states.append(state))
+    async with PendingRequestMap(tapped) as calls, Participant.open(heard.bus) as server:
+        await server.link.register("op:t.op")
+        call = asyncio.ensure_future(calls.call("t.op"))
+        await server.wait_for("call.requested")
+        heard.on_link("down", 1)
+        with pytest.raises(CallError, match="UNAVAILABLE"):
+            await call
+    assert states[:2] == [("up", 1), ("down", 1)]
 
 
 async def test_a_tap_that_fails_stops_no_event(caplog):

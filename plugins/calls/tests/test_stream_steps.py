@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from operad import CallError, ErrorCode, local_envelope
-from operad.transports import Capabilities, LinkDownError, NoRespondersError
+from operad.transports import Capabilities
 from operad_calls import CallSettings
 from operad_calls.calling import stream
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.calling.stream import Stream, Streams
+from operad_calls.calling.stream import Streams
 from operad_calls.protocol import encode
 from operad_calls.requests import CallRequest
 from operad_testing import HeldResources, assert_nothing_pending
@@ -113,30 +113,6 @@ def responded(side, one, payload):
 # --- the request ----------------------------------------------------------------------------------
 
 
-async def test_a_request_says_how_many_items_and_bytes_may_come():
-    side = Side(credit_bytes=5_000)
-    one, _, first = await side.begun(credit=4)
-    ((to, payload),) = side.told("call.requested")
-    assert to == "op:t.op"
-    assert (payload["credit"], payload["creditBytes"], payload["replyTo"]) == (4, 5_000, "inbox:me")
-    assert (one.window, one.total, one.top_up, one.window_bytes, one.granted) == (4, 4, 2, 5_000, 5_000)
-    assert (one.target, one.heard, one.end, one.next_seq, one.taken) == (None, None, None, 0, 0)
-    await side.end(first)
-
-
-async def test_within_a_process_no_bytes_are_counted():
-    side = Side(INSIDE)
-    side.link.target = "inbox:worker"
-    one, _, first = await side.begun()
-    ((_, payload),) = side.told("call.requested")
-    assert "creditBytes" not in payload
-    assert (one.target, one.granted) == ("inbox:worker", 0)
-    responded(side, one, item(0, sentBytes=50))
-    assert (await first).data == 0
-    assert not one.sizes
-    await side.end()
-
-
 @pytest.mark.parametrize(("window", "bound"), [(1, 1_024), (512, 1_024), (513, 1_026)])
 async def test_how_many_unread_items_are_kept_of_who_ignores_credit(window, bound):
     side = Side()
@@ -151,21 +127,6 @@ async def test_how_many_unread_items_are_kept_of_who_ignores_credit(window, boun
     assert one.end.details == {"limit": bound}
     assert side.requests.table == {}
     await side.end(first)
-
-
-@pytest.mark.parametrize(
-    ("error", "code"), [(LinkDownError("gone"), "UNAVAILABLE"), (NoRespondersError("none"), "NO_RESPONDERS")]
-)
-async def test_what_the_transport_does_not_take_was_not_begun(error, code):
-    side = Side()
-    side.link.error = error
-    with pytest.raises(CallError) as caught:
-        await anext(side.open())
-    assert (caught.value.code, caught.value.ran, caught.value.__cause__) == (code, False, error)
-    assert side.requests.table == {}
-    await settle()
-    assert side.requests.orphans == {}, "there is nobody to tell"
-    await side.end()
 
 
 async def test_a_request_that_is_not_taken_in_time_ends(monkeypatch):
@@ -188,59 +149,7 @@ async def test_a_request_that_is_not_taken_in_time_ends(monkeypatch):
     await limited.end()
 
 
-async def test_a_request_is_signed_when_it_is_first_read():
-    side = Side()
-    signed = []
-    said = CallRequest("t.op", {})
-    said.credit = 1
-    side.items = side.streams.items(said, signed.append)
-    assert signed == []
-    first = asyncio.ensure_future(anext(side.items))
-    await settle()
-    assert signed == [said]
-    await side.end(first)
-
-
 # --- items ----------------------------------------------------------------------------------------
-
-
-async def test_items_come_in_order_and_one_that_comes_twice_counts_once():
-    side = Side()
-    one, items, first = await side.begun()
-    responded(side, one, item(0, replyTo="inbox:worker"))
-    responded(side, one, item(0))
-    responded(side, one, item(1, replyTo="inbox:other"))
-    assert ((await first).data, (await anext(items)).data) == (0, 1)
-    assert (one.target, one.next_seq, one.unnumbered, one.lone) == ("inbox:worker", 2, False, None)
-    assert side.requests.answered == {"t.op": None}
-    await side.end()
-
-
-async def test_an_item_that_is_missing_ends_the_stream_after_what_came():
-    side = Side()
-    one, items, first = await side.begun()
-    responded(side, one, item(0, replyTo="inbox:worker"))
-    responded(side, one, item(2))
-    assert (await first).data == 0
-    with pytest.raises(CallError) as caught:
-        await anext(items)
-    assert caught.value.code == ErrorCode.DATA_LOSS
-    assert caught.value.message == '"t.op": item 1 of the stream was lost (got 2)'
-    assert caught.value.details == {"expected": 1, "got": 2}
-    await settle()
-    assert side.told("call.aborted") == [("inbox:worker", {"requestId": one.request_id, "replyTo": "inbox:me"})]
-    await side.end()
-
-
-async def test_an_item_that_is_no_envelope_ends_the_stream():
-    side = Side()
-    one, _, first = await side.begun()
-    responded(side, one, {"output": 5, "seq": 0, "replyTo": "inbox:worker"})
-    with pytest.raises(CallError):
-        await first
-    await settle()
-    assert side.told("call.aborted")
-    await side.end()
 
 
 async def test_an_address_that_is_none_is_no_target():
@@ -268,32 +177,7 @@ async def test_of_items_without_numbers_the_first_may_be_all_there_is(monkeypatc
     await side.end()
 
 
-async def test_a_second_item_without_a_number_shows_a_stream(monkeypatch):
-    side = Side()
-    one, _, first = await side.begun()
-    for _ in range(2):
-        responded(side, one, {"output": local_envelope("a", "t.op")})
-    assert (one.lone, one.unnumbered) == (None, True)
-    one.on_event("call.completed", {"count": 7})  # of numbers that it never gave
-    assert one.end is True
-    await side.end(first)
-
-
 # --- credit ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("window", "told"), [(1, [2, 3, 4, 5]), (2, [3, 4, 5, 6]), (4, [6, 8]), (5, [7, 9])])
-async def test_credit_is_renewed_when_half_of_the_window_is_read(window, told):
-    side = Side(INSIDE)
-    side.link.target = "inbox:worker"
-    one, items, first = await side.begun(credit=window)
-    seen = []
-    for number in range(4):
-        responded(side, one, item(number))
-        assert (await (first if number == 0 else anext(items))).data == number
-        seen += [payload["total"] for _, payload in side.told("call.credit")]
-    assert seen == told
-    await side.end()
 
 
 async def test_what_was_read_of_a_stream_that_has_ended_gives_no_credit():
@@ -440,37 +324,6 @@ async def test_the_first_word_of_a_handler_frees_the_way_of_a_large_request():
 # --- ends -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("type_", "payload", "end"),
-    [
-        ("call.completed", {"count": 1}, True),
-        ("call.completed", {"count": 0}, True),
-        ("call.completed", {}, True),
-        ("call.completed", {"count": "2"}, True),
-        ("call.completed", {"count": 2}, "DATA_LOSS"),
-        ("call.aborted", {}, True),
-        ("call.error", {"code": "BROKEN", "message": "m"}, "BROKEN"),
-    ],
-)
-async def test_each_way_in_which_a_stream_ends(type_, payload, end):
-    side = Side()
-    one, items, first = await side.begun()
-    responded(side, one, item(0))
-    one.on_event(type_, payload)
-    assert side.requests.table == {}
-    assert (await first).data == 0
-    if end is True:
-        with pytest.raises(StopAsyncIteration):
-            await anext(items)
-    else:
-        with pytest.raises(CallError) as caught:
-            await anext(items)
-        assert caught.value.code == end
-    await settle()
-    assert side.told("call.aborted") == []
-    await side.end()
-
-
 async def test_only_the_first_item_shows_that_somebody_serves_it():
     side = Side()
     one, _, first = await side.begun()
@@ -538,37 +391,6 @@ async def test_when_a_handler_is_told_of_what_was_read(granted, wanted, arrived,
     await side.end(first)
 
 
-def test_the_first_end_of_a_stream_counts():
-    one = Stream(None, "t.op", "1", 4)
-    one.fail(CallError("FIRST", ""))
-    one.finish(True)
-    assert one.end.code == "FIRST"
-
-
-async def test_who_leaves_a_stream_tells_its_handler():
-    side = Side()
-    one, items, first = await side.begun()
-    responded(side, one, item(0, replyTo="inbox:worker"))
-    await first
-    await items.aclose()
-    await settle()
-    assert side.told("call.aborted") == [("inbox:worker", {"requestId": one.request_id, "replyTo": "inbox:me"})]
-    await side.end()
-
-
-async def test_an_item_that_does_not_come_in_time_ends_the_stream():
-    for seconds in (0.02, 1.0, 5.0):
-        side = Side()
-        one, _, first = await side.begun(timeout=seconds)
-        with pytest.raises(CallError) as caught:
-            await first
-        assert caught.value.code == ErrorCode.TIMEOUT
-        await side.end()
-        if one is not None:  # on a busy machine its time may be up before
-            break
-    assert one.waiter is None
-
-
 async def test_each_item_has_its_own_time_and_the_deadline_is_of_all():
     for seconds in (0.03, 1.0, 5.0):
         side = Side()
@@ -582,15 +404,6 @@ async def test_each_item_has_its_own_time_and_the_deadline_is_of_all():
     with pytest.raises(CallError) as caught:
         await anext(items)
     assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": limit})
-    await side.end()
-
-
-async def test_a_stream_that_waits_keeps_no_timer_when_its_item_has_come():
-    side = Side()
-    one, _, first = await side.begun(timeout=30.0)
-    responded(side, one, item(0))
-    assert (await first).data == 0
-    assert one.waiter is None
     await side.end()
 
 
