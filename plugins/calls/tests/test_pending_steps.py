@@ -224,6 +224,19 @@ async def test_a_request_that_ends_gives_back_what_it_held():
     assert waiting.granted == 0, "room is for those who are there"
 
 
+async def test_only_a_request_that_is_there_is_dropped():
+    requests = side()
+    one, _ = waits(requests, "1", "2")
+    requests.departures.take(one, 50)
+    assert requests.drop(one) is True
+    assert one.outgoing == 0
+    assert requests.drop(one) is False
+    requests.departures.take(one, 50)
+    assert requests.drop(one) is False
+    assert one.outgoing == 0, "it had ended while it waited to be sent"
+    assert requests.drop(Waiting("2")) is False, "another one of that name"
+
+
 async def test_no_more_operations_are_remembered_than_the_bound(monkeypatch):
     monkeypatch.setattr(pending, "MAX_ANSWERED", 2)
     requests = side()

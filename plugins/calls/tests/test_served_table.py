@@ -93,6 +93,15 @@ def warned(caplog):
 # --- what is taken --------------------------------------------------------------------------------
 
 
+def test_a_request_is_known_by_its_caller_and_its_id(clock):
+    table = Table()
+    one, other = table.take("1", "inbox:a"), table.take("1", "inbox:b")
+    assert table.requests.active == {("inbox:a", "1"): one, ("inbox:b", "1"): other}
+    assert (one.request_id, one.reply_to, one.operation_id, one.owner) == ("1", "inbox:a", "t.op", "inbox:a")
+    assert (one.sent, one.sent_bytes, one.heard, one.is_over, one.is_asked, one.noticed) == (0, 0, *[False] * 4)
+    assert one.deadline is None
+
+
 @pytest.mark.parametrize(
     ("payload", "delivery", "key"),
     [
@@ -327,6 +336,21 @@ def test_credit_only_grows_and_wakes_who_waits(clock):
 
 
 # --- the look around ------------------------------------------------------------------------------
+
+
+def test_the_loss_of_a_peer_ends_its_requests_where_the_transport_tells_of_it(clock):
+    table = Table(HUB)
+    for name, peer in (("1", "a"), ("2", "b"), ("3", "a")):
+        table.take(name, peer)
+    table.comes("link.lost", {"peer": "a"})
+    assert table.ended == [("1", None), ("3", None)]
+    table.requests.on_down()
+    assert table.ended[2:] == [("2", None)]
+    broker = Table(BROKER)
+    broker.take("1", "a")
+    broker.comes("link.lost", {"peer": "a"})
+    broker.requests.on_down()
+    assert broker.ended == []
 
 
 @pytest.mark.parametrize(

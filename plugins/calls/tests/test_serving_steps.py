@@ -1,6 +1,7 @@
 """The serving side step by step: who asks, what is listed, which addresses are registered, how answers leave."""
 
 import asyncio
+import gc
 import itertools
 import logging
 import time
@@ -669,6 +670,24 @@ async def test_what_is_not_served_here_is_not_found():
     heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
     ((_, payload),) = await caller.told()
     assert payload["code"] == "OPERATION_NOT_FOUND"
+    await caller.link.close()
+    await handler.aclose()
+
+
+async def test_what_was_told_is_forgotten():
+    heard = Heard()
+    handler, caller = await asking(registry_of(echo=("query", echo)), heard)
+
+    async def refuse(count):
+        for number in range(count):
+            given = {"requestId": str(number), "replyTo": caller.link.inbox, "operationId": "t.none", "input": 5}
+            heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
+        await caller.told(count)
+        gc.collect()
+        return sum(isinstance(one, asyncio.Task) for one in gc.get_objects())
+
+    before = await refuse(1)
+    assert await refuse(100) < before + 50
     await caller.link.close()
     await handler.aclose()
 
