@@ -32,10 +32,35 @@ async def put_cover(
     }  # fmt: skip
 
 
+FILE = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in ("base64", "filename", "contentType")},
+            "required": ["base64"],
+        },
+        {"type": "null"},
+    ]
+}
+
+
+@operation(
+    namespace="shop",
+    input_schema={
+        "type": "object",
+        "properties": {"photo": FILE, "more": {"type": "array", "items": FILE}, "caption": {"type": "string"}},
+    },
+)
+async def put_photo(input: Any) -> Any:
+    """Take files with their names, as an API with uploads does."""
+    return input
+
+
 @pytest.fixture
 async def client() -> AsyncIterator[front_door.Client]:
     async with OperationRegistry(front_door.plugins()) as registry:
         registry.register(put_cover)
+        registry.register(put_photo)
         registry.register(front_door.add)
         app = to_openapi(registry, allowed_origins=["https://app.example"])
         async with front_door.client_of(app) as made:
@@ -62,6 +87,20 @@ async def test_a_form_with_files_is_an_input(client: front_door.Client, content:
             "where": {"shelf": 2},
         },
     )  # fmt: skip
+
+
+async def test_a_file_of_a_form_keeps_its_name_and_type(client: front_door.Client) -> None:
+    data = form(more=[b"ab"], caption="x")
+    data.add_field("photo", PICTURE, filename="me.png", content_type="image/png")
+    answer = await client("POST", "/operations/shop.put_photo", data=data)
+    assert (answer.status, answer.json()) == (
+        200,
+        {
+            "photo": {"base64": b64encode(PICTURE).decode(), "filename": "me.png", "contentType": "image/png"},
+            "more": [{"base64": "YWI=", "filename": "x.png", "contentType": "application/octet-stream"}],
+            "caption": "x",
+        },
+    )
 
 
 async def test_a_form_is_validated_as_any_input(client: front_door.Client) -> None:

@@ -1,7 +1,7 @@
 """Inputs as ``multipart/form-data`` (RFC 7578): for operations with a field of bytes, such as an upload.
 
-The schema of a field decides how its part is read: bytes become base64, as in JSON; text is decoded like a
-parameter of a query string. A part of type ``application/json`` is JSON.
+The schema of a field decides how its part is read: bytes become base64, as in JSON; a file becomes an object with
+its name and type; text is decoded like a parameter of a query string. A part of type ``application/json`` is JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class _Part(NamedTuple):
     name: str
     type: str
     data: bytes
+    filename: str | None = None
 
 
 def multipart_schema(schema: Any, root: Root) -> Json | None:
@@ -69,7 +70,7 @@ def _parts(body: bytes, content_type: str) -> list[_Part]:
         name = headers.get_param("name", header="content-disposition")
         if not separator or not isinstance(name, str):
             raise _unreadable("expected Content-Disposition with a name in every part")
-        found.append(_Part(name, headers.get_content_type(), data))
+        found.append(_Part(name, headers.get_content_type(), data, headers.get_filename()))
     return found
 
 
@@ -80,8 +81,10 @@ def _header(text: str) -> Message:
 def _value(name: str, parts: list[_Part], node: Any, root: Root) -> Any:
     binary = _binary(node, root)
     if binary is not None:
-        values = [b64encode(part.data).decode() for part in parts]
-        if binary["type"] == "array":
+        is_list = binary["type"] == "array"
+        is_file = _is_file(resolved(node, root).get("items") if is_list else node, root)
+        values = [_file(part) if is_file else b64encode(part.data).decode() for part in parts]
+        if is_list:
             return values
     elif all(part.type == "application/json" for part in parts):
         values = [_json(name, part.data) for part in parts]
@@ -92,6 +95,19 @@ def _value(name: str, parts: list[_Part], node: Any, root: Root) -> Any:
     if len(values) > 1:
         raise _unreadable(f'expected the part "{name}" once, got it {len(values)} times')
     return values[0]
+
+
+def _file(part: _Part) -> Json:
+    """Return the content of a part with its name and type, as JSON has a file."""
+    found: Json = {"base64": b64encode(part.data).decode()}
+    return found | ({} if part.filename is None else {"filename": part.filename, "contentType": part.type})
+
+
+def _is_file(node: Any, root: Root) -> bool:
+    """Return True for a field that takes a file: an object with ``base64`` and ``filename``, or an alternative."""
+    node = resolved(node, root)
+    nodes = [node, *(node.get("anyOf") or ())] if isinstance(node, dict) else []
+    return any({"base64", "filename"} <= _properties(each, root).keys() for each in nodes)
 
 
 def _without_null(node: Any, root: Root) -> Any:
@@ -132,7 +148,7 @@ def _binary(node: Any, root: Root, depth: int = 4) -> Json | None:
     if not isinstance(node, dict) or depth == 0:
         return None
     words = {"description": node["description"]} if isinstance(node.get("description"), str) else {}
-    if node.get("contentEncoding") == "base64":
+    if node.get("contentEncoding") == "base64" or _is_file(node, root):
         return {**_BINARY, **words}
     if node.get("type") == "array" and _binary(node.get("items"), root, 1) is not None:
         return {"type": "array", "items": _BINARY, **words}
