@@ -16,6 +16,7 @@ from operad import (
     CallError,
     ConfigError,
     Identity,
+    Operation,
     OperationContext,
     OperationRegistry,
     OperationSpec,
@@ -343,6 +344,21 @@ async def test_arguments_are_fixed_and_renamed(function: Any) -> None:
             await registry.execute("shop.look", input)
 
 
+async def test_a_fixed_argument_is_rejected_by_an_operation_that_adapts_its_input() -> None:
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", set={"fixed": "mine"}))
+    schema = {"type": "object", "properties": {"fixed": {}, "day": {}}, "additionalProperties": False}
+
+    async def look(input: Any, context: OperationContext) -> Any:
+        return input
+
+    spec = OperationSpec(namespace="shop", name="look", input_schema=schema)
+    registry.register(Operation(spec, look, adapt=lambda given: {**given, "day": str(given["day"])}))
+    assert (await registry.execute("shop.look", {"day": 7})).data == {"day": "7", "fixed": "mine"}
+    with pytest.raises(CallError, match="'fixed'"):
+        await registry.execute("shop.look", {"day": 7, "fixed": "yours"})
+
+
 async def test_an_open_object_cannot_override_a_fixed_argument() -> None:
     registry = OperationRegistry()
     add_rules(registry, Rule(match="*", set={"fixed": "mine"}, rename={"new": "old"}))
@@ -567,7 +583,7 @@ def test_the_command_shows_what_matches_an_operation_from_the_outside_in(tmp_pat
         '[[rules]]\nmatch = "shop.*"\nretry = 1\nset = {key = "s3cret"}\naudit = "a"\n[[rules]]\nmatch = "other.*"\n'
     )
     shown = runner.invoke(rules, ["--explain", "shop.look", "-c", str(tmp_path / "operad.toml")])
-    assert shown.output == "[[rules]] 1: match shop.*\n  set = ['key']\n  audit = a\n  retry = 1\n"
+    assert shown.output == '[[rules]] 1: match shop.*\n  set = ["key"]\n  audit = a\n  retry = 1\n'
     listed = runner.invoke(rules, ["-c", str(tmp_path / "operad.toml")])
     assert listed.output == shown.output + "[[rules]] 2: match other.*\n"
     assert "No rule matches" in runner.invoke(rules, ["--explain", "x.y", "-c", str(tmp_path)]).output

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -86,6 +87,13 @@ class _Arguments:
         shown = {old: new for new, old in self.names.items()}
         return {shown.get(name, name): value for name, value in input.items() if name not in self.values}
 
+    def adapted(self, adapt: Callable[[Any], Any], given: Any) -> Any:
+        """Return the JSON of an input as callers see it. Fixed arguments stay: the schema may reject them."""
+        outer = self.outer(adapt(self.inner(given)))
+        if not isinstance(given, Mapping):
+            return outer
+        return outer | {name: value for name, value in given.items() if name in self.values}
+
     def around(self, operation: Operation[..., Any], spec: Any) -> Operation[..., Any]:
         """Return the operation with handlers that take the new arguments."""
         adapt = operation.adapt
@@ -95,7 +103,7 @@ class _Arguments:
             handler=self._handler(operation.handler),
             stream=self._handler(operation.stream),
             chunks=self._handler(operation.chunks),
-            adapt=None if adapt is None else lambda given: self.outer(adapt(self.inner(given))),
+            adapt=None if adapt is None else partial(self.adapted, adapt),
             pages=None if operation.pages is None else _Pages(operation.pages, self),
             signature=None,
         )

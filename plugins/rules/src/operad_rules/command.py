@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,5 +43,5 @@ def rules(explain: str | None, config: Path | None, as_json: bool) -> int:
     for rule in found:
         print_text(printable(f"[[rules]] {rule['rule']}: match {', '.join(rule['match'])}"))
         for key, value in rule["keys"].items():
-            print_text(printable(f"  {key} = {value}"))
+            print_text(printable(f"  {key} = {value if isinstance(value, str) else json.dumps(value)}"))
     return 0
