@@ -211,6 +211,21 @@ async def test_a_401_that_stays_is_an_error(serve, operations, api):
         await found["get_x"].handler({}, None)
 
 
+@pytest.mark.parametrize(
+    ("options", "hinted"),
+    [({}, True), ({"auth": HTTPAuth(type="bearer", token="t")}, False), ({"headers": {"k": "v"}}, False)],
+)
+async def test_a_401_without_credentials_says_where_to_set_them(serve, operations, api, options, hinted):
+    async def handler(request):
+        return web.json_response(None, status=401)
+
+    found = operations(api({"get /x": {}}), await serve(handler), **options)
+    with pytest.raises(CallError) as caught:
+        await found["get_x"].handler({}, None)
+    assert ("set auth" in str(caught.value)) is hinted
+    assert "set auth" not in caught.value.message  # a remote caller has no say in it
+
+
 async def test_a_client_secret_does_not_go_where_a_document_says(serve, operations, api):
     async def thief(request):
         raise AssertionError

@@ -79,8 +79,16 @@ class DocumentOperation(PlannedOperation):
         ends: float | None = None,
     ) -> CallError:
         """Return the error for a response that is not 2xx, after the hook has seen it."""
-        error = await failure_of(response, self.source.config.limits.error_bytes, request, ends)
-        if self.source.config.on_response is not None:
+        config = self.source.config
+        error = await failure_of(response, config.limits.error_bytes, request, ends)
+        if (
+            response.status == 401
+            and config.auth is None
+            and config.credentials_for is None
+            and not config.headers
+        ):
+            error.hint = "; the source sends no credentials: set auth in its table"
+        if config.on_response is not None:
             await self._hooked(envelopes_of(request, response)(error.details["body"]), context)
         return error
 
