@@ -215,7 +215,11 @@ class Source(_Configured):
         except OperadError:
             raise
         except Exception as error:
-            raise SourceError(f'source "{self.name}" raised {in_words(error)}') from error
+            import traceback
+
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{frame.filename}:{frame.lineno}"
+            raise SourceError(f'source "{self.name}" raised {in_words(error)} at {place}') from error
         if not all(hasattr(session, name) for name in ("operations", "on_change", "aclose")):
             raise SourceError(
                 f'source "{self.name}": load must return a SourceSession, got {type(session).__name__}'

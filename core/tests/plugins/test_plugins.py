@@ -496,7 +496,7 @@ async def test_a_source_that_raises_anything_becomes_a_source_error() -> None:
         raise KeyError("loft")
 
     source = Source("pigeon", broken, Config)
-    with pytest.raises(SourceError, match="source \"pigeon\" raised KeyError: 'loft'"):
+    with pytest.raises(SourceError, match=r"source \"pigeon\" raised KeyError: 'loft' at .*test_plugins\.py:\d+"):
         await source.open(Config(), SourceContext(plugins=Plugins()))
 
 

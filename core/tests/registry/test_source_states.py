@@ -282,6 +282,18 @@ async def test_an_exclusive_source_is_closed_before_it_is_opened_again() -> None
         assert (await registry.execute("a.get")).data == 1
 
 
+async def test_an_unknown_id_names_the_source_that_is_empty(tmp_path: Path) -> None:
+    async def load(config: Empty, context: Any) -> SourceSession:
+        return SourceSession([])
+
+    (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "f"\n')
+    plugins = plugins_of(make_plugin("f", operad_sources=[Source("f", load, Empty)]))
+    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+        with pytest.raises(CallError) as caught:
+            await registry.execute("a.get")
+        assert str(caught.value).endswith('"a.get" not found; source [sources.a] has no operations at present')
+
+
 async def test_an_unknown_id_names_the_source_that_failed_and_why_but_not_to_peers(tmp_path: Path) -> None:
     async def load(config: Empty, context: Any) -> SourceSession:
         raise SourceError(f"{context.name}.json is not there")

@@ -268,9 +268,12 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id: the failed source that may have it, or all failed
-        sources.
+        """Return the end of a message about an unknown id: the empty or failed source that may have it, or all
+        failed sources.
         """
+        for loaded in self._loaded:
+            if not loaded.ids and operation_id.startswith(f"{loaded.name}."):
+                return f"; source [sources.{loaded.name}] has no operations at present"
         failures = [each for each in self.failures if operation_id.startswith(f"{each.name}.")] or self.failures
         if len(failures) == 1:
             return f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"

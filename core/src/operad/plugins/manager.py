@@ -342,7 +342,7 @@ def _leave_out(record: PluginRecord) -> str:
     if record.distribution is None:
         return ""
     return (
-        f". Upgrade {record.distribution}, report it to its author, or disable it: "
+        f"; upgrade {record.distribution}, report it to its author, or disable it: "
         f"OPERAD_DISABLE_PLUGINS={record.name}"
     )
 
