@@ -189,6 +189,15 @@ async def test_a_model_may_call_what_it_was_offered_and_nothing_else() -> None:
     assert "OPERATION_NOT_FOUND" in refused["content"]
 
 
+async def test_a_name_that_is_nearly_right_gets_the_nearest_tool_that_the_caller_may_use() -> None:
+    made = registry()
+    for name in (" m_add", "m.add", "m_ad"):
+        refused = await run_tool_call(made, call("openai", name, {"a": 1}))
+        assert 'did you mean \\"m_add\\"?' in refused["content"]
+    guarded = (await run_tool_call(made, call("openai", "m_guardedd", {})))["content"]
+    assert '"m_guarded"' not in guarded
+
+
 async def test_nulls_that_strict_mode_forced_are_left_out_and_nulls_that_mean_something_stay() -> None:
     made = registry()
     field = {"type": "string"}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from operad import CallError, ConfigError, ErrorCode, OperationContext, OperationSpec, OperationType
-from operad.plugin import mask_error
+from operad.plugin import mask_error, may_list
 from operad.wire import from_json
+from operad.words import nearest
 from operad_llm import _results
 from operad_llm._results import Outcome, failure_of, outcome_of
 from operad_llm._schemas import INPUT, Json, parameters, without_nulls
@@ -74,8 +75,9 @@ async def run_tool_call(
     spec: OperationSpec | None = None
     try:
         names = names_of(registry) if offered is None else offered.names
-        spec, input = await _prepared(registry, call, names)
-        outcome = await _run(registry, spec, input, context or OperationContext(), timeout)
+        context = context or OperationContext()
+        spec, input = await _prepared(registry, call, names, context)
+        outcome = await _run(registry, spec, input, context, timeout)
     except CallError as error:
         declared = () if spec is None else [definition.code for definition in spec.error_schemas]
         id = call.name if spec is None else spec.id
@@ -84,14 +86,18 @@ async def run_tool_call(
 
 
 async def _prepared(
-    registry: OperationRegistry, call: _Call, names: Mapping[str, str]
+    registry: OperationRegistry, call: _Call, names: Mapping[str, str], context: OperationContext
 ) -> tuple[OperationSpec, Any]:
     """Return the operation and its input. Raises `CallError`."""
     operation_id = names.get(call.name)
     spec = None if operation_id is None else await registry.describe(operation_id)
     if spec is None:
         name = call.name[:200]  # it is the model's
-        raise CallError(ErrorCode.OPERATION_NOT_FOUND, f'unknown tool "{name}"', {"name": name})
+        specs = ((tool, registry.get_spec(id)) for tool, id in names.items())
+        visible = [tool for tool, spec in specs if spec and may_list(spec.access_control, context.identity)]
+        similar = nearest(name, visible)
+        meant = "" if similar is None else f'; did you mean "{similar}"?'
+        raise CallError(ErrorCode.OPERATION_NOT_FOUND, f'unknown tool "{name}"{meant}', {"name": name})
     arguments = call.arguments
     if isinstance(arguments, str):
         try:
