@@ -179,6 +179,7 @@ def test_the_event_map_describes_the_events():
     schema = from_schema(dict(CallEventMap["call.error"]))
     assert schema.is_valid(error_event("1", "X", "m", {"a": 1}))
     assert not schema.is_valid({"type": "call.error", "payload": {"requestId": "1"}})
+    assert json.loads(json.dumps(dict(CallEventMap))) == dict(CallEventMap)
     with pytest.raises(TypeError):
         CallEventMap["x"] = {}
 

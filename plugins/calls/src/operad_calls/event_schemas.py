@@ -35,22 +35,20 @@ _ENVELOPE = {
 }
 
 
-def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> Mapping[str, Any]:
+def _event_schema(type: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> dict[str, Any]:
     required = {"requestId": _ID, **required}
     payload = {"type": "object", "properties": {**required, **optional}, "required": list(required)}
     return _frame_schema(type, {"type": {"const": type}, "id": _TEXT, "payload": payload})
 
 
-def _frame_schema(type: str, properties: Mapping[str, Any]) -> Mapping[str, Any]:
-    return MappingProxyType(
-        {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": type,
-            "type": "object",
-            "properties": properties,
-            "required": ["type", "payload"],
-        }
-    )
+def _frame_schema(type: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": type,
+        "type": "object",
+        "properties": properties,
+        "required": ["type", "payload"],
+    }
 
 
 _TEXT = {"type": "string"}
@@ -117,7 +115,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         ),
     }
 )
-"""The JSON Schema of each event, by type; read-only."""
+"""The JSON Schema of each event, by type, as JSON values."""
 
 
 class FrameCheck:
