@@ -109,6 +109,12 @@ async def test_bodies_by_content_type(call, content_type, body, expected):
     assert (await call(answer(body, content_type))).data == expected
 
 
+async def test_an_empty_body_of_declared_text_is_an_empty_string(call):
+    text = {"description": "", "content": {"text/plain": {"schema": {"type": "string"}}}}
+    assert (await call(answer(b"", "text/plain"), method("get", responses={"200": text}))).data == ""
+    assert (await call(answer(b"", "text/plain"), method("head", responses={"200": text}))).data is None
+
+
 @pytest.mark.parametrize(("name", "status"), [("get", 204), ("get", 205), ("head", 200)])
 async def test_no_content_is_none(call, name, status):
     assert (await call(answer(status=status), method(name))).data is None

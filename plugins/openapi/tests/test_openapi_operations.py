@@ -482,6 +482,14 @@ async def test_a_part_is_what_its_encoding_says(api):
             plan.request({"note": {"a": 1}})
 
 
+def test_the_schema_of_a_file_has_only_properties_that_it_declares(api):
+    operation = body({"type": "object", "properties": {"file": FILE}}, media="multipart/form-data")
+    (made,) = from_openapi(api({"post /x": {"operationId": "x", **operation}}), HTTPServiceConfig(namespace="t"))
+    file = made.spec.to_wire()["inputSchema"]["properties"]["file"]
+    assert {"base64", "text", "path", "filename", "contentType"} <= file["properties"].keys()
+    assert not file.keys() & {"not", "anyOf", "oneOf", "required"}
+
+
 async def test_files_of_the_machine_are_sent_from_the_upload_folder_only(sent, tmp_path):
     root = tmp_path / "up"
     root.mkdir()

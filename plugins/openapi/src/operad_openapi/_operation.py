@@ -112,7 +112,7 @@ class DocumentOperation(PlannedOperation):
         status = response.status
         assert self._plan is not None
         data = None
-        if status not in (204, 205):
+        if status not in (204, 205) and request.method != "HEAD":
             data = decode_body(body, content_type, request, expects_json=self._plan.expects_json)
             if data.__class__ is bytes and (kind := essence(content_type)) in LINES:
                 data = all_records(body, kind, str(request))

@@ -23,16 +23,16 @@ _EXCERPT = 500
 
 
 def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
-    """Return the value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one.
+    """Return the value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one that is not text.
 
     Where JSON is all that is expected, a body without a content type, or of plain text, that is JSON is taken so.
 
     Raises:
         CallError: ``EXECUTION_ERROR`` if the body is not what its content type promises; details hold an excerpt.
     """
-    if not body:
-        return None
     kind = essence(content_type)
+    if not body:
+        return "" if kind.startswith("text/") and not expects_json else None
     if is_json(kind):
         return decode_json(body, content_type, where)
     if expects_json and kind in ("", "text/plain"):
@@ -85,7 +85,7 @@ async def failure_of(
     headers, _ = join_headers(response.headers.items())
     content_type = headers.get("content-type", "")
     try:
-        body = decode_body(raw, content_type, request)
+        body = decode_body(raw, content_type, request) if raw else None
     except CallError:
         body = _text(raw, "")
     if isinstance(body, bytes):

@@ -19,7 +19,7 @@ from operad_openapi._document.schemas import SchemaView
 from operad_openapi._request.files import is_file_schema
 from operad_openapi._request.inputs import Inputs
 
-_PRESENT = frozenset({str, int, float, bool, bytes})
+_PRESENT = frozenset({str, int, float, bool})
 _PLAIN = _PRESENT | {type(None)}
 _MAX_DEPTH = 64
 _MAX_PARTS = 4
@@ -136,7 +136,10 @@ def _is_text(schema: Json) -> bool:
 
 
 def _as_file(value: Any) -> Any:
-    """Return a file as an object, from ``(name, content)``, with its type and its headers if given."""
+    """Return a file as an object: bytes, a path, an open file, or ``(name, content)`` with type and headers."""
+    is_bytes = isinstance(value, (bytes, bytearray, memoryview, PurePath))
+    if is_bytes or hasattr(value, "read") or hasattr(value, "__aiter__"):
+        return {"content": value}
     if not isinstance(value, tuple) or not 2 <= len(value) <= 4:
         return value
     name, content, *more = value

@@ -22,29 +22,24 @@ _SOURCES = ("base64", "text", "path", "stream", "content")
 _CHUNK = 256 * 1024
 
 FILE_SCHEMA: Json = {
-    "description": "A file: an object with its content.",
-    "anyOf": [
-        {
-            "type": "object",
-            "properties": {
-                "base64": {"type": "string", "description": "The content."},
-                "text": {"type": "string", "description": "The content, if it is text; sent as UTF-8."},
-                "path": {"type": "string", "description": "A file of the configured upload folder."},
-                "filename": {"type": "string"},
-                "contentType": {"type": "string"},
-                "headers": {"type": "object", "additionalProperties": {"type": "string"}},
-            },
-            "oneOf": [{"required": [source]} for source in _SOURCES],
-        },
-        # Bytes, and objects that can be read: JSON has no type for them.
-        {"not": {"type": ["string", "object", "array", "number", "boolean", "null"]}},
-    ],
+    "description": "A file: its content as base64, text or path, and its name and type if they matter.",
+    "type": "object",
+    "properties": {
+        "base64": {"type": "string", "description": "The content."},
+        "text": {"type": "string", "description": "The content, if it is text; sent as UTF-8."},
+        "path": {"type": "string", "description": "A file of the configured upload folder."},
+        "filename": {"type": "string"},
+        "contentType": {"type": "string"},
+        "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+    # Not which ones: Python callers may give ``stream`` or ``content``, and a plain schema is short.
+    "minProperties": 1,
 }
 
 
 def is_file_schema(schema: Any) -> bool:
     """Return True if ``schema`` is `FILE_SCHEMA`, or that with another description."""
-    return isinstance(schema, dict) and schema.get("anyOf") is FILE_SCHEMA["anyOf"]
+    return isinstance(schema, dict) and schema.get("properties") is FILE_SCHEMA["properties"]
 
 
 def is_binary(schema: Any) -> bool:
@@ -134,7 +129,7 @@ class Files:
         sources = [key for key in _SOURCES if value.get(key) is not None]
         if len(sources) != 1:
             raise SerializationError(
-                f"expected exactly one of base64, text, path or stream in a file, got {sources or 'none'}"
+                f"expected exactly one of base64, text and path in a file, got {sources or 'none'}"
             )
         source = value[sources[0]]
         common: Json = {"filename": value.get("filename"), "content_type": value.get("contentType")}
@@ -158,6 +153,9 @@ class Files:
         if isinstance(source, PurePath):
             return self._local(Path(source), **common)
         if hasattr(source, "read") or hasattr(source, "__aiter__"):
+            name = getattr(source, "name", None)
+            if common.get("filename") is None and isinstance(name, str):
+                common["filename"] = Path(name).name
             return Content(reader=source, **common)
         raise SerializationError(f"expected the content of a file, got {type(source).__name__}")
 
