@@ -339,6 +339,13 @@ async def test_a_default_of_none_admits_null() -> None:
 # --- values ------------------------------------------------------------------------------------------
 
 
+def test_the_values_of_an_enum_are_in_the_order_of_its_members() -> None:
+    genre = enum.Enum("Genre", {"NOVEL": "novel", "ESSAY": "essay"})
+    made, _ = made_of(genre)
+    for schema in (made.spec.input_schema, made.spec.output_schema):
+        assert schema.bundled()["$defs"]["Genre"]["enum"] == ["novel", "essay"]
+
+
 @pytest.mark.parametrize(
     ("hint", "value", "expected"),
     [

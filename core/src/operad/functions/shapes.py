@@ -99,7 +99,11 @@ class Shapes:
             shape: dict[str, Any] = library().json.schema(hint)
         except (TypeError, RuntimeError, NotImplementedError) as error:
             raise RegistrationError(_no_schema(hint, at, error)) from error
-        self.definitions.update(shape.pop("$defs", {}))
+        definitions = shape.pop("$defs", {})
+        if isinstance(hint, type) and issubclass(hint, enum.Enum):  # msgspec sorts the values
+            for definition in definitions.values():
+                definition["enum"] = [member.value for member in hint]
+        self.definitions.update(definitions)
         if name := _FORMATS.get(getattr(hint, "__name__", "")):
             shape.setdefault("format", name)
         return shape
