@@ -46,7 +46,8 @@ def test_the_entry_of_a_host_starts_this_environments_operad(
     assert Path(entry["command"]).is_absolute()
     assert entry["args"][-5:] == ["serve", "--mcp", "stdio", "--config", str(tmp_path / "operad.toml")]
     (tmp_path / "x.json").write_text("{}")
-    result = operad(tmp_path, "mcp-config", "--host", "vscode", "--openapi", "x.json", monkeypatch=monkeypatch)
+    spec = f"../{tmp_path.name}/x.json"
+    result = operad(tmp_path, "mcp-config", "--host", "vscode", "--openapi", spec, monkeypatch=monkeypatch)
     entry = json.loads(result.output)["servers"]["operad"]
     assert (entry["type"], entry["args"][-1]) == ("stdio", str(tmp_path / "x.json"))
 

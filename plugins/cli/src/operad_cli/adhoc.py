@@ -101,7 +101,7 @@ def _words(command: str) -> list[str]:
 
 
 def _absolute(spec: str) -> str:
-    return spec if _URL.match(spec) else str(Path(spec).expanduser().absolute())
+    return spec if _URL.match(spec) else os.path.abspath(Path(spec).expanduser())
 
 
 _GENERIC = {"openapi", "swagger", "index", "api", "spec", "schema", "mcp", "json", "yaml", "latest", ""}
