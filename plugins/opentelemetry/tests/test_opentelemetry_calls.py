@@ -200,6 +200,25 @@ async def test_ids_that_callers_make_up_name_no_span_and_no_series(watched: Watc
     assert len(str((watched.spans["operad"].attributes or {})["rpc.method_original"])) == 200
 
 
+async def test_codes_that_a_handler_makes_up_are_a_bounded_number_of_series(watched: Watched) -> None:
+    async def fail(input: Any, context: OperationContext) -> None:
+        raise CallError(input["code"], "it failed")
+
+    watched.registry.register(OperationSpec(namespace="t", name="fail"), fail)
+    for number in range(300):
+        with pytest.raises(CallError):
+            await watched.registry.execute("t.fail", {"code": f"C{number}"})
+    with pytest.raises(CallError):
+        await watched.registry.execute("t.fail", {"code": "TIMEOUT"})
+    points = {
+        point.attributes["error.type"]: point.count for point in watched.measured()["rpc.server.call.duration"]
+    }
+    assert len(points) <= 101
+    assert points["C0"] == points["TIMEOUT"] == 1
+    assert sum(points.values()) == 301
+    assert points["_OTHER"] > 200
+
+
 async def test_a_trace_goes_on_in_another_process_and_comes_from_one() -> None:
     here, there = Watched(), Watched()
     there.add("one", one)

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from operad import OperationType
+from operad import ErrorCode, OperationType
 from operad.plugin import hookimpl, trace_context
 from operad.words import printable
 
@@ -30,6 +30,8 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75
 _UNKNOWN = {"rpc.system.name": "operad", "rpc.method": "_OTHER"}
 _LONGEST_ID, _LONGEST_MESSAGE = 200, 1_000
 _MOST_KEPT = 10_000
+_MOST_CODES = 100
+"""Codes of errors that have metrics of their own; others are `_OTHER`. Handlers and servers choose codes."""
 
 
 class _Running(NamedTuple):
@@ -69,6 +71,7 @@ class Telemetry:
         self._local: set[str] = set()
         """Trace context of the calls that run here: a call that inherits it has its parent in this process."""
         self._attributes: dict[str, dict[str, str]] = {}
+        self._codes: set[str] = {*ErrorCode}
 
     def is_idle(self) -> bool:
         """Return True if OpenTelemetry is not set up, so that nothing would be recorded."""
@@ -129,10 +132,11 @@ class Telemetry:
             self._items.add(outcome.items, attributes)
         if outcome.error is not None:
             # Only the code: a message may quote data that must not be in a trace.
-            attributes = {**attributes, "error.type": outcome.error.code}
-            span.set_attribute("error.type", outcome.error.code)
-            if outcome.error.code != "ABORTED":  # its caller left
-                span.set_status(Status(StatusCode.ERROR, outcome.error.code))
+            code = outcome.error.code[:_LONGEST_ID]
+            attributes = {**attributes, "error.type": self._measured(code)}
+            span.set_attribute("error.type", code)
+            if code != "ABORTED":  # its caller left
+                span.set_status(Status(StatusCode.ERROR, code))
         (self._outgoing if call.is_outgoing else self._duration).record(outcome.duration_ms / 1000, attributes)
         span.end()
 
@@ -147,6 +151,13 @@ class Telemetry:
                 return current, True  # span and baggage of the handler are closer than those of its call
             is_local = carrier["traceparent"] in self._local
         return _BAGGAGE.extract(carrier, carried) if "baggage" in carrier else carried, is_local
+
+    def _measured(self, code: str) -> str:
+        """Return the code of an error as metrics have it: their number is bounded."""
+        if code not in self._codes and len(self._codes) >= _MOST_CODES:
+            return "_OTHER"
+        self._codes.add(code)
+        return code
 
     def _attributes_of(self, call: Any) -> dict[str, str]:
         """Return the attributes that distinguish spans and metrics of operations."""
