@@ -52,7 +52,8 @@ def cassette(
         path: a JSON file, to be kept in version control.
         registry: the registry whose calls are recorded.
         mode: ``"once"`` replays an existing file, and records a new one; ``"record"`` overwrites it; ``"replay"``
-            never calls anything; ``"new"`` replays recorded calls and records the others.
+            never calls anything; ``"new"`` replays recorded calls and records the others. One cassette at a time
+            may record to a file.
         match: shell patterns of the ids; other calls are not affected.
         redact: names of fields whose values are not written, in inputs and results, as lower-case shell patterns.
         secrets: values that are never written, not even as part of a string.
@@ -128,6 +129,9 @@ class Cassette:
                 yield self._registry.plugins.envelope_kinds.from_wire(item)
             if "error" in played:
                 raise _error(played["error"])
+            if played.get("left"):
+                message = f'{self.path}: the stream "{call.spec.id}" was recorded up to here: its reader left it'
+                raise CallError("NOT_RECORDED", message, {"operationId": call.spec.id, "nearest": None})
             return
         items: list[Any] = []
         ending: dict[str, Any] = {}
@@ -137,6 +141,9 @@ class Cassette:
                 yield envelope
         except CallError as error:
             ending = {"error": error.to_wire()}
+            raise
+        except BaseException:  # closed, or cancelled
+            ending = {"left": True}
             raise
         finally:
             self._record(call, "stream", items=items, **ending)
@@ -285,7 +292,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise TypeError
         for take in tape["calls"]:
             _key_of(take)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(f'{path} is not a cassette; remove it, or overwrite it with mode="record"') from None
     return tape
 
