@@ -131,7 +131,10 @@ def _hint(item: Found, error: BaseException) -> str:
                 f"{item.distribution} is incomplete: pip install --force-reinstall --no-deps {item.distribution}"
             )
         if isinstance(error, ModuleNotFoundError) and missing:
-            return f"a dependency is missing: pip install --force-reinstall {item.distribution}"
+            return (
+                f"pip install --force-reinstall {item.distribution} installs its dependencies; if that does not "
+                f"help, its author must add the distribution of {missing} to them"
+            )
     name = item.entry_point.name
     return f"upgrade {item.distribution}, report it to its author, or disable it: OPERAD_DISABLE_PLUGINS={name}"
 
