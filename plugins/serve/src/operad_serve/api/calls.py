@@ -156,9 +156,10 @@ class Calls:
             message = f'unknown operation "{operation_id}"; /openapi.json lists the operations'
             raise Problem(404, message, code=ErrorCode.OPERATION_NOT_FOUND, details={"operationId": operation_id})
         if exchange.method not in allowed.split(", "):
+            why = "; it is a mutation" if spec.type is OperationType.MUTATION else ""
             raise Problem(
                 405,
-                f"expected {allowed}, got {exchange.method}",
+                f"expected {allowed}, got {exchange.method}{why}",
                 headers=[(b"allow", allowed.encode())],
             )
 
