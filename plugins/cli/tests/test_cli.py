@@ -62,6 +62,21 @@ def test_describe_shows_schemas(run: Run) -> None:
     assert json.loads(out)["inputSchema"]["properties"]["a"] == {"type": "integer"}
 
 
+def test_list_shows_the_description_if_the_title_only_repeats_the_name(run: Run) -> None:
+    spec = (
+        'spec = {{"name": "kg.add_books", "title": "{}", "description": "Put books on a shelf.\\nAll of them."}}'
+    )
+    for title, shown in (
+        ("Add Books", "Put books on a shelf."),
+        ("Fill a shelf", "Fill a shelf"),
+        ("", "Put books"),
+    ):
+        Path("ops/kg.py").write_text(spec.format(title))
+        _, out, _ = run("list", "local.kg.*")
+        assert shown in out
+        assert "All of them" not in out
+
+
 def test_describe_shows_a_title_that_repeats_the_description_once(run: Run) -> None:
     Path("ops/twice.py").write_text('spec = {"name": "twice", "title": "Say it", "description": "Say it"}')
     _, out, _ = run("describe", "local.twice")

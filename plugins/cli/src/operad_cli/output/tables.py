@@ -42,10 +42,21 @@ def print_specs(specs: Sequence[OperationSpec]) -> None:
     table.add_column("type", no_wrap=True, min_width=len("subscription"))
     table.add_column("description", overflow="ellipsis", no_wrap=True, ratio=1)
     for spec in specs:
-        summary = spec.title or (spec.description.strip().splitlines() or [""])[0]
+        summary = _summary(spec)
         name = Text(spec.id, style="strike dim" if spec.deprecated else "")
         table.add_row(name, Text(str(spec.type), style=TYPE_STYLES[str(spec.type)]), Text(summary))
     _print(table)
+
+
+def _summary(spec: OperationSpec) -> str:
+    """Return the title, or the first line of the description if the title only repeats the name."""
+    title, first = spec.title or "", (spec.description.strip().splitlines() or [""])[0]
+    repeats = _letters(title) == _letters(spec.name.rpartition(".")[2])
+    return first if not title or (repeats and first) else title
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text)).lower()
 
 
 def _print(table: Table) -> None:
