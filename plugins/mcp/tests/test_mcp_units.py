@@ -24,6 +24,7 @@ from operad_mcp import (
     load_mcp_servers,
     map_mcp_content_blocks,
     mcp_envelope,
+    to_mcp,
 )
 from operad_mcp.client.resources import expand, variables
 from operad_mcp.client.tools import object_schema
@@ -169,6 +170,7 @@ def test_the_variables_of_a_template_are_its_input() -> None:
     ("options", "message"),
     [
         ({}, "exactly one of command, url and server"),
+        ({"server": to_mcp(OperationRegistry())}, r"such as to_mcp\(registry\)\.server\(\), got MCPServing"),
         ({"command": "x", "url": "http://a"}, "got command and url"),
         ({"url": "ftp://a"}, "http://"),
         ({"command": "x", "headers": {"a": "b"}}, "env"),

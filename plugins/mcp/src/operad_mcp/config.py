@@ -349,6 +349,11 @@ class MCPClientConfig:
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
             raise ConfigError(f"an MCP server needs exactly one of command, url and server; got {found}")
+        if self.server is not None and not hasattr(self.server, "run"):
+            kind = type(self.server).__name__
+            raise ConfigError(
+                f"server: expected a server of the SDK, such as to_mcp(registry).server(), got {kind}"
+            )
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigError("an MCP server's url must start with http:// or https://")
         if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
