@@ -108,13 +108,13 @@ BUDGETS: dict[str, int] = {
     # 265 lines; links to open, 20.
     # And held definitions in a file, and the command for them, 190; servers of a file that all fail, 5.
     # And held tools that are new, 25.
-    "operad_mcp": 10305,
+    "operad_mcp": 10310,  # and a check of server objects, 5
     "operad_nats": 1800,
     # Streams of JSON values, inputs by intent, hooks of requests and responses, links to follow: 650 lines;
     # credentials of callers, 40; and newer ones after a refusal, 20; declared values of Accept-Encoding, 20;
     # references into unions, 20; closed members of an `allOf`, and bounds of compositions, 73.
     "operad_openapi": 9300,  # a warning of a listing that has one page, 5 lines
-    "operad_opentelemetry": 300,
+    "operad_opentelemetry": 312,  # with bounded codes of errors, 12
     "operad_redis": 1450,
     # With the keys of `[[rules]]`, 1,330 lines, and what closes with the registry.
     # And explanations in the order in which rules apply, 10; observers of some operations, 30.
