@@ -24,7 +24,7 @@ async def serve(requests):
     """Starts an HTTP server for a handler of every request, async or not; returns its base URL."""
     runners = []
 
-    async def start(handler, **options):
+    async def start(handler, ssl_context=None, **options):
         async def handle(request):
             requests.append(request)
             found = handler(request)
@@ -35,8 +35,9 @@ async def serve(requests):
         runner = web.AppRunner(app, shutdown_timeout=0.1, **options)
         await runner.setup()
         runners.append(runner)
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context).start()
+        port = runner.addresses[0][1]
+        return f"http://127.0.0.1:{port}" if ssl_context is None else f"https://localhost:{port}"
 
     yield start
     for runner in runners:
@@ -89,12 +90,13 @@ async def operations():
 
 @pytest.fixture
 def call(serve, operations):
-    """Calls the operation ``x`` at a server with a handler, or at a URL; returns its envelope."""
+    """Calls the first operation of a document at a server with a handler, or at a URL; returns its envelope."""
 
     async def run(server, document=GET, input=None, **config):
         base = server if isinstance(server, str) else await serve(server)
         document = document if "paths" in document else api(document)
-        return await operations(document, base, **config)["x"].handler(input or {}, None)
+        found = operations(document, base, **config)
+        return await next(iter(found.values())).handler(input or {}, None)
 
     return run
 

@@ -12,9 +12,6 @@ from operad import OperationContext
 async def test_the_key_of_a_call_is_sent_with_requests_that_change_something(
     serve: Any, operations: Any, api: Any
 ) -> None:
-    async def keys(request: web.Request) -> web.Response:
-        return web.json_response(request.headers.getall("Idempotency-Key", []))
-
     header = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}
     document = api(
         {
@@ -23,7 +20,9 @@ async def test_the_key_of_a_call_is_sent_with_requests_that_change_something(
             "put /x": {"operationId": "put", "parameters": [header]},
         }
     )
-    made = operations(document, await serve(keys))
+    made = operations(
+        document, await serve(lambda request: web.json_response(request.headers.getall("Idempotency-Key", [])))
+    )
     context = OperationContext(idempotency_key="k1")
     sent = {name: (await made[name].handler({}, context)).data for name in ("get", "post", "put")}
     assert sent == {"get": [], "post": ["k1"], "put": ["k1"]}

@@ -57,7 +57,7 @@ def client_context(authority, *, certificate=False):
     return context
 
 
-async def test_a_redirect_from_https_to_http_is_refused(serve, serve_tls, operations, api, authority):
+async def test_a_redirect_from_https_to_http_is_refused(serve, call, serve_tls, authority):
     asked = []
 
     async def plain(request):
@@ -71,11 +71,11 @@ async def test_a_redirect_from_https_to_http_is_refused(serve, serve_tls, operat
 
     base = await serve_tls(handler)
     with pytest.raises(CallError, match="from https to http is not followed"):
-        await operations(api(GET), base, ssl=client_context(authority))["x"].handler({}, None)
+        await call(base, ssl=client_context(authority))
     assert asked == []
 
 
-async def test_mutual_tls_is_met_by_a_certificate(serve_tls, operations, api, authority):
+async def test_mutual_tls_is_met_by_a_certificate(serve_tls, operations, api, call, authority):
     async def handler(request):
         return web.json_response(request.headers.get("Authorization"))
 
@@ -94,12 +94,12 @@ async def test_mutual_tls_is_met_by_a_certificate(serve_tls, operations, api, au
     assert caught.value.code == ErrorCode.UNAVAILABLE
 
 
-async def test_a_certificate_of_nobody_is_refused(serve_tls, operations, api):
+async def test_a_certificate_of_nobody_is_refused(call, serve_tls):
     async def handler(request):
         return web.json_response(1)
 
     with pytest.raises(CallError, match="certificate is not valid"):
-        await operations(api(GET), await serve_tls(handler), retries=0)["x"].handler({}, None)
+        await call(await serve_tls(handler), retries=0)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "[::1]", "10.0.0.1", "2130706433"])
@@ -114,13 +114,10 @@ async def test_a_public_document_cannot_name_a_private_server(api, host):
 
 
 async def test_a_public_document_cannot_name_a_host_with_a_private_address(serve, api, monkeypatch):
-    async def handler(request):
-        return web.json_response("inside")
-
     # The nearest thing to a public name with a private address that every machine has.
     monkeypatch.setattr("operad_openapi._document.servers.is_private_host", lambda host: False)
     monkeypatch.setattr(resolving, "is_private", lambda host: _answer(host == "intranet.example"))
-    port = (await serve(handler)).rpartition(":")[2]
+    port = (await serve(lambda request: web.json_response("inside"))).rpartition(":")[2]
     document = api(GET, servers=[{"url": f"http://localhost:{port}"}])
     config = HTTPServiceConfig(namespace="api", retries=0)
     async with build_operations(Document(document, "https://api.example.com/o.json"), config) as found:
@@ -134,7 +131,7 @@ async def _answer(value):
     return value
 
 
-async def test_a_name_that_turns_private_after_the_check_is_not_connected_to(serve, operations, api, monkeypatch):
+async def test_a_name_that_turns_private_after_the_check_is_not_connected_to(serve, call, monkeypatch):
     asked = []
 
     async def handler(request):
@@ -144,7 +141,7 @@ async def test_a_name_that_turns_private_after_the_check_is_not_connected_to(ser
     monkeypatch.setattr(resolving, "is_private", lambda host: _answer(False))  # what DNS said when it was asked
     base = await serve(handler)
     with pytest.raises(CallError, match=r"localhost, which 127\.0\.0\.1 named, has a private address"):
-        await operations(api(GET), base, retries=0)["x"].handler({}, None)
+        await call(base, retries=0)
     assert asked == [base.removeprefix("http://")]
 
 

@@ -90,24 +90,18 @@ async def test_a_hook_may_be_asynchronous_and_knows_the_caller(serve, api, regis
     assert seen == [(200, "/add?n=1&traced=1", "ann")]
 
 
-async def test_the_hook_sees_each_attempt_and_no_other_origin(serve, api, operations):
+async def test_the_hook_sees_each_attempt_and_no_other_origin(serve, call):
     seen = []
     answers = [503, 307, 200]
 
-    async def elsewhere(request):
-        return web.json_response({"signed": "X-Signature" in request.headers})
-
-    other = await serve(elsewhere)
+    other = await serve(lambda request: web.json_response({"signed": "X-Signature" in request.headers}))
 
     async def handler(request):
         seen.append(request.headers["X-Signature"])
         status = answers.pop(0)
         return web.Response(status=status, headers={"Location": f"{other}/x"} if status == 307 else {})
 
-    found = operations(
-        api({"get /x": {"operationId": "x"}}), await serve(handler), on_request=sign, retries={"backoff": 0}
-    )
-    envelope = await found["x"].handler({}, None)
+    envelope = await call(handler, on_request=sign, retries={"backoff": 0})
     assert envelope.data == {"signed": False}
     assert len(seen) == 2
     assert envelope.meta.attempts == 2
@@ -121,10 +115,10 @@ async def test_a_hook_that_fails_is_the_error_of_the_call(serve, api, registry):
         if not envelope.data.get("ok"):
             raise CallError(ErrorCode.EXECUTION_ERROR, f"refused: {envelope.data['error']}")
 
-    async def handler(request):
-        return web.json_response({"ok": False, "error": "closed"})
-
-    document, base = api({"get /x": {"operationId": "x"}}), await serve(handler)
+    document, base = (
+        api({"get /x": {"operationId": "x"}}),
+        await serve(lambda request: web.json_response({"ok": False, "error": "closed"})),
+    )
     await registry.load("openapi", namespace="a", spec=document, base_url=base, on_request=broken)
     with pytest.raises(CallError, match="on_request raised OSError: no key"):
         await registry.execute("a.x")
@@ -163,7 +157,7 @@ async def test_the_response_hook_sees_failures_and_streams_and_may_replace_an_en
     assert seen == [(200, {"data": [1]}), (404, {"data": [1]}), (200, None)]
 
 
-async def test_the_number_of_attempts_is_in_meta_and_in_errors(serve, api, operations, caplog):
+async def test_the_number_of_attempts_is_in_meta_and_in_errors(serve, api, operations, call, caplog):
     count = 0
 
     async def handler(request):
@@ -180,22 +174,21 @@ async def test_the_number_of_attempts_is_in_meta_and_in_errors(serve, api, opera
     with pytest.raises(CallError) as caught:
         await found["bad"].handler({}, None)
     assert caught.value.details["attempts"] == 3
-    nobody = operations(document, "http://127.0.0.1:9", retries={"attempts": 1, "backoff": 0})
     with pytest.raises(CallError) as caught:
-        await nobody["bad"].handler({}, None)
+        await call("http://127.0.0.1:9", document, retries={"attempts": 1, "backoff": 0})
     assert caught.value.details["attempts"] == 2
 
 
-async def test_the_reason_of_a_failure_names_no_host(serve, api, operations):
-    async def handler(request):
-        return web.json_response({"message": "no such item"}, status=404)
-
-    document, base = api({"get /x": {"operationId": "x"}}), await serve(handler)
+async def test_the_reason_of_a_failure_names_no_host(serve, api, call):
+    document, base = (
+        api({"get /x": {"operationId": "x"}}),
+        await serve(lambda request: web.json_response({"message": "no such item"}, status=404)),
+    )
     with pytest.raises(CallError) as caught:
-        await operations(document, base)["x"].handler({}, None)
+        await call(base, document)
     assert caught.value.details["reason"] == "404 Not Found: no such item"
     with pytest.raises(CallError) as caught:
-        await operations(document, "http://127.0.0.1:9", retries=0)["x"].handler({}, None)
+        await call("http://127.0.0.1:9", document, retries=0)
     assert caught.value.details["reason"] == "cannot connect: Connection refused"
 
 

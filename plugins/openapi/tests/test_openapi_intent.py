@@ -279,10 +279,15 @@ async def test_an_operation_whose_id_holds_a_glob_can_be_named(serve, api, regis
     ids=["twice", "with bytes after it"],
 )
 async def test_bodies_that_other_clients_unpack(serve, api, registry, encoding, body):
-    async def handler(request):
-        return web.Response(body=body, headers={"Content-Type": "application/json", "Content-Encoding": encoding})
-
-    await load(registry, api({"get /a": {"operationId": "a"}}), await serve(handler))
+    await load(
+        registry,
+        api({"get /a": {"operationId": "a"}}),
+        await serve(
+            lambda request: web.Response(
+                body=body, headers={"Content-Type": "application/json", "Content-Encoding": encoding}
+            )
+        ),
+    )
     assert (await registry.execute("a.a")).data == [1]
 
 
@@ -317,10 +322,9 @@ async def test_paging_by_links_warns_of_nothing_on_a_last_page_without_a_header(
     assert "one page" not in caplog.text
 
 
-async def test_a_host_that_is_none_is_said_in_words(api, operations):
-    found = operations(api({"get /a": {"operationId": "a"}}), "http://a..b", retries=0)
+async def test_a_host_that_is_none_is_said_in_words(call):
     with pytest.raises(CallError, match="the name of the host is not valid"):
-        await found["a"].handler({}, None)
+        await call("http://a..b", {"get /a": {"operationId": "a"}}, retries=0)
 
 
 def test_the_configuration_names_the_ways_to_validate():

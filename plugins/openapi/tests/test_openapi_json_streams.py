@@ -241,7 +241,7 @@ async def test_a_body_without_end_does_not_hold_a_subscription_beyond_the_timeou
 
     content = {"text/event-stream": {"schema": {"type": "object"}}}
     document = api({"get /x": {"operationId": "x", "responses": {"200": {"description": "", "content": content}}}})
-    found = operations(document, await serve(handler, handler_cancellation=True), timeout=2)
+    found = operations(document, await serve(handler, handler_cancellation=True), timeout=0.5)
     with pytest.raises(CallError) as caught:
         await asyncio.wait_for(anext(found["x"].handler({}, None)), 20)
     assert caught.value.code == ErrorCode.EXECUTION_ERROR

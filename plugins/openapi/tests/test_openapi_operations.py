@@ -77,13 +77,10 @@ def test_the_configuration_can_say_another_type(operations, api):
     assert found["search"].spec.type == "query"
 
 
-async def test_additional_operations_of_3_2(serve, operations, api):
-    async def handler(request):
-        return web.json_response(request.method)
-
-    document = api({"get /x": {}}, version="3.2.0")
-    document["paths"]["/x"]["additionalOperations"] = {"COPY": {"operationId": "copy"}, "b ad": {}}
-    assert (await operations(document, await serve(handler))["copy"].handler({}, None)).data == "COPY"
+async def test_additional_operations_of_3_2(api, call):
+    document = api({}, version="3.2.0")
+    document["paths"]["/x"] = {"additionalOperations": {"COPY": {"operationId": "copy"}, "b ad": {}}}
+    assert (await call(lambda request: web.json_response(request.method), document)).data == "COPY"
 
 
 def test_words_tags_and_deprecation_are_kept(operations, api):
@@ -122,14 +119,18 @@ async def test_the_body_keeps_its_name_where_names_collide(serve, operations, ap
     assert envelope.data == ["/x/p", "q=v", {"id": 1, "id__path": "b"}]
 
 
-async def test_parameters_of_one_name_in_several_places(serve, operations, api):
-    async def handler(request):
-        return web.json_response([request.path, request.rel_url.raw_query_string, request.headers["id"]])
-
+async def test_parameters_of_one_name_in_several_places(call):
     parameters = [path_parameter("id"), parameter("id", "query"), parameter("id", "header")]
-    found = operations(api({"get /x/{id}": {"operationId": "x", "parameters": parameters}}), await serve(handler))
     values = {"id__path": "p", "id__query": "q", "id__header": "h"}
-    assert (await found["x"].handler(values, None)).data == ["/x/p", "id=q", "h"]
+    assert (
+        await call(
+            lambda request: web.json_response(
+                [request.path, request.rel_url.raw_query_string, request.headers["id"]]
+            ),
+            {"get /x/{id}": {"operationId": "x", "parameters": parameters}},
+            values,
+        )
+    ).data == ["/x/p", "id=q", "h"]
 
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -623,16 +624,15 @@ async def test_a_base_path_without_its_slash_and_a_host_with_a_scheme_make_the_s
     [(None, "application/octet-stream, */*"), (["application/pdf"], "application/pdf"),
      ([], "application/octet-stream, */*")],
 )  # fmt: skip
-async def test_a_file_of_swagger_2_is_asked_for_as_what_its_operation_produces(
-    serve, operations, api, produces, accept
-):
-    async def handler(request):
-        return web.Response(body=request.headers["Accept"].encode(), content_type="application/pdf")
-
+async def test_a_file_of_swagger_2_is_asked_for_as_what_its_operation_produces(api, call, produces, accept):
     node = {"responses": {"200": {"description": "", "schema": {"type": "file"}}}}
     document = api({"get /x": node if produces is None else {**node, "produces": produces}}, version="2.0")
-    found = operations({**document, "produces": ["application/json"]}, await serve(handler))
-    assert (await found["get_x"].handler({}, None)).data == accept.encode()
+    assert (
+        await call(
+            lambda request: web.Response(body=request.headers["Accept"].encode(), content_type="application/pdf"),
+            {**document, "produces": ["application/json"]},
+        )
+    ).data == accept.encode()
 
 
 def test_a_defect_of_a_shared_schema_is_told_once(operations, api, caplog):
@@ -869,11 +869,10 @@ async def test_a_server_without_a_url_is_the_root_of_the_documents_host(serve, a
 
 @pytest.mark.parametrize("status", [404, 500])
 async def test_a_url_without_a_document_is_an_error(serve, status):
-    async def handler(request):
-        return web.Response(status=status)
-
     with pytest.raises(SourceError, match=str(status)):
-        await from_openapi_url(await serve(handler), HTTPServiceConfig(namespace="api", retries=0))
+        await from_openapi_url(
+            await serve(lambda request: web.Response(status=status)), HTTPServiceConfig(namespace="api", retries=0)
+        )
 
 
 @pytest.mark.parametrize("text", ["{", "[1, 2]", "a: [", "", "\0", "[" * 100_000, '{"openapi": ' + "[" * 5_000])
@@ -918,10 +917,7 @@ async def test_files_can_come_from_elsewhere(api):
 
 
 async def test_the_registry_loads_calls_and_closes(serve, api, tmp_path):
-    async def handler(request):
-        return web.json_response({"id": request.match_info["tail"]})
-
-    base = await serve(handler)
+    base = await serve(lambda request: web.json_response({"id": request.match_info["tail"]}))
     schema = {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]}
     responses = {"200": {"description": "", "content": {JSON: {"schema": schema}}}}
     node = {"operationId": "get", "parameters": [path_parameter("id")], "responses": responses}

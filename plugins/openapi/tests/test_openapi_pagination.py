@@ -43,7 +43,7 @@ async def test_links_are_followed_by_their_query(serve, api):
     assert pages == [[1, None], [2, "a b"], [3, "a b"]]
 
 
-async def test_cursors_of_the_body_and_the_cap():
+async def test_cursors_of_the_body_and_the_cap(call):
     async def call(input):
         return http_envelope({"cursor": input.get("cursor", 0) + 1})
 
@@ -54,7 +54,7 @@ async def test_cursors_of_the_body_and_the_cap():
     assert len([page async for page in paginate(call, next_input=following, max_pages=2)]) == 2
 
 
-async def test_a_page_that_follows_itself_ends_the_listing():
+async def test_a_page_that_follows_itself_ends_the_listing(call):
     async def call(input):
         return http_envelope([], headers={"Link": '<x?page=2>; rel="next"'})
 
@@ -112,11 +112,11 @@ async def test_a_link_keeps_what_it_repeats_and_reads_what_it_changes_by_its_sch
 
 
 async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error(serve, api, registry):
-    async def handler(request):
-        return web.json_response([1], headers={"Link": '<?page=2>; rel="next"'})
-
     await registry.load(
-        "openapi", namespace="api", spec=api({"get /x": {"operationId": "x"}}), base_url=await serve(handler)
+        "openapi",
+        namespace="api",
+        spec=api({"get /x": {"operationId": "x"}}),
+        base_url=await serve(lambda request: web.json_response([1], headers={"Link": '<?page=2>; rel="next"'})),
     )
     pages = registry.paginate("api.x")
     await anext(pages)
@@ -125,11 +125,15 @@ async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error
 
 
 async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(serve, api, registry):
-    async def handler(request):
-        return web.json_response([1], headers={"Link": '<http://[?page=2>; rel="next"'})
-
     document = api({"get /x": {"operationId": "x"}})
-    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
+    await registry.load(
+        "openapi",
+        namespace="api",
+        spec=document,
+        base_url=await serve(
+            lambda request: web.json_response([1], headers={"Link": '<http://[?page=2>; rel="next"'})
+        ),
+    )
     for pages in (registry.paginate("api.x"), paginate(partial(registry.execute, "api.x"))):
         await anext(pages)
         with pytest.raises(CallError, match="not a URL"):
@@ -235,13 +239,17 @@ def test_a_rule_that_contradicts_itself_is_refused(rule):
 
 
 async def test_a_download_comes_through_the_registry_with_input_checked(serve, api, registry):
-    async def handler(request):
-        return web.Response(body=b"x" * 300_000, content_type="application/octet-stream")
-
     answer = {"200": {"description": "", "content": {"application/octet-stream": {}}}}
     document = api({"get /f/{id}": {"operationId": "f", "responses": answer, "parameters": [
         {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}})  # fmt: skip
-    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
+    await registry.load(
+        "openapi",
+        namespace="api",
+        spec=document,
+        base_url=await serve(
+            lambda request: web.Response(body=b"x" * 300_000, content_type="application/octet-stream")
+        ),
+    )
     pieces = [piece async for piece in registry.download("api.f", {"id": 1})]
     assert sum(map(len, pieces)) == 300_000
     assert len(pieces) > 1

@@ -43,7 +43,7 @@ async def test_a_request_that_is_sent_again_is_reported_with_why_and_when(serve,
     assert log.reported[1][1].message.endswith("/x: HTTP 503")
 
 
-async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_whole(serve, api, tmp_path):
+async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_whole(serve, api, call, tmp_path):
     body = bytes(range(256)) * (12 * 1024)
     came = []
 
@@ -75,10 +75,9 @@ async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_
 async def test_a_compressed_body_tells_how_much_of_it_came(serve, api):
     body = gzip.compress(bytes(range(256)) * 16 * 1024, 0)
 
-    async def handler(request):
-        return web.Response(body=body, headers={"Content-Encoding": "gzip"})
-
-    registry, log = await observed(api, await serve(handler), FILES)
+    registry, log = await observed(
+        api, await serve(lambda request: web.Response(body=body, headers={"Content-Encoding": "gzip"})), FILES
+    )
     async with registry:
         assert len((await registry.execute("api.down")).data) == 4 * MIB
     assert log.reported[-1][1].progress == log.reported[-1][1].total == len(body)

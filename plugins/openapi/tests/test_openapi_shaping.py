@@ -192,15 +192,12 @@ async def test_a_list_is_sent_as_json_lines(serve, operations, api):
 
 
 async def test_a_kept_cookie_does_not_follow_to_another_port(serve, operations, api):
-    async def other(request):
-        return web.json_response(request.headers.get("Cookie"))
-
     async def handler(request):
         response = web.Response(status=302, headers={"Location": target})
         response.set_cookie("sid", "s")
         return response
 
-    target = await serve(other)
+    target = await serve(lambda request: web.json_response(request.headers.get("Cookie")))
     found = operations(api({"get /x": {"operationId": "x"}}), await serve(handler), keep_cookies=True)
     for _ in range(2):
         assert (await found["x"].handler({}, None)).data is None

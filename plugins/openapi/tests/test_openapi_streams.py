@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 from aiohttp import web
@@ -24,48 +25,60 @@ async def send(request, *chunks, content_type="text/event-stream", **headers):
     return response
 
 
-async def collect(operation, input=None):
-    return [envelope async for envelope in operation.handler(input or {}, None)]
+@pytest.fixture
+def collect(serve, operations, api):
+    """Subscribes to a stream at a server with a handler, or at a URL, until its end; returns the envelopes."""
+
+    async def run(server, content=EVENTS, **config):
+        base = server if isinstance(server, str) else await serve(server, handler_cancellation=True)
+        found = operations(api(streaming(content), version="3.2.0"), base, **config)
+        return [envelope async for envelope in found["x"].handler({}, None)]
+
+    return run
 
 
-async def failure(operation, input=None) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await collect(operation, input)
-    return caught.value
+@pytest.fixture
+def failure(collect):
+    """Does what `collect` does; returns the error of the stream."""
+
+    async def run(server, content=EVENTS, **config):
+        with pytest.raises(CallError) as caught:
+            await collect(server, content, **config)
+        return caught.value
+
+    return run
 
 
-async def test_events_are_envelopes_with_type_and_id(serve, operations, api):
-    async def handler(request):
-        assert request.headers["Accept"] == "text/event-stream"
-        return await send(request, b'id: 1\nevent: a\ndata: {"n": 1}\n\n', b'data: {"n": 2}\n\n', b"data: lost")
+def sending(*chunks, **options):
+    return lambda request: send(request, *chunks, **options)
 
-    found = operations(api(streaming(EVENTS)), await serve(handler))
-    assert found["x"].spec.type == "subscription"
-    envelopes = await collect(found["x"])
+
+async def test_events_are_envelopes_with_type_and_id(collect, requests):
+    lines = [b'id: 1\nevent: a\ndata: {"n": 1}\n\n', b'data: {"n": 2}\n\n', b"data: lost"]
+    envelopes = await collect(sending(*lines))
     assert [(e.data, e.meta.event_type, e.meta.last_event_id) for e in envelopes] == [
         ({"n": 1}, "a", "1"),
         ({"n": 2}, "message", "1"),
     ]
     assert envelopes[0].meta.content_type == "text/event-stream"
+    assert [request.headers["Accept"] for request in requests] == ["text/event-stream"]
 
 
 @pytest.mark.parametrize(
     ("schema", "expected"), [({}, [1, "no json"]), ({"type": "string"}, ["1", "no json", "[DONE]"])]
 )
-async def test_data_are_parsed_unless_the_items_are_text(serve, operations, api, schema, expected):
-    async def handler(request):
-        return await send(request, b"data: 1\n\ndata: no json\n\ndata: [DONE]\n\n")
-
-    content = {"text/event-stream": {"schema": schema}}
-    found = operations(api(streaming(content)), await serve(handler))
-    assert [e.data for e in await collect(found["x"])] == expected
+async def test_data_are_parsed_unless_the_items_are_text(collect, schema, expected):
+    found = await collect(
+        sending(b"data: 1\n\ndata: no json\n\ndata: [DONE]\n\n"), {"text/event-stream": {"schema": schema}}
+    )
+    assert [e.data for e in found] == expected
 
 
-async def test_the_item_schema_of_3_2_is_that_of_the_data(operations, api):
+def test_the_item_schema_of_3_2_is_that_of_the_data(operations, api):
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"type": "integer"}}
     content = {"text/event-stream": {"itemSchema": {"type": "object", "properties": {"data": data}}}}
-    found = operations(api(streaming(content), version="3.2.0"))
-    assert found["x"].spec.output_schema.raw == {"type": "integer"}
+    spec = operations(api(streaming(content), version="3.2.0"))["x"].spec
+    assert (spec.type, spec.output_schema.raw) == ("subscription", {"type": "integer"})
 
 
 @pytest.mark.parametrize(
@@ -76,22 +89,12 @@ async def test_the_item_schema_of_3_2_is_that_of_the_data(operations, api):
         ("application/json-seq", [b'\x1e{"a":\n 1}\n\x1e', b'{"a": 2}\n']),
     ],
 )
-async def test_json_records(serve, operations, api, content_type, chunks):
-    async def handler(request):
-        return await send(request, *chunks, content_type=content_type)
-
+async def test_json_records(collect, operations, api, content_type, chunks):
     content = {content_type: {"itemSchema": {"type": "object"}}}
-    found = operations(api(streaming(content), version="3.2.0"), await serve(handler))
-    assert found["x"].spec.output_schema.raw == {"type": "object"}
-    assert [e.data for e in await collect(found["x"])] == [{"a": 1}, {"a": 2}]
-
-
-async def test_a_record_that_is_no_json_is_an_error(serve, operations, api):
-    async def handler(request):
-        return await send(request, b"{}\n{\n", content_type="application/jsonl")
-
-    found = operations(api(streaming({"application/jsonl": {}})), await serve(handler))
-    assert (await failure(found["x"])).code == ErrorCode.EXECUTION_ERROR
+    found = await collect(sending(*chunks, content_type=content_type), content)
+    assert [e.data for e in found] == [{"a": 1}, {"a": 2}]
+    document = api(streaming(content), version="3.2.0")
+    assert operations(document)["x"].spec.output_schema.raw == {"type": "object"}
 
 
 async def test_an_operation_that_answers_both_ways_has_a_twin(serve, operations, api):
@@ -102,56 +105,40 @@ async def test_an_operation_that_answers_both_ways_has_a_twin(serve, operations,
         return web.json_response(body)
 
     body = {"type": "object", "properties": {"stream": {"type": "boolean"}, "q": {"type": "string"}}}
-    content = {"application/json": {"schema": {}}, **EVENTS}
-    document = api(
-        {
-            "post /x": {
-                "operationId": "ask",
-                "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-                "responses": {"200": {"description": "", "content": content}},
-            }
-        }
-    )
-    found = operations(document, await serve(handler))
-    assert {name: str(o.spec.type) for name, o in found.items()} == {
-        "ask": "mutation",
-        "ask_stream": "subscription",
+    operation = {
+        "operationId": "ask",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {"200": {"description": "", "content": {"application/json": {"schema": {}}, **EVENTS}}},
     }
+    found = operations(api({"post /x": operation}), await serve(handler))
+    types = {name: str(o.spec.type) for name, o in found.items()}
+    assert types == {"ask": "mutation", "ask_stream": "subscription"}
     assert (await found["ask"].handler({"q": "a"}, None)).data == {"q": "a"}
-    assert [e.data for e in await collect(found["ask_stream"], {"q": "a"})] == [{"n": 1}]
+    assert [e.data async for e in found["ask_stream"].handler({"q": "a"}, None)] == [{"n": 1}]
 
 
-async def test_an_answer_that_is_no_stream_is_an_error(serve, operations, api):
-    async def handler(request):
-        return web.json_response({})
-
-    error = await failure(operations(api(streaming(EVENTS)), await serve(handler))["x"])
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (200, {}, "expected a stream"),
+        (200, {"error": {"message": "quota exceeded"}}, "expected a stream .*application/json: quota exceeded"),
+        (403, {"why": 1}, "403"),
+    ],
+)
+async def test_an_answer_instead_of_a_stream_is_an_error_that_says_what_it_said(failure, status, body, message):
+    error = await failure(lambda request: web.json_response(body, status=status))
     assert error.code == ErrorCode.EXECUTION_ERROR
-    assert "expected a stream" in error.message
+    assert re.search(message, error.message)
+    assert (error.details or {}).get("body") == (body if status == 403 else None)
 
 
-async def test_a_stream_that_is_refused_has_the_error_of_the_response(serve, operations, api):
-    async def handler(request):
-        return web.json_response({"why": 1}, status=403)
-
-    error = await failure(operations(api(streaming(EVENTS)), await serve(handler))["x"])
-    assert error.details["body"] == {"why": 1}
-
-
-async def test_204_is_an_empty_stream(serve, operations, api):
-    async def handler(request):
-        return web.Response(status=204)
-
-    assert await collect(operations(api(streaming(EVENTS)), await serve(handler))["x"]) == []
+async def test_204_is_an_empty_stream(collect):
+    assert await collect(lambda request: web.Response(status=204)) == []
 
 
 async def test_a_stream_that_breaks_off_gives_its_items_and_an_error(serve_raw, operations, api):
-    async def talk(reader, writer):
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-        writer.write(b"b\r\ndata: {}\n\n\n\r\n")
-        await writer.drain()
-
-    found = operations(api(streaming(EVENTS)), await serve_raw(talk))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    found = operations(api(streaming(EVENTS)), await serve_raw(head + b"b\r\ndata: {}\n\n\n\r\n"))
     items = found["x"].handler({}, None)
     assert (await anext(items)).data == {}
     with pytest.raises(CallError) as caught:
@@ -159,7 +146,7 @@ async def test_a_stream_that_breaks_off_gives_its_items_and_an_error(serve_raw, 
     assert caught.value.code == ErrorCode.UNAVAILABLE
 
 
-async def test_an_event_of_100_mb_is_refused_at_the_limit(serve, operations, api):
+async def test_an_event_of_100_mb_is_refused_at_the_limit(failure):
     sent = 0
 
     async def handler(request):
@@ -170,33 +157,35 @@ async def test_an_event_of_100_mb_is_refused_at_the_limit(serve, operations, api
             sent += 1
         return response
 
-    error = await failure(operations(api(streaming(EVENTS)), await serve(handler))["x"])
-    assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
-    assert error.details["limit"] == "event_bytes"
+    error = await failure(handler)
+    assert (error.code, error.details["limit"]) == (ErrorCode.PAYLOAD_TOO_LARGE, "event_bytes")
     assert sent < 100
 
 
-async def test_a_json_line_without_end_is_refused_at_the_limit(serve, operations, api):
+async def test_a_json_line_without_end_is_refused_at_the_limit_and_one_that_is_no_json(failure):
+    for chunks, limit in (([b"x" * 10_000] * 10, "event_bytes"), ([b"{}\n{\n"], None)):
+        error = await failure(
+            sending(*chunks, content_type="application/jsonl"),
+            {"application/jsonl": {}},
+            limits={"event_bytes": 50_000},
+        )
+        assert error.details.get("limit") == limit
+        assert error.code == (ErrorCode.PAYLOAD_TOO_LARGE if limit else ErrorCode.EXECUTION_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "config"), [([b"data: {}\n\n"], {"idle_timeout": 0.2}), (None, {"timeout": 0.2})]
+)
+async def test_a_stream_that_is_silent_or_does_not_begin_ends_with_its_timeout(failure, chunks, config):
     async def handler(request):
-        return await send(request, *[b"x" * 10_000] * 10, content_type="application/jsonl")
-
-    found = operations(
-        api(streaming({"application/jsonl": {}})), await serve(handler), limits={"event_bytes": 50_000}
-    )
-    assert (await failure(found["x"])).details["limit"] == "event_bytes"
-
-
-async def test_a_silent_stream_ends_with_the_idle_timeout(serve, operations, api):
-    async def handler(request):
-        response = await send(request, b"data: {}\n\n")
+        if chunks:
+            await send(request, *chunks)
         await asyncio.sleep(30)
-        return response
 
-    found = operations(api(streaming(EVENTS)), await serve(handler, handler_cancellation=True), idle_timeout=0.2)
-    assert (await failure(found["x"])).code == ErrorCode.TIMEOUT
+    assert (await failure(handler, **config)).code == ErrorCode.TIMEOUT
 
 
-async def test_a_stream_may_outlive_the_timeout_of_calls(serve, operations, api):
+async def test_a_stream_may_outlive_the_timeout_of_calls(collect):
     for timeout in (0.3, 3, 15):  # where this machine is too busy for the first one, a longer one counts
         come = []
 
@@ -207,21 +196,12 @@ async def test_a_stream_may_outlive_the_timeout_of_calls(serve, operations, api)
                 await response.write(b"data: {}\n\n")
             return response
 
-        found = operations(api(streaming(EVENTS)), await serve(handler), timeout=timeout)
         try:
-            come = await collect(found["x"])
+            come = await collect(handler, timeout=timeout)
         except CallError:
             continue
         break
     assert len(come) == 6
-
-
-async def test_a_stream_that_does_not_begin_ends_with_the_timeout(serve, operations, api):
-    async def handler(request):
-        await asyncio.sleep(30)
-
-    found = operations(api(streaming(EVENTS)), await serve(handler, handler_cancellation=True), timeout=0.2)
-    assert (await failure(found["x"])).code == ErrorCode.TIMEOUT
 
 
 async def test_leaving_the_loop_closes_the_connection(serve, operations, api):
@@ -244,34 +224,21 @@ async def test_leaving_the_loop_closes_the_connection(serve, operations, api):
     await asyncio.wait_for(gone.wait(), 5)
 
 
-async def test_a_stream_is_resumed_where_it_broke_off(serve, operations, api):
-    seen = []
-
+async def test_a_stream_is_resumed_where_it_broke_off_if_that_is_wanted(collect, requests):
     async def handler(request):
-        seen.append(request.headers.get("Last-Event-ID"))
-        if len(seen) == 3:
+        number = len(requests)
+        if number == 3:
             return web.Response(status=204)
-        number = len(seen)
         response = await send(request, f"retry: 1\nid: {number}\ndata: {{}}\n\n".encode())
         if number == 1:
             request.transport.abort()
         return response
 
-    found = operations(api(streaming(EVENTS)), await serve(handler), reconnect=True)
-    assert [e.meta.last_event_id for e in await collect(found["x"])] == ["1", "2"]
-    assert seen == [None, "1", "2"]
-
-
-async def test_without_reconnect_a_stream_is_asked_for_once(serve, operations, api):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return await send(request, b"id: 1\ndata: {}\n\n")
-
-    await collect(operations(api(streaming(EVENTS)), await serve(handler))["x"])
-    assert count == 1
+    assert [e.meta.last_event_id for e in await collect(handler, reconnect=True)] == ["1", "2"]
+    assert [request.headers.get("Last-Event-ID") for request in requests] == [None, "1", "2"]
+    requests.clear()
+    await collect(sending(b"id: 1\ndata: {}\n\n"))
+    assert len(requests) == 1
 
 
 async def test_a_registry_runs_streams_to_their_end(serve, api):
@@ -317,21 +284,15 @@ async def test_a_stream_without_end_answers_a_call_with_its_first_item(serve, ap
 
 
 async def test_what_could_be_a_stream_and_is_none_is_one_item(serve, api):
-    async def handler(request):
-        return web.json_response({"a": 1})
-
     for config in ({}, {"operation_types": {"x": "subscription"}}):
         async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
             document = api({"get /x": {"operationId": "x"}})
-            await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler), **config)
+            await registry.load(
+                "openapi",
+                namespace="api",
+                spec=document,
+                base_url=await serve(lambda request: web.json_response({"a": 1})),
+                **config,
+            )
             assert [item.data async for item in registry.subscribe("api.x")] == [{"a": 1}]
             assert (await registry.execute("api.x")).data == {"a": 1}
-
-
-async def test_an_answer_instead_of_a_stream_says_what_it_said(serve, operations, api):
-    async def handler(request):
-        return web.json_response({"error": {"message": "quota exceeded"}})
-
-    found = operations(api(streaming(EVENTS)), await serve(handler))
-    with pytest.raises(CallError, match="expected a stream .*application/json: quota exceeded"):
-        await collect(found["x"])

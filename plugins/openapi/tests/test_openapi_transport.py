@@ -3,44 +3,37 @@
 import asyncio
 import base64
 import gc
+import gzip
 import ssl
 import threading
 import warnings
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import trustme
 from aiohttp import web
 
-from operad import CallError, ConfigError, ErrorCode
+from operad import ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig, from_openapi
 from operad_openapi._http import session as session_module
 
 GET = {"get /x": {"operationId": "x"}}
 
 
-async def failure(call) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await call
-    return caught.value
-
-
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "get"])
-async def test_a_request_without_a_body_has_no_content_type(serve, operations, api, method):
+async def test_a_request_without_a_body_has_no_content_type(call, method):
     async def handler(request):
         return web.json_response([request.headers.get("Content-Type"), await request.text()])
 
-    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve(handler))
-    assert (await found["x"].handler({}, None)).data == [None, ""]
+    assert (await call(handler, {f"{method} /x": {"operationId": "x"}})).data == [None, ""]
 
 
 @pytest.mark.parametrize(
     ("method", "retries", "expected"),
     [("get", 0, 1), ("put", 0, 1), ("delete", 0, 1), ("options", 2, 1), ("get", 2, 3), ("post", 2, 1)],
 )
-async def test_a_lost_connection_is_tried_as_often_as_the_policy_says(
-    serve_raw, operations, api, method, retries, expected
-):
+async def test_a_lost_connection_is_tried_as_often_as_the_policy_says(serve_raw, fails, method, retries, expected):
     count = 0
 
     async def talk(reader, writer):
@@ -49,9 +42,8 @@ async def test_a_lost_connection_is_tried_as_often_as_the_policy_says(
         writer.transport.abort()
 
     policy = {"attempts": retries, "backoff": 0}
-    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve_raw(talk), retries=policy)
-    assert (await failure(found["x"].handler({}, None))).code == ErrorCode.UNAVAILABLE
-    assert count == expected
+    error = await fails(await serve_raw(talk), {f"{method} /x": {"operationId": "x"}}, retries=policy)
+    assert (error.code, count) == (ErrorCode.UNAVAILABLE, expected)
 
 
 async def test_a_response_whose_body_breaks_off_is_an_error_and_not_requested_again(serve_raw, operations, api):
@@ -69,10 +61,7 @@ async def test_a_response_whose_body_breaks_off_is_an_error_and_not_requested_ag
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
-@pytest.mark.parametrize("cut", [1, 2])
-async def test_a_compressed_body_that_was_cut_off_is_no_answer(serve, operations, api, encoding, cut):
-    import zlib
-
+async def test_a_compressed_body_that_was_cut_off_is_no_answer(call, fails, encoding):
     data = "\n".join(f"row {n},{n * n % 977}" for n in range(5000)).encode()
     if encoding == "br":
         whole = pytest.importorskip("brotli").compress(data)
@@ -81,52 +70,33 @@ async def test_a_compressed_body_that_was_cut_off_is_no_answer(serve, operations
     else:
         packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
         whole = packer.compress(data) + packer.flush()
-
-    async def handler(request):
-        body = whole[: len(whole) // cut]
-        return web.Response(body=body, headers={"Content-Encoding": encoding, "Content-Type": "text/csv"})
-
-    call = operations(api(GET), await serve(handler), retries=0)["x"].handler({}, None)
-    if cut == 1:
-        assert (await call).data == data.decode()
-    else:
-        assert (await failure(call)).code == ErrorCode.UNAVAILABLE
+    headers = {"Content-Encoding": encoding, "Content-Type": "text/csv"}
+    assert (await call(lambda request: web.Response(body=whole, headers=headers))).data == data.decode()
+    half = whole[: len(whole) // 2]
+    error = await fails(lambda request: web.Response(body=half, headers=headers), retries=0)
+    assert error.code == ErrorCode.UNAVAILABLE
 
 
-async def test_gzip_of_several_members_is_read_to_its_end(serve, operations, api):
-    import gzip
-
-    async def handler(request):
-        body = gzip.compress(b"first,") + gzip.compress(b"second") + b"\0" * 8
-        return web.Response(body=body, headers={"Content-Encoding": "gzip", "Content-Type": "text/plain"})
-
-    found = operations(api(GET), await serve(handler))
-    assert (await found["x"].handler({}, None)).data == "first,second"
+async def test_gzip_of_several_members_is_read_to_its_end(call):
+    body = gzip.compress(b"first,") + gzip.compress(b"second") + b"\0" * 8
+    headers = {"Content-Encoding": "gzip", "Content-Type": "text/plain"}
+    assert (await call(lambda request: web.Response(body=body, headers=headers))).data == "first,second"
 
 
-async def test_long_headers_are_read_up_to_a_limit_with_a_name(serve, operations, api):
-    async def handler(request):
-        return web.json_response(1, headers={"Link": "x" * 20_000})
-
-    base = await serve(handler)
-    envelope = await operations(api(GET), base)["x"].handler({}, None)
-    assert len(envelope.meta.headers["link"]) == 20_000
-    error = await failure(operations(api(GET), base, limits={"header_bytes": 10_000})["x"].handler({}, None))
+async def test_long_headers_are_read_up_to_a_limit_with_a_name(serve, call, fails):
+    base = await serve(lambda request: web.json_response(1, headers={"Link": "x" * 20_000}))
+    assert len((await call(base)).meta.headers["link"]) == 20_000
+    error = await fails(base, limits={"header_bytes": 10_000})
     assert (error.code, error.details["limit"]) == (ErrorCode.PAYLOAD_TOO_LARGE, "header_bytes")
     assert "xxx" not in error.message
 
 
-async def test_a_method_is_repeated_after_the_statuses_that_the_policy_allows_it(serve, operations, api):
-    count = 0
+async def test_a_method_is_repeated_after_the_statuses_that_the_policy_allows_it(call, requests):
+    def handler(request):
+        return web.Response(status=429 if len(requests) == 1 else 200, headers={"Retry-After": "0"})
 
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return web.Response(status=429, headers={"Retry-After": "0"}) if count == 1 else web.json_response(count)
-
-    document = api({"post /x": {"operationId": "x"}})
-    found = operations(document, await serve(handler), retries={"also": {"POST": [429]}})
-    assert (await found["x"].handler({}, None)).data == 2
+    await call(handler, {"post /x": {"operationId": "x"}}, retries={"also": {"POST": [429]}})
+    assert len(requests) == 2
 
 
 async def test_a_request_waits_where_the_server_has_said_that_nothing_is_left(serve, operations, api, monkeypatch):
@@ -137,10 +107,13 @@ async def test_a_request_waits_where_the_server_has_said_that_nothing_is_left(se
         slept.append(seconds)
         await real(0, *args)
 
-    async def handler(request):
-        return web.json_response(1, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "4"})
-
-    found = operations(api(GET), await serve(handler), retries={"rate_limit": True})
+    found = operations(
+        api(GET),
+        await serve(
+            lambda request: web.json_response(1, headers={"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "4"})
+        ),
+        retries={"rate_limit": True},
+    )
     monkeypatch.setattr("operad_openapi._http.client.asyncio.sleep", sleep)
     await found["x"].handler({}, None)
     assert not [seconds for seconds in slept if seconds > 1]
@@ -149,12 +122,9 @@ async def test_a_request_waits_where_the_server_has_said_that_nothing_is_left(se
     assert waited <= 4
 
 
-async def test_a_stream_that_broke_off_is_resumed_without_retries(serve, operations, api, events_ok):
-    count = 0
-
+async def test_a_stream_that_broke_off_is_resumed_without_retries(serve, operations, api, events_ok, requests):
     async def handler(request):
-        nonlocal count
-        count += 1
+        count = len(requests)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(f"retry: 1\nid: {count}\ndata: {count}\n\n".encode())
@@ -173,61 +143,42 @@ async def test_a_stream_that_broke_off_is_resumed_without_retries(serve, operati
 
 
 @pytest.fixture
-async def proxy(serve_raw):
-    """An HTTP proxy that answers itself; its URL, and the heads of requests that it saw."""
+async def proxy():
+    """An HTTP proxy that answers itself; its port, and the heads of requests that it saw."""
     seen = []
-
-    async def talk(reader, writer):
-        writer.write(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n"proxy"')
-        await writer.drain()
-
-    async def start():
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
-        servers.append(server)
-        return server.sockets[0].getsockname()[1]
 
     async def connected(reader, writer):
         seen.append((await reader.readuntil(b"\r\n\r\n")).decode())
-        await talk(reader, writer)
+        writer.write(JSON_HEAD + b'Content-Length: 7\r\n\r\n"proxy"')
+        await writer.drain()
         writer.close()
 
-    servers = []
-    yield await start(), seen
-    for server in servers:
-        server.close()
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], seen
 
 
-async def test_a_configured_proxy_gets_the_requests_and_its_own_credential(proxy, operations, api):
+async def test_a_configured_proxy_gets_the_requests_and_its_own_credential(call, proxy):
     port, seen = proxy
-    found = operations(api(GET), "http://api.example.test", proxy=f"http://user:pass@127.0.0.1:{port}")
-    assert (await found["x"].handler({}, None)).data == "proxy"
+    assert (await call("http://api.example.test", proxy=f"http://user:pass@127.0.0.1:{port}")).data == "proxy"
     assert seen[0].startswith("GET http://api.example.test/x HTTP/1.1")
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:pass').decode()}" in seen[0]
 
 
-async def test_the_environment_names_the_proxy_if_it_is_asked(proxy, serve, operations, api, monkeypatch):
-    async def handler(request):
-        return web.json_response("direct")
-
+async def test_the_environment_names_the_proxy_if_it_is_asked(proxy, serve, call, monkeypatch):
     port, seen = proxy
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    base = await serve(handler)
-    found = operations(api(GET), "http://api.example.test", proxy="environment")
-    assert (await found["x"].handler({}, None)).data == "proxy"
-    assert (await operations(api(GET), base, proxy="environment")["x"].handler({}, None)).data == "direct"
-    assert (await operations(api(GET), base)["x"].handler({}, None)).data == "direct"
+    base = await serve(lambda request: web.json_response("direct"))
+    assert (await call("http://api.example.test", proxy="environment")).data == "proxy"
+    assert (await call(base, proxy="environment")).data == "direct"
+    assert (await call(base)).data == "direct"
     assert len(seen) == 1
 
 
-async def test_a_proxy_that_is_not_there_is_unavailable_and_its_password_in_no_message(operations, api):
-    found = operations(api(GET), "http://api.example.test", proxy="http://u:s3cret@127.0.0.1:1", retries=0)
-    error = await failure(found["x"].handler({}, None))
-    assert (error.code, "proxy" in error.message, "s3cret" in error.message) == (
-        ErrorCode.UNAVAILABLE,
-        True,
-        False,
-    )
+async def test_a_proxy_that_is_not_there_is_unavailable_and_its_password_in_no_message(fails):
+    error = await fails("http://api.example.test", proxy="http://u:s3cret@127.0.0.1:1", retries=0)
+    assert (error.code, "proxy" in error.message) == (ErrorCode.UNAVAILABLE, True)
+    assert "s3cret" not in error.message
     assert "s3cret" not in repr(HTTPServiceConfig(namespace="a", proxy="http://u:s3cret@127.0.0.1:1"))
 
 
@@ -253,55 +204,44 @@ JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json, application/json\r\nContent-Length: 3\r\n\r\n[1]",
     ],
 )
-async def test_answers_of_old_and_odd_servers_are_read(serve_raw, operations, api, answer):
+async def test_answers_of_old_and_odd_servers_are_read(serve_raw, call, answer):
     async def talk(reader, writer):
         writer.write(answer)
         await writer.drain()
 
-    assert (await operations(api(GET), await serve_raw(talk))["x"].handler({}, None)).data == [1]
+    assert (await call(await serve_raw(talk))).data == [1]
 
 
-async def test_a_header_that_is_no_utf_8_is_latin_1(serve_raw, operations, api):
+async def test_a_header_that_is_no_utf_8_is_latin_1(serve_raw, call):
     async def talk(reader, writer):
         writer.write(JSON_HEAD + b"X-A: gr\xfc\xdfe\r\nX-B: gr\xc3\xbc\xc3\x9fe\r\nContent-Length: 3\r\n\r\n[1]")
         await writer.drain()
 
-    envelope = await operations(api(GET), await serve_raw(talk))["x"].handler({}, None)
+    envelope = await call(await serve_raw(talk))
     assert (envelope.meta.headers["x-a"], envelope.meta.headers["x-b"]) == ("grüße", "grüße")
 
 
 # --- TLS ---------------------------------------------------------------------------------------------
 
 
-async def test_files_say_whom_to_trust_and_what_to_show(operations, api, tmp_path):
+async def test_files_say_whom_to_trust_and_what_to_show(serve, call, fails, tmp_path):
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
 
-    async def handler(request):
-        return web.json_response(request.transport.get_extra_info("peercert") is not None)
-
-    app = web.Application()
-    app.router.add_get("/x", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    base = f"https://localhost:{runner.addresses[0][1]}"
+    base = await serve(
+        lambda request: web.json_response(request.transport.get_extra_info("peercert") is not None), context
+    )
     own = authority.issue_cert("client@example.test")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     own.cert_chain_pems[0].write_to_path(tmp_path / "own.pem")
     own.private_key_pem.write_to_path(tmp_path / "own.key")
     shown = {"tls_cert": str(tmp_path / "own.pem"), "tls_key": str(tmp_path / "own.key")}
-    try:
-        found = operations(api(GET), base, tls_ca=str(tmp_path / "ca.pem"), **shown)
-        assert (await found["x"].handler({}, None)).data is True
-        assert (await operations(api(GET), base, tls_verify=False, **shown)["x"].handler({}, None)).data is True
-        error = await failure(operations(api(GET), base, retries=0, **shown)["x"].handler({}, None))
-        assert "certificate is not valid" in error.message
-    finally:
-        await runner.cleanup()
+    assert (await call(base, tls_ca=str(tmp_path / "ca.pem"), **shown)).data is True
+    assert (await call(base, tls_verify=False, **shown)).data is True
+    assert "certificate is not valid" in (await fails(base, retries=0, **shown)).message
 
 
 def test_a_file_of_tls_that_is_not_there_is_named_when_the_source_is_made(api):
@@ -368,14 +308,13 @@ async def test_a_connection_that_its_server_may_be_closing_is_not_used_again(
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 204 No Content", b"HTTP/1.1 200 OK"])
-async def test_a_body_where_http_has_none_is_refused_in_one_line(serve_raw, operations, api, head):
+async def test_a_body_where_http_has_none_is_refused_in_one_line(serve_raw, fails, head):
     async def talk(reader, writer):
         writer.write(head + b'\r\nContent-Length: 7\r\n\r\n{"a":1}')
         await writer.drain()
 
     method = "get" if b"204" in head else "head"
-    found = operations(api({f"{method} /x": {"operationId": "x"}}), await serve_raw(talk), retries=0)
-    error = await failure(found["x"].handler({}, None))
+    error = await fails(await serve_raw(talk), {f"{method} /x": {"operationId": "x"}}, retries=0)
     assert error.code == ErrorCode.EXECUTION_ERROR
     assert "is not HTTP: Bad status line" in error.message
     assert "\n" not in error.message
