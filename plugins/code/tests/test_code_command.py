@@ -56,8 +56,7 @@ def test_a_saved_program_takes_arguments(folder: Path) -> None:
     assert "count" in operad(folder, "run", "recipes/total.py").stderr
 
 
-@pytest.mark.parametrize("turn", ["with all plugins", "with remembered plugins"])
-def test_one_call_of_a_program_loads_the_sources_that_it_needs(folder: Path, turn: str) -> None:
+def test_one_call_of_a_program_loads_the_sources_that_it_needs(folder: Path) -> None:
     (folder / "operations" / "shop.py").write_text(
         (folder / "operations" / "shop.py").read_text().replace(', access_control={"required_scopes": ["x"]}', "")
     )

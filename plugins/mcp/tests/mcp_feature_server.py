@@ -1,4 +1,4 @@
-"""A server of the SDK that uses every feature of a client. Arguments: ``stdio``, or ``http PORT [stateful]``."""
+"""A server of the SDK that uses every feature of a client. Arguments: ``stdio``, or ``http PORT``."""
 
 from __future__ import annotations
 
@@ -125,11 +125,7 @@ def review(code: str, style: str = "kind") -> str:
 def main(arguments: list[str]) -> Any:
     if arguments[0] == "stdio":
         return server.run_stdio_async()
-    if "sse" in arguments:
-        return server.run_sse_async(port=int(arguments[1]))
-    return server.run_streamable_http_async(
-        port=int(arguments[1]), json_response="json" in arguments, stateless_http="stateless" in arguments
-    )
+    return server.run_streamable_http_async(port=int(arguments[1]))
 
 
 if __name__ == "__main__":

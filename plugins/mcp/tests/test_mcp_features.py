@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
-import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -26,78 +23,9 @@ from operad import (
     load_plugins,
 )
 from operad_mcp import MCPProgress
-from plugins.mcp.tests import mcp_feature_server
+from plugins.mcp.tests.peers import FEATURES, MODES, HttpServer, fails, feature_server, features, listening, until
 
-SERVER = Path(__file__).with_name("mcp_feature_server.py")
-STDIO = {"command": sys.executable, "args": [str(SERVER), "stdio"]}
-MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-
-
-def fresh_server() -> Any:
-    """The server object of the feature server, in this process; a new one, because tests change it."""
-    return importlib.reload(mcp_feature_server).server
-
-
-@asynccontextmanager
-async def features(**options: Any) -> AsyncIterator[OperationRegistry]:
-    """A registry with the feature server as namespace ``f``."""
-    if not {"url", "server", "command"} & options.keys():
-        options["server"] = fresh_server()
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="f", **options)
-        yield registry
-
-
-class HttpServer:
-    """The feature server as a process that listens on a port, and can be started again on the same."""
-
-    def __init__(self, *arguments: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._arguments = arguments
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, str(SERVER), "http", str(self.port), *self._arguments,
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                except OSError:
-                    await asyncio.sleep(0.02)
-                else:
-                    writer.close()
-                    await writer.wait_closed()
-                    return
-
-    async def stop(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-
-async def fails(awaitable: Any) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
+STDIO = {"command": sys.executable, "args": [str(FEATURES), "stdio"]}
 
 
 @MODES
@@ -331,15 +259,15 @@ async def test_http_servers_are_called_and_left() -> None:
             results = await asyncio.gather(*(registry.execute("f.add", {"a": n, "b": 1}) for n in range(20)))
             assert [result.data["total"] for result in results] == list(range(1, 21))
 
-    async with HttpServer() as stateful, HttpServer("json") as plain, HttpServer("stateless") as stateless:
-        urls = [server.url for server in (stateful, plain, stateless)]
-        await asyncio.gather(*(use(url, mode) for url in urls for mode in ("auto", "legacy")))
+    for how in ({}, {"json_response": True}, {"stateless_http": True}):
+        async with listening(feature_server().streamable_http_app(**how)) as url:
+            await asyncio.gather(*(use(f"{url}/mcp", mode) for mode in ("auto", "legacy")))
 
 
 async def test_the_transport_of_2024_is_spoken_too() -> None:
     async with (
-        HttpServer("sse") as old,
-        features(url=old.url.replace("/mcp", "/sse"), transport="sse", mode="legacy") as registry,
+        listening(feature_server().sse_app()) as old,
+        features(url=f"{old}/sse", transport="sse", mode="legacy") as registry,
     ):
         assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["total"] == 2
 
@@ -388,7 +316,8 @@ async def test_the_status_of_a_refusal_is_kept(mode: str) -> None:
 
 
 async def test_an_answer_above_the_limit_over_http_fails_its_own_call() -> None:
-    async with HttpServer("json") as http, features(url=http.url, max_message_bytes=20_000) as registry:
+    app = feature_server().streamable_http_app(json_response=True)
+    async with listening(app) as url, features(url=f"{url}/mcp", max_message_bytes=20_000) as registry:
         error = await fails(registry.execute("f.prompts.get.review", {"code": "x" * 50_000}))
         assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
         assert (await registry.execute("f.add", {"a": 1, "b": 1})).data["total"] == 2
@@ -429,7 +358,7 @@ async def test_filters_choose_the_operations() -> None:
 async def test_the_environment_and_folder_of_the_configuration_are_the_programs(tmp_path: Path) -> None:
     toml = tmp_path / "operad.toml"
     toml.write_text(
-        f'[sources.f]\ntype = "mcp"\ncommand = {sys.executable!r}\nargs = [{str(SERVER)!r}, "stdio"]\n'
+        f'[sources.f]\ntype = "mcp"\ncommand = {sys.executable!r}\nargs = [{str(FEATURES)!r}, "stdio"]\n'
         "trust_annotations = true\ninclude = ['add']\n"
     )
     async with OperationRegistry.from_config(toml, load_plugins(only=["mcp"])) as registry:

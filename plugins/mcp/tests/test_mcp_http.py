@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, ErrorCode, OperationContext, OperationRegistry, SourceError, load_plugins
+from operad import ErrorCode, OperationContext, OperationRegistry, SourceError, load_plugins
+from plugins.mcp.tests.peers import fails
 
 Json = dict[str, Any]
 Script = Callable[["Peer", Json], bytes | None]
@@ -140,12 +141,6 @@ def odd(answer: Callable[[Json], bytes]) -> Script:
         return answer(message)
 
     return script
-
-
-async def fails(awaitable: Any) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
 
 
 class Uninitialised(Peer):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,44 +28,7 @@ from operad import (
 )  # fmt: skip
 from operad_mcp import MCPCall, MCPExtras
 from operad_mcp.pins import PinFile, Pins
-from plugins.mcp.tests import mcp_feature_server
-
-HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
-MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-
-
-@asynccontextmanager
-async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistry]:
-    """A registry with the hostile server as namespace ``h``."""
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        options = {"mode": "legacy", **options}
-        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE), *modes], **options)
-        yield registry
-
-
-@asynccontextmanager
-async def features(**options: Any) -> AsyncIterator[OperationRegistry]:
-    """A registry with a new server of the SDK, in this process, as namespace ``f``."""
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="f", server=importlib.reload(mcp_feature_server).server, **options)
-        yield registry
-
-
-async def fails(awaitable: Any) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def names(registry: OperationRegistry) -> set[str]:
-    return {spec.name for spec in registry.specs()}
-
+from plugins.mcp.tests.peers import HOSTILE, MODES, fails, features, hostile, names, until
 
 # --- tools as the configuration says -------------------------------------------------------------------
 

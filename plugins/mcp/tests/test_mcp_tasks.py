@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, load_plugins
+from operad import ErrorCode, Identity, OperationContext, OperationRegistry, load_plugins
 from operad_mcp import MCPCall, MCPTask
+from plugins.mcp.tests.peers import fails
 
 SERVER = Path(__file__).with_name("mcp_task_server.py")
 WORKING = {"status": "working"}
@@ -44,12 +45,6 @@ async def heard(registry: OperationRegistry) -> list[str]:
     data = (await registry.execute("t.heard")).data
     assert isinstance(data, list)
     return data
-
-
-async def fails(awaitable: Any) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
 
 
 async def test_a_call_that_a_server_answers_with_a_task_answers_with_its_result(tmp_path: Path) -> None:

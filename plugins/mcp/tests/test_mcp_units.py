@@ -46,10 +46,16 @@ blocks = st.builds(
 )
 
 
+@pytest.fixture(scope="module")
+def registered() -> Any:
+    return load_plugins(only=["mcp"]).envelope_kinds
+
+
 @settings(deadline=None)  # the first example imports cattrs
-@given(st.lists(blocks | json_values, max_size=4), json_values)
-def test_an_envelope_with_any_content_survives_the_wire(content: list[Any], structured: Any) -> None:
-    registered = load_plugins(only=["mcp"]).envelope_kinds
+@given(content=st.lists(blocks | json_values, max_size=4), structured=json_values)
+def test_an_envelope_with_any_content_survives_the_wire(
+    registered: Any, content: list[Any], structured: Any
+) -> None:
     envelope = mcp_envelope(structured, content=content, structured_content=structured, meta={"a": 1})
     wire = json.loads(json.dumps(envelope.to_wire()))
     assert registered.from_wire(wire) == envelope
@@ -90,10 +96,10 @@ def test_blocks_of_the_sdk_are_taken_too() -> None:
     assert map_mcp_content_blocks(None) == []
 
 
-def test_an_envelope_fits_the_schema_of_envelopes() -> None:
+def test_an_envelope_fits_the_schema_of_envelopes(registered: Any) -> None:
     import jsonschema
 
-    schema = envelope_schema(load_plugins(only=["mcp"]).envelope_kinds)
+    schema = envelope_schema(registered)
     envelope = mcp_envelope(1, content=[{"type": "text", "text": "a"}, {"odd": 1}], server={"name": "n"})
     jsonschema.validate(envelope.to_wire(), schema)
 

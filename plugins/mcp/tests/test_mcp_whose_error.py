@@ -4,42 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad import ErrorCode
 from operad_mcp.wire.messages import parse
-
-SERVER = Path(__file__).with_name("mcp_hostile_server.py")
-
-
-@asynccontextmanager
-async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistry]:
-    """A registry with the hostile server as namespace ``h``."""
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load(
-            "mcp", namespace="h", command=sys.executable, args=[str(SERVER), *modes], mode="legacy", **options
-        )
-        yield registry
-
-
-async def fails(awaitable: Any) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
-
-
-def runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+from plugins.mcp.tests.peers import alive, fails, hostile
 
 
 def line(**answer: Any) -> dict[str, str]:
@@ -150,6 +122,6 @@ async def test_a_call_made_in_the_moment_of_the_programs_end_starts_it_again() -
         for _ in range(3):
             pid = (await registry.execute("h.pid")).data[0]
             psutil.Process(pid).kill()
-            while runs(pid):
+            while alive(pid):
                 pass  # without an await: the event loop must not learn of it before the call
             assert (await registry.execute("h.pid")).data[0] != pid
