@@ -162,7 +162,7 @@ class Shop(BaseHTTPRequestHandler):
 def shop(run: Run) -> Iterator[Run]:
     """The command with that API as a source."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     base = f"http://127.0.0.1:{server.server_address[1]}"
     Path("shop.json").write_text(json.dumps({**DOCUMENT, "servers": [{"url": base}]}))

@@ -33,7 +33,7 @@ def packed(data, encoding, times=1):
     if encoding == "zstd":
         packer = pytest.importorskip("backports.zstd").ZstdCompressor()
     else:
-        packer = zlib.compressobj(9, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
+        packer = zlib.compressobj(1, zlib.DEFLATED, 31 if encoding == "gzip" else 15)
     return b"".join(packer.compress(data) for _ in range(times)) + packer.flush()
 
 
@@ -333,7 +333,7 @@ async def test_headers_without_end_are_refused(serve_raw, fails):
 
 
 async def test_a_large_body_is_refused_by_its_length(fails):
-    error = await fails(answer(b" " * 100_000_000))
+    error = await fails(answer(b" " * 70_000_000))
     assert error.code == ErrorCode.PAYLOAD_TOO_LARGE
     assert error.details == {"limit": "response_bytes", "bytes": 64 * 1024 * 1024}
 
@@ -351,14 +351,14 @@ async def test_a_large_body_of_unknown_length_is_refused_on_its_way(fails):
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 async def test_a_compression_bomb_is_refused_before_it_fills_memory(fails, encoding):
-    bomb = packed(b"\0" * 1_000_000, encoding, 300)
-    assert len(bomb) < 2_000_000
+    bomb = packed(b"\0" * 1_000_000, encoding, 150)
+    assert len(bomb) < 1_000_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     error = await fails(
         answer(bomb, "text/plain", Content_Encoding=encoding), limits={"response_bytes": 10_000_000}
     )
     assert error.details["limit"] == "response_bytes"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB; the bomb holds 300 MB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 75_000  # KiB; the bomb holds 150 MB
 
 
 # --- input that must not get through -----------------------------------------------------------------
