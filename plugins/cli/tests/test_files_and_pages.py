@@ -42,6 +42,7 @@ async def note(text: str) -> str:
 async def find(genre: Genre, deep: bool = False) -> dict[str, str]:
     return {"genre": genre.value}
 """
+DOCUMENT = json.loads(Path(__file__).with_name("shop.json").read_text())
 PICTURE = b"\x89PNG\r\n\x1a\n\x00\xff"
 
 
@@ -88,48 +89,6 @@ def test_output_saves_text_as_it_is_and_other_data_as_json(run: Run) -> None:
     assert json.loads(Path("out").read_text()) == {"genre": "novel"}
     assert run("call", "shop.find", "genre=novel", "--output", "out", "--select", "genre")[0] == 0
     assert Path("out").read_text() == "novel"
-
-
-DOCUMENT = {
-    "openapi": "3.1.0",
-    "info": {"title": "Shop", "version": "1"},
-    "paths": {
-        "/photos": {
-            "post": {
-                "operationId": "upload",
-                "requestBody": {
-                    "required": True,
-                    "content": {
-                        "multipart/form-data": {
-                            "schema": {
-                                "type": "object",
-                                "required": ["photo"],
-                                "properties": {"photo": {"type": "string", "format": "binary"}},
-                            }
-                        }
-                    },
-                },
-                "responses": {
-                    "200": {"description": "", "content": {"text/plain": {"schema": {"type": "string"}}}}
-                },
-            }
-        },
-        "/items": {
-            "get": {
-                "operationId": "items",
-                "parameters": [{"name": "page", "in": "query", "schema": {"type": "integer"}}],
-                "responses": {
-                    "200": {
-                        "description": "",
-                        "content": {
-                            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}}
-                        },
-                    }
-                },
-            }
-        },
-    },
-}
 
 
 class Shop(BaseHTTPRequestHandler):

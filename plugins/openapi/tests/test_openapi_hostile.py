@@ -1,98 +1,16 @@
 """Documents with anything in the place of anything: they end in operations, or in an error that is ours."""
 
 import copy
+import json
 import random
+from pathlib import Path
 
 import pytest
 
 from operad import CallError, ConfigError, SourceError
 from operad_openapi import HTTPServiceConfig, from_openapi
 
-SWAGGER = {
-    "swagger": "2.0",
-    "info": {},
-    "host": "h",
-    "basePath": "/b",
-    "schemes": ["https"],
-    "securityDefinitions": {"a": {"type": "oauth2", "flow": "application", "tokenUrl": "https://h/t"}},
-    "security": [{"a": []}],
-    "paths": {
-        "/a/{id}": {
-            "parameters": [{"name": "id", "in": "path", "type": "string", "required": True}],
-            "post": {
-                "tags": ["t"],
-                "consumes": ["multipart/form-data"],
-                "parameters": [
-                    {"name": "f", "in": "formData", "type": "file"},
-                    {"name": "n", "in": "formData", "type": "array", "items": {"type": "string"}},
-                ],
-                "responses": {"200": {"description": "", "schema": {"$ref": "#/definitions/A"}}},
-            },
-        }
-    },
-    "definitions": {"A": {"type": "object", "discriminator": "k", "properties": {"k": {"type": "string"}}}},
-}
-EVENTS = {"properties": {"data": {"contentSchema": {}, "contentMediaType": "application/json"}}}
-OPENAPI = {
-    "openapi": "3.2.0",
-    "info": {},
-    "servers": [{"url": "https://{r}.h", "variables": {"r": {"default": "a", "enum": ["a"]}}}],
-    "webhooks": {"w": {"post": {"operationId": "w"}}},
-    "components": {
-        "securitySchemes": {
-            "o": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "/t", "scopes": {}}}},
-            "i": {"type": "openIdConnect", "openIdConnectUrl": "https://i"},
-        },
-        "links": {"L": {"operationId": "x"}},
-        "schemas": {
-            "A": {
-                "oneOf": [{"$ref": "#/components/schemas/B"}],
-                "discriminator": {"propertyName": "k", "mapping": {"b": "B"}},
-            },
-            "B": {"type": "object", "properties": {"k": {"const": "b"}, "w": {"writeOnly": True}}},
-        },
-    },
-    "paths": {
-        "/x/{a}{b}": {
-            "servers": [{"url": "/y"}],
-            "parameters": [{"name": "a", "in": "path", "required": True, "schema": {}}],
-            "get": {
-                "operationId": "x",
-                "security": [{"o": []}, {}],
-                "parameters": [
-                    {"name": "q", "in": "query", "style": "deepObject", "schema": {"type": "object"}},
-                    {"name": "H", "in": "header", "content": {"application/json": {"schema": {}}}},
-                ],
-                "responses": {
-                    "200": {
-                        "description": "",
-                        "links": {"l": {"$ref": "#/components/links/L"}},
-                        "content": {
-                            "application/json": {"schema": {"$ref": "#/components/schemas/A"}},
-                            "text/event-stream": {"itemSchema": EVENTS},
-                        },
-                    },
-                    "4XX": {"description": "e"},
-                },
-            },
-            "post": {
-                "callbacks": {"c": {"{$u}": {"post": {}}}},
-                "requestBody": {
-                    "content": {
-                        "multipart/form-data": {
-                            "schema": {
-                                "type": "object",
-                                "properties": {"f": {"type": "string", "format": "binary"}},
-                            },
-                            "encoding": {"f": {"contentType": "image/*", "headers": {"X": {}}}},
-                        }
-                    }
-                },
-                "responses": {"201": {"description": ""}},
-            },
-        }
-    },
-}
+DOCUMENTS = json.loads(Path(__file__).with_name("documents.json").read_text())
 JUNK = [
     None, True, 0, -1, 3.5, "", "x", [], [1], {}, {"$ref": "#/nope"}, {"$ref": 5}, {"$ref": "#"}, ["a"], {"a": 1},
     {"type": "string"}, "#/components/schemas/X", {1: 2}, {"in": "query"}, [{"$ref": "#/paths"}],
@@ -134,7 +52,7 @@ def mutated(document, chance):
 def test_a_document_with_anything_anywhere_ends_in_operations_or_an_error_of_ours(seed):
     chance = random.Random(seed)
     for _ in range(40):
-        document = mutated(copy.deepcopy(chance.choice([SWAGGER, OPENAPI])), chance)
+        document = mutated(copy.deepcopy(DOCUMENTS[chance.choice(["swagger", "openapi"])]), chance)
         try:
             found = from_openapi(document, HTTPServiceConfig(namespace="x", **chance.choice(CONFIGS)))
             for operation in found:

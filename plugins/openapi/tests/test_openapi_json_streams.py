@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -10,95 +11,8 @@ from operad import CallError, ErrorCode, OperationRegistry, load_plugins
 from operad_openapi._http.records import _Values
 
 MANY = 1_000
-
-GATEWAY = {
-    "swagger": "2.0",
-    "info": {"title": "a store behind grpc-gateway", "version": "1"},
-    "produces": ["application/json"],
-    "paths": {
-        "/v3/watch": {
-            "post": {
-                "operationId": "Watch_Watch",
-                "parameters": [{"name": "body", "in": "body", "required": True, "schema": {"type": "object"}}],
-                "responses": {"200": {"description": "", "schema": {"$ref": "#/x-stream-definitions/WatchReply"}}},
-            }
-        },
-        "/v3/lease": {
-            "post": {
-                "operationId": "Lease_KeepAlive",
-                "parameters": [{"name": "body", "in": "body", "required": True, "schema": {"type": "object"}}],
-                "responses": {
-                    "200": {
-                        "description": "",
-                        "schema": {
-                            "type": "object",
-                            "title": "Stream result of LeaseReply",
-                            "properties": {"result": {"type": "object"}},
-                        },
-                    }
-                },
-            }
-        },
-    },
-    "x-stream-definitions": {
-        "WatchReply": {"type": "object", "properties": {"result": {"$ref": "#/definitions/Reply"}}}
-    },
-    "definitions": {"Reply": {"type": "object", "properties": {"revision": {"type": "string"}}}},
-}
-
-CLUSTER = {
-    "swagger": "2.0",
-    "info": {"title": "a cluster", "version": "1"},
-    "paths": {
-        "/pods": {
-            "get": {
-                "operationId": "listPods",
-                "produces": ["application/json", "application/yaml", "application/json;stream=watch"],
-                "parameters": [
-                    {"name": "watch", "in": "query", "type": "boolean"},
-                    {"name": "resourceVersion", "in": "query", "type": "string"},
-                ],
-                "responses": {"200": {"description": "", "schema": {"$ref": "#/definitions/PodList"}}},
-            }
-        },
-        "/watch/pods": {
-            "get": {
-                "operationId": "watchPods",
-                "produces": ["application/json"],
-                "x-kubernetes-action": "watchlist",
-                "responses": {"200": {"description": "", "schema": {"$ref": "#/definitions/Event"}}},
-            }
-        },
-    },
-    "definitions": {
-        "PodList": {
-            "type": "object",
-            "required": ["items"],
-            "properties": {"items": {"type": "array", "items": {"type": "object"}}},
-        },
-        "Event": {"type": "object", "properties": {"type": {"type": "string"}, "object": {"type": "object"}}},
-    },
-}
-
-ENGINE = {
-    "swagger": "2.0",
-    "info": {"title": "an engine of containers", "version": "1"},
-    "produces": ["application/json"],
-    "paths": {
-        "/events": {
-            "get": {
-                "operationId": "SystemEvents",
-                "parameters": [{"name": "since", "in": "query", "type": "string"}],
-                "responses": {
-                    "200": {
-                        "description": "",
-                        "schema": {"type": "object", "properties": {"time": {"type": "integer"}}},
-                    }
-                },
-            }
-        }
-    },
-}
+DOCUMENTS = json.loads(Path(__file__).with_name("documents.json").read_text())
+GATEWAY, CLUSTER, ENGINE = (DOCUMENTS[name] for name in ("grpc-gateway", "kubernetes", "docker"))
 
 
 async def streamed(request, first, render, content_type="application/json"):
