@@ -327,6 +327,24 @@ async def test_a_wrong_token_in_the_form_is_refused(place: Place) -> None:
             assert (browser.status, url) == (401, None)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "connect/users//%0d%0aX-Evil:%201",
+        "connect/users//more",
+        "connect/users/callback/more",
+        "disconnect/users/callback",
+        "connect//users",
+    ],
+)
+async def test_a_path_that_only_begins_as_that_of_a_page_is_unknown(place: Place, path: str) -> None:
+    async with Browser() as browser:
+        await browser.open(f"{place.url}/{path}")
+        assert browser.status == 404
+        await browser.open(f"{place.url}/connect/users/")
+        assert browser.status == 400  # a page without a link
+
+
 async def test_pages_run_no_script_and_cannot_be_framed(place: Place) -> None:
     async with Browser() as browser:
         page = await browser.open(await place.link("ann"))

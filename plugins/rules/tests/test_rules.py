@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from operad import (
@@ -23,6 +25,7 @@ from operad import (
     load_plugins,
     operation,
 )
+from operad.auth import Credentials
 from operad_rules import Rule, add_rules
 
 ANN, BOB = (OperationContext(identity=Identity(name)) for name in ("ann", "bob"))
@@ -127,6 +130,16 @@ async def test_a_rate_per_operation_counts_operations_separately() -> None:
     assert await code(registry, "shop.look", ANN) == "OVERLOADED"
 
 
+async def test_a_caller_whose_id_looks_like_that_of_another_with_an_operation_is_counted_separately() -> None:
+    shop = Shop()
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", rate="1/hour", per="operation"))
+    for name in ("look", "y/shop.look"):
+        registry.register(OperationSpec(namespace="shop", name=name), shop.look)
+    for caller, id in (("ann", "shop.y/shop.look"), ("ann/shop.y", "shop.look")):
+        await registry.execute(id, {}, OperationContext(identity=Identity(caller)))
+
+
 async def test_a_rate_per_rule_counts_all_callers_together() -> None:
     registry = registry_of(Shop(), rate="1/hour", per="rule")
     await registry.execute("shop.look", {}, ANN)
@@ -222,6 +235,15 @@ async def test_a_result_is_kept_for_its_caller_and_input_only() -> None:
     assert await look(traced, a=1) == 1
 
 
+async def test_a_result_is_kept_for_the_token_of_its_caller_only() -> None:
+    shop = Shop()
+    registry = registry_of(shop, cache="1m")
+    for token in ("wide", "narrow", "narrow"):
+        shown = Credentials("bearer", token)
+        await registry.execute("shop.look", {}, OperationContext(identity=Identity("ann"), credentials=shown))
+    assert len(shop.calls) == 2
+
+
 async def test_a_kept_result_cannot_be_changed_by_its_caller() -> None:
     registry = registry_of(Shop(), cache=60)
     (await registry.execute("shop.look")).data["price"]["net"].append(9)
@@ -256,6 +278,39 @@ async def test_redact_hides_values_at_any_depth_in_results_items_and_errors() ->
         await registry.execute("shop.look")
     assert caught.value.details == {"sent": {"my_secret": "[redacted]"}}
     assert caught.value.__context__ is None
+
+
+async def test_redact_hides_the_fields_of_objects() -> None:
+    @dataclasses.dataclass
+    class Account:
+        name: str
+        password: str
+
+    @attrs.define
+    class Holder:
+        account: Account
+
+    async def look(input: Any, context: OperationContext) -> Any:
+        return [Holder(Account("ann", "s3cret")), Account]
+
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", redact=["pass*"]))
+    registry.register(OperationSpec(namespace="shop", name="look"), look)
+    found = (await registry.execute("shop.look")).data
+    assert found == [{"account": {"name": "ann", "password": "[redacted]"}}, Account]
+
+
+async def test_a_part_of_a_large_result_is_not_replaced_by_a_handle() -> None:
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", max_bytes=100))
+
+    async def look(input: Any, context: OperationContext) -> str:
+        return "x" * 10_000
+
+    registry.register(OperationSpec(namespace="shop", name="look"), look)
+    kept = (await registry.execute("shop.look")).data
+    part = (await registry.execute("operad.results.read", {"handle": kept["handle"]})).data
+    assert (len(part["text"]), part["next"]) == (10_002, None)
 
 
 async def test_a_large_result_is_read_by_its_handle_and_by_its_caller_only() -> None:
@@ -371,6 +426,66 @@ async def test_an_open_object_cannot_override_a_fixed_argument() -> None:
     registry.register(OperationSpec(namespace="shop", name="look", input_schema=schema), look)
     await registry.execute("shop.look", {"fixed": "yours", "old": 1, "more": 2})
     assert seen == [{"fixed": "mine", "more": 2}]
+
+
+TENANT = {"type": "object", "properties": {"fixed": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "seen"),
+    [
+        pytest.param({"allOf": [TENANT]}, {"fixed": "mine"}, id="all"),
+        pytest.param({"anyOf": [{"oneOf": [TENANT]}, {"type": "object"}]}, {"fixed": "mine"}, id="alternative"),
+        pytest.param(
+            {"allOf": [{"$ref": "#/$defs/T"}], "$defs": {"T": TENANT}}, {"fixed": "mine"}, id="reference"
+        ),
+        pytest.param(
+            {"$ref": "#/$defs/A", "$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}] * 30 + [TENANT]}}},
+            {"fixed": "mine"},
+            id="recursive",
+        ),
+        pytest.param({"allOf": [{"$ref": "#/$defs/T"}], "$defs": {"T": True}}, {}, id="no part"),
+        pytest.param({"if": {}, "then": TENANT}, {"fixed": "mine"}, id="condition"),
+        pytest.param({"type": "object"}, {}, id="any name"),
+        pytest.param({}, {}, id="no schema"),
+        pytest.param(
+            {"patternProperties": {"^f": {}}, "additionalProperties": False, "properties": {}}, {}, id="pattern"
+        ),
+    ],
+)
+async def test_a_caller_gives_no_fixed_argument_wherever_the_schema_declares_it(schema: Any, seen: Any) -> None:
+    shop = Shop()
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", set={"fixed": "mine"}))
+    registry.register(OperationSpec(namespace="shop", name="look", input_schema=schema), shop.look)
+    await registry.execute("shop.look", {"fixed": "yours"})
+    assert shop.calls == [seen]
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+async def test_an_argument_that_one_rule_fixes_is_not_given_by_the_new_name_of_another(is_reversed: bool) -> None:
+    shop = Shop()
+    rules = [Rule(match="*", rename={"new": "fixed"}), Rule(match="*", set={"fixed": "mine"})]
+    registry = OperationRegistry()
+    add_rules(registry, *(rules[::-1] if is_reversed else rules))
+    registry.register(OperationSpec(namespace="shop", name="look", input_schema=TENANT), shop.look)
+    await registry.execute("shop.look", {"new": "yours"})
+    assert shop.calls[0]["fixed"] == "mine"
+
+
+async def test_an_operation_with_an_argument_of_the_new_name_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    shop = Shop()
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
+    for rename, is_there in (({"b": "a"}, False), ({"b": "a", "a": "b"}, True)):
+        registry = OperationRegistry()
+        add_rules(registry, Rule(match="*", rename=rename))
+        registry.register(OperationSpec(namespace="shop", name="look", input_schema=schema), shop.look)
+        assert ("shop.look" in registry) is is_there
+    assert 'cannot rename an argument of shop.look to "b", which is another argument' in caplog.text
+    await registry.execute("shop.look", {"a": "text", "b": 7})
+    assert shop.calls == [{"a": 7, "b": "text"}]
+    with pytest.raises(ValueError, match="expected one new name for each argument"):
+        Rule(match="*", rename={"x": "a", "y": "a"})
 
 
 async def test_a_handler_that_comes_later_gets_the_changed_arguments() -> None:

@@ -53,13 +53,13 @@ def approval(kind: str, queue: Queue) -> Approval:
 def question(call: InterceptedCall) -> str:
     """Return the question for an approver: the caller, the operation and its input."""
     identity = call.context.identity
-    caller = "an anonymous caller" if identity is None else f'"{identity.id}"'
-    return f'Allow {caller} to call "{call.spec.id}" with {_shown(call.input)}?'
+    caller = "an anonymous caller" if identity is None else _shown(identity.id)
+    return f"Allow {caller} to call {_shown(call.spec.id)} with {_shown(call.input)}?"
 
 
-def _shown(input: Any) -> str:
-    """Return the input as text without control characters, so that it cannot change what a terminal shows."""
-    text = json.dumps(input, default=repr)
+def _shown(value: Any) -> str:
+    """Return a value as text without control characters, so that it cannot change what a terminal shows."""
+    text = json.dumps(value, default=repr)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
 
 

@@ -76,9 +76,10 @@ class RedisStore:
 class Cache(Step):
     """Return the kept result of a query, for the same caller, operation and input.
 
-    The key holds the identity with its scopes and resources, and the metadata of the call without its trace: what
-    one caller got is never returned to another. Results without a JSON form are not kept. If the
-    store fails, the call runs.
+    The key holds the identity with its scopes and resources, the token with which the caller authenticated, and
+    the metadata of the call without its trace: what one caller got is never returned to another, nor to the same
+    one with another token, for which an API may allow less. Results without a JSON form are not kept. If the store
+    fails, the call runs.
 
     Args:
         store: the store for results.
@@ -125,8 +126,9 @@ def _key(call: InterceptedCall) -> str | None:
         resources = {name: sorted(actions) for name, actions in identity.resources.items()}
         who = [identity.id, sorted(identity.scopes), resources]
     metadata = {name: value for name, value in call.context.metadata.items() if name not in _TRACE}
+    shown = getattr(call.context.credentials, "token", None)
     try:
-        parts = to_json([who, metadata, call.spec.id, call.input])
+        parts = to_json([who, shown, metadata, call.spec.id, call.input])
     except CallError:
         return None
     return hashlib.sha256(parts).hexdigest()

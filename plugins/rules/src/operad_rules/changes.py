@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,14 +15,18 @@ from operad.operations import Handler, is_kind
 from operad_rules.rule import Rule
 from operad_schema import UNKNOWN, Schema, from_schema
 
+logger = logging.getLogger("operad.rules")
+
 _DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
 def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] | None:
-    """Return the operation as the rule shows it; ``None`` if the rule hides it.
+    """Return the operation as the rule shows it; ``None`` if the rule hides it, or cannot be applied.
 
-    ``set`` and ``rename`` apply to arguments that are properties of the input schema. Select, redact and
-    max_bytes make results that the output schema does not describe, so the operation then has none.
+    ``set`` and ``rename`` apply to arguments that are properties of the input schema; ``set`` also to those that
+    a part of it declares, such as an alternative. No other argument of a name in ``set`` reaches the handler.
+    Select, redact and max_bytes make results that the output schema does not describe, so the operation then has
+    none.
     """
     if rule.hide:
         return None
@@ -34,24 +39,53 @@ def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] |
     document: Any = spec.input_schema.bundled()
     schema = _resolved(document)
     properties = schema.get("properties", {})
-    values = {name: value for name, value in rule.set.items() if name in properties}
+    values = {name: value for name, value in rule.set.items() if _declares(schema, name, document)}
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    unknown = frozenset() if is_closed else rule.set.keys() - values.keys()
     names = {new: old for new, old in rule.rename.items() if old in properties and old not in values}
-    if not (values or names):
+    taken = [new for new in names if new in properties and new not in values and new not in names.values()]
+    if taken:  # the input schema could not tell the two apart
+        message = (
+            'a rule cannot rename an argument of %s to "%s", which is another argument: left out; rename that, too'
+        )
+        logger.error(message, spec.id, taken[0])
+        return None
+    if not (values or names or unknown):
         return operation
-    arguments = _Arguments(values, names)
-    spec = attrs.evolve(spec, input_schema=arguments.schema(document, schema))
+    arguments = _Arguments(values, names, unknown)
+    if values or names:
+        spec = attrs.evolve(spec, input_schema=arguments.schema(document, schema))
     return arguments.around(operation, spec)
 
 
-def _resolved(document: Any) -> dict[str, Any]:
-    """Return the schema of the input object: the document, or the definition to which it refers."""
-    schema = document if isinstance(document, dict) else {}
+def _declares(schema: Any, name: str, document: Any) -> bool:
+    """Return True if a schema, or a part of it that describes the same object, declares a property."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict) or id(part) in seen:  # schemas may be recursive
+            continue
+        seen.add(id(part))
+        if name in part.get("properties", {}) or name in part.get("required", ()):
+            return True
+        waiting += [each for key in ("allOf", "anyOf", "oneOf") for each in part.get(key, ())]
+        waiting += [part[key] for key in ("if", "then", "else") if key in part]
+        waiting += part.get("dependentSchemas", {}).values()
+        waiting += [_resolved(document, part)] if "$ref" in part else []
+    return False
+
+
+def _resolved(document: Any, part: Any = None) -> dict[str, Any]:
+    """Return the schema of the input object, or a part of it; the definition, if it refers to one."""
+    document = document if isinstance(document, dict) else {}
+    schema: dict[str, Any] = document if part is None else part
     for _ in range(8):
         reference = schema.get("$ref")
         if not isinstance(reference, str) or not reference.startswith(_DEFINITIONS):
             break
         _, kind, name = reference.split("/", 2)
-        schema = document.get(kind, {}).get(name.replace("~1", "/").replace("~0", "~"), {})
+        found = document.get(kind, {}).get(name.replace("~1", "/").replace("~0", "~"))
+        schema = found if isinstance(found, dict) else {}
     return schema
 
 
@@ -62,11 +96,13 @@ class _Arguments:
     values: Mapping[str, Any]
     names: Mapping[str, str]
     """The old names by the new ones."""
+    unknown: Collection[str] = ()
+    """Names in ``set`` that the operation does not declare. Its input may have any names, but not these."""
 
     def schema(self, document: dict[str, Any], schema: dict[str, Any]) -> Schema:
         """Return the input schema that callers see."""
         shown = {old: new for new, old in self.names.items()}
-        kept = {name: value for name, value in schema["properties"].items() if name not in self.values}
+        kept = {name: value for name, value in schema.get("properties", {}).items() if name not in self.values}
         required = [shown.get(name, name) for name in schema.get("required", ()) if name not in self.values]
         properties = {shown.get(name, name): value for name, value in kept.items()}
         around = {key: value for key, value in document.items() if key != "$ref"}
@@ -76,7 +112,8 @@ class _Arguments:
         """Return the input that the handler takes."""
         if not isinstance(input, Mapping):
             return input
-        replaced = set(self.names.values()) - self.names.keys()  # an old name must not reach the argument
+        # An old name must not reach the argument.
+        replaced = {*self.names.values(), *self.unknown} - self.names.keys()
         given = {self.names.get(name, name): value for name, value in input.items() if name not in replaced}
         return given | dict(self.values)
 

@@ -59,6 +59,11 @@ def _approval(_: object, __: object, value: str | None) -> None:
         raise ValueError(f'expected "client", "terminal", "queue" or "module:function", got "{value}"')
 
 
+def _renamed(_: object, __: object, value: Mapping[str, str]) -> None:
+    if len(set(value.values())) < len(value):
+        raise ValueError(f"expected one new name for each argument, got {dict(value)}")
+
+
 _more_than_0 = attrs.validators.optional(attrs.validators.gt(0))
 
 
@@ -73,8 +78,9 @@ class Rule:
     hide: bool = False
     """Do not register the operations: they are neither listed nor callable."""
     set: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Arguments that always have these values; callers can neither see nor give them."""
-    rename: Mapping[str, str] = attrs.field(factory=dict)
+    """Arguments that always have these values; callers can neither see nor give them. They have the names of the
+    operation, also if a rule renames them."""
+    rename: Mapping[str, str] = attrs.field(factory=dict, validator=_renamed)
     """Other names for arguments: ``{new = "old"}``."""
     approve: str | None = attrs.field(default=None, validator=_approval)
     """Ask a person before each call: ``"client"`` asks the user of the caller's MCP host, ``"terminal"`` the

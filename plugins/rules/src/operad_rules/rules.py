@@ -65,8 +65,12 @@ class Rules:
 
     def _of(self, rule: Rule) -> Iterator[Interceptor]:
         match = rule.patterns
-        if rule.hide or rule.set or rule.rename or rule.select or rule.redact or rule.max_bytes is not None:
-            yield Interceptor(match=match, change=partial(changed, rule=rule))
+        if rule.hide or rule.set or rule.select or rule.redact or rule.max_bytes is not None:
+            yield Interceptor(match=match, change=partial(changed, rule=attrs.evolve(rule, rename={})), order=-1)
+        if rule.rename:  # after what other rules fix: they name the arguments as the operation has them
+            yield Interceptor(
+                match=match, change=partial(changed, rule=Rule(match=rule.match, rename=rule.rename))
+            )
         for key, step in self._steps(rule):
             yield Interceptor(step.call, step.stream, match, ORDERS[key])
 

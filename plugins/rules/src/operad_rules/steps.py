@@ -91,7 +91,8 @@ class Rate(Guard):
         """Raise ``OVERLOADED`` with ``{"retryAfter": s}`` if there were too many calls."""
         identity, key = call.context.identity, [self._name]
         if self._per != "rule":
-            key.append("anonymous" if identity is None else f"id:{identity.id}")
+            # The library joins the parts with "/", which ids may have, too: the length makes an id unambiguous.
+            key.append("anonymous" if identity is None else f"id:{len(identity.id)}:{identity.id}")
         if self._per == "operation":
             key.append(call.spec.id)
         try:

@@ -83,13 +83,13 @@ class ConnectPages:
             await show(exchange, 502, "The account is not connected", escape(reason))
 
     async def _serve(self, exchange: Exchange) -> None:
-        _, action, name, *rest = [*exchange.path.split("/"), ""][:4]
+        _, action, name, *rest = [*exchange.path.split("/"), ""]
         users = self._users.get(name)
-        if users is None or rest not in ([""], ["callback"]) or (rest == ["callback"] and action != "connect"):
+        if users is None or rest not in ([""], ["", ""], ["callback", ""]) or (rest[0] and action != "connect"):
             raise _Shown(404, "Not found", "There is no such page.")
-        if exchange.method not in (("GET",) if rest == ["callback"] else ("GET", "POST")):
+        if exchange.method not in (("GET",) if rest[0] else ("GET", "POST")):
             raise _Shown(405, "Not allowed", "This page does not accept this method.")
-        if rest == ["callback"]:
+        if rest[0]:
             await self._finish(exchange, users)
         elif action == "disconnect":
             await self._disconnect(exchange, users)
