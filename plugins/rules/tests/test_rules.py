@@ -564,9 +564,12 @@ async def test_a_function_approves() -> None:
     assert await code(registry, "shop.buy", BOB) == "ACCESS_DENIED"
 
 
-async def test_without_a_terminal_nothing_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_terminal_nothing_is_allowed_and_the_log_says_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     assert await code(registry_of(Shop(), approve="terminal"), "shop.buy") == "ACCESS_DENIED"
+    assert 'no terminal to ask for the approval of "shop.buy"' in caplog.text
 
 
 async def test_each_call_leaves_one_line_of_audit(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import pkgutil
 import secrets
 import sys
@@ -14,6 +15,7 @@ from operad import CallError, ConfigError, ErrorCode, OperationContext, Operatio
 from operad.plugin import InterceptedCall
 from operad_rules.steps import Guard
 
+_logger = logging.getLogger("operad.rules")
 Approve = Callable[[InterceptedCall], Awaitable[bool]]
 SCOPE = "operad:admin"
 """The scope that a caller needs to see and decide waiting calls."""
@@ -79,6 +81,7 @@ _terminal = asyncio.Lock()
 async def _by_terminal(call: InterceptedCall) -> bool:
     """Ask in the terminal of this process, one question at a time. Without a terminal nothing is allowed."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        _logger.warning('no terminal to ask for the approval of "%s"; it is denied', call.spec.id)
         return False
     async with _terminal:
         print(question(call), "[y/N] ", end="", file=sys.stderr, flush=True)
