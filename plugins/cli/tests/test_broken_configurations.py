@@ -98,6 +98,16 @@ def test_doctor_warns_about_operations_that_require_no_credentials(
     assert found == ([] if warning is None else [warning])
 
 
+def test_doctor_warns_about_rules_that_match_no_operation(run: Run) -> None:
+    pytest.importorskip("operad_rules")
+    rules = (("text.*", "deny = true"), ("txt.*", "deny = true"), ("gone.*", "hide = true"))
+    with Path("operad.toml").open("a") as file:
+        file.write("".join(f'[[rules]]\nmatch = "{match}"\n{key}\n' for match, key in rules))
+    code, out, _ = run("doctor", "--json")
+    found = [check["message"] for check in json.loads(out) if check["what"] == "rules"]
+    assert (code, found) == (0, ["[[rules]] 2 matches no operation"])
+
+
 OPS = '[sources.a]\ntype = "scanner"\npath = "ops"\n'
 API = '[sources.a]\ntype = "openapi"\nspec = "x.json"\n'
 ENCODED = {

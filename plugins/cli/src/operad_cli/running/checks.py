@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import attrs
 
-from operad import ConfigError, OperadError, OperationRegistry
+from operad import ConfigError, OperadError, OperationContext, OperationRegistry
 from operad.plugin import Table
 from operad_cli.options import chosen_profile, load_plugins_quietly, quiet_plugins
 from operad_cli.output.errors import with_place
@@ -73,6 +73,8 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
         with _warnings_of_sources() as collected:
             found = await asyncio.gather(*(_source(registry, name, timeout) for name in configuration.sources))
         rest = [*_schemas(registry, timeout), *_credentials(registry)]
+        if all(check.status != "error" for check in found):
+            rest += await _rules(registry)
     for check, name in zip(found, configuration.sources, strict=True):
         checks.append(check)
         checks += [Check("warning", check.what, line) for line in collected.get(name, ())]
@@ -162,6 +164,23 @@ def _credentials(registry: OperationRegistry) -> Iterator[Check]:
         yield Check("warning", "credentials", found, fix)
     if registry.configuration is not None and registry.configuration.values("hub").get("anonymous") is True:
         yield Check("warning", "hub", "clients may connect without credentials", "remove anonymous = true")
+
+
+async def _rules(registry: OperationRegistry) -> list[Check]:
+    """Warn about rules that match no operation: a misspelt one limits nothing. The sources are loaded."""
+    written: Any = registry.configuration.tables.get("rules", ()) if registry.configuration is not None else ()
+    explain = "operad.rules.explain"  # of operad-rules
+    if registry.get_spec(explain) is None:
+        return []
+    context, matching = OperationContext(trusted=True), set[int]()
+    for spec in registry.specs():
+        envelope = await registry.execute(explain, {"operation": spec.id}, context)
+        matching.update(rule["rule"] for rule in envelope.data)
+    return [
+        Check("warning", "rules", f"[[rules]] {number} matches no operation", "compare its match with operad list")
+        for number, rule in enumerate(written, 1)
+        if number not in matching and not rule.get("hide")  # what a rule hides is no longer there to be matched
+    ]
 
 
 def _schemas(registry: OperationRegistry, seconds: float) -> Iterator[Check]:
