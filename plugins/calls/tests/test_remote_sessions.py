@@ -21,7 +21,6 @@ from operad import (
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.federation import remote
 from operad_testing import HeldResources, Participant, assert_nothing_pending
-from plugins.calls.tests.parts import offer_of, stricter
 from plugins.calls.tests.test_flow_bytes import Wired
 
 META = {"source": "local", "operationId": "x", "timestamp": 0}
@@ -113,13 +112,6 @@ class Playing:
         await self.context.__aexit__(None, None, None)
 
 
-async def test_all_pages_of_a_listing_are_read():
-    transport = InProcessTransport()
-    names = [f"n{number:04}" for number in range(450)]  # a page has 200
-    async with CallHandler(registry_of(*names), transport), await from_remote(transport) as session:
-        assert [operation.id for operation in session.operations] == [f"t.{name}" for name in names]
-
-
 async def test_operations_come_and_go_with_their_peers():
     transport = InProcessTransport()
     registry = registry_of("one")
@@ -141,26 +133,6 @@ async def test_one_peer_that_changes_is_asked_and_no_other():
             registry.register(OperationSpec(namespace="t", name="two"), answer)
             await until(lambda: len(session.operations) == 3)
             assert quiet.listed == asked
-
-
-async def test_a_peer_that_never_rests_is_asked_once_for_each_pause(monkeypatch):
-    """Any peer may say that something has changed; that must not be work without end."""
-    transport = InProcessTransport()
-    async with Playing(transport, "loud", [wire()]) as loud, await from_remote(transport) as session:
-        pauses = []
-        sleep = asyncio.sleep
-
-        async def measured(seconds):
-            pauses.append(seconds)
-            await sleep(0.01)
-
-        monkeypatch.setattr(remote.asyncio, "sleep", measured)
-        async with asyncio.timeout(30):
-            while len(pauses) < 20:
-                await loud.owner.send("all:operad.changed", "operad.changed")
-                await sleep(0.002)
-        assert set(pauses) == {0.2}
-        assert len(session.operations) == 1
 
 
 async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(monkeypatch):
@@ -199,23 +171,6 @@ async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_an
     await assert_nothing_pending(before)
 
 
-async def test_what_nobody_describes_is_called_without_its_schemas(monkeypatch, caplog):
-    monkeypatch.setattr(remote, "_DESCRIBING", 0.05)
-    transport = InProcessTransport()
-    async with Playing(transport, "frozen", [wire("one")]) as frozen:
-        frozen.describes = False
-        async with await from_remote(transport) as session, Participant.open(transport) as server:
-            await server.link.register("op:t.one")
-            for number in range(2):  # asked once, not with each call
-                task = asyncio.create_task(here_of(session).execute("t.one", {}))
-                request = (await server.wait_for("call.requested", number + 1))[number]
-                output = {"data": "done", "meta": META}
-                fields = {"requestId": request["requestId"], "output": output}
-                await server.send(request["replyTo"], "call.responded", **fields)
-                assert (await task).data == "done"
-    assert caplog.text.count("without its schemas") == 1
-
-
 class Vouching:
     """A transport that knows who serves what."""
 
@@ -245,37 +200,6 @@ async def test_a_peer_is_not_believed_about_what_others_serve(caplog):
         assert specs["t.transfer"].type == "mutation"
         assert specs["t.transfer"].access_control.required_scopes == ("bank",)
     assert "does not serve" in caplog.text
-
-
-async def test_a_peer_that_serves_all_that_it_lists_is_not_blamed(caplog):
-    transport = Vouching({"one": ["op:t.own"]})
-    async with Playing(transport, "one", [wire("own")]) as peer:
-        async with await from_remote(transport) as session:
-            assert [operation.id for operation in session.operations] == ["t.own"]
-    assert peer.listed == 1
-    assert "does not serve" not in caplog.text
-
-
-async def test_what_a_peer_says_anew_of_an_operation_counts():
-    """It comes from the same instance by the same way, and says something else."""
-    transport = InProcessTransport()
-    async with Playing(transport, "peer", [wire("op", description="old")]) as peer:
-        async with await from_remote(transport) as session:
-            assert session.operations[0].spec.description == "old"
-            peer.specs = [wire("op", description="new", accessControl={"requiredScopes": ["s"]})]
-            await session.refresh()
-            (operation,) = session.operations
-            assert operation.spec.description == "new"
-            assert operation.spec.access_control.required_scopes == ("s",)
-
-
-async def test_a_description_that_cannot_be_used_is_warned_about(caplog):
-    transport = InProcessTransport()
-    async with Playing(transport, "peer", [wire("op")]) as peer:
-        async with await from_remote(transport) as session:
-            peer.specs = [{"name": 7}]
-            await session.describe("t.op")
-    assert "operad.describe.peer does not describe t.op" in caplog.text
 
 
 async def test_what_waits_to_be_told_is_told_once(monkeypatch):
@@ -308,40 +232,6 @@ async def test_where_two_peers_disagree_what_allows_less_counts(caplog):
         assert operation.spec.type == "mutation"
         assert operation.spec.access_control.required_scopes == ("s",)
     assert "differently" in caplog.text
-
-
-ONE = {"requiredScopes": ["a"], "requiredScopesAny": ["x", "y"]}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "allowed", "refused"),
-    [
-        (ONE, {"requiredScopes": ["b"], "requiredScopesAny": ["y", "z"]}, ["a", "b", "y"], ["a", "b", "x", "z"]),
-        (ONE, {"requiredScopesAny": ["z"]}, ["a", "x", "y", "z"], ["a", "x", "y"]),
-        (ONE, {}, ["a", "x"], ["a"]),
-        ({}, ONE, ["a", "x"], ["x"]),
-    ],
-)
-def test_both_requirements_have_to_be_met(first, second, allowed, refused):
-    from operad import check_access
-
-    one = offer_of("i", wire("op", accessControl=first))
-    two = offer_of("j", wire("op", accessControl=second))
-    access = stricter(one, two).spec.access_control
-    check_access(access, Identity("u", allowed))
-    with pytest.raises(CallError):
-        check_access(access, Identity("u", refused))
-
-
-def test_two_grants_that_cannot_both_be_asked_for_keep_an_operation_shut():
-    from operad import check_access
-
-    grants = [{"resourceType": kind, "resourceAction": "read"} for kind in ("doc", "file")]
-    one, two = (offer_of("i", wire("op", accessControl=grant)) for grant in grants)
-    access = stricter(one, two).spec.access_control
-    with pytest.raises(CallError):
-        check_access(access, Identity("u", [], {"doc:*": ["read"], "file:*": ["read"]}))
-    assert isinstance(access, AccessControl)
 
 
 async def test_operations_do_not_go_round_in_circles():
@@ -379,14 +269,6 @@ async def test_an_operation_that_came_through_a_handler_is_not_offered_by_it_aga
         async with PendingRequestMap(other) as calls:
             listed = (await calls.call("operad.list")).data["operations"]
             assert [item["id"] for item in listed] == ["t.straight"]
-
-
-async def test_what_came_through_too_many_handlers_is_left_out(caplog):
-    transport = InProcessTransport()
-    specs = [wire("far", via=[str(number) for number in range(8)]), wire("near", via=["1"])]
-    async with Playing(transport, "peer", specs), await from_remote(transport) as session:
-        assert [operation.id for operation in session.operations] == ["t.near"]
-    assert "8 handlers" in caplog.text
 
 
 async def test_describing_many_operations_does_not_tell_of_all_of_them_each_time(monkeypatch):

@@ -313,6 +313,18 @@ async def test_a_flock_of_changes_is_asked_about_once(session_of, pauses):
     assert pauses == [0.2] * 2
 
 
+async def test_a_change_that_comes_while_peers_are_asked_is_asked_about_next(session_of, pauses):
+    def lists(input):
+        calls.changed("two")
+        return {"operations": []}
+
+    _, calls = session_of(operad__list__one=lists, operad__list__two={"operations": []})
+    calls.changed("one")
+    await settle()
+    await settle()
+    assert (calls.listed(), pauses) == ((["one", "two"], 0), [0.2] * 2)
+
+
 async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(session_of, pauses, monkeypatch):
     monkeypatch.setattr(remote, "_MAX_PAGES", 2)
     _, calls = session_of()
