@@ -83,7 +83,7 @@ async def test_a_call_without_a_timeout_has_the_maps():
 
 
 async def test_the_bounds_that_a_map_has_by_default():
-    """A call has 30 s, a stream 64 items on their way; 10,000 calls may wait."""
+    """A call has 30 s, a stream 64 items on their way."""
     transport = InProcessTransport()
     async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
         await server.link.register("op:t.op")
@@ -96,13 +96,6 @@ async def test_the_bounds_that_a_map_has_by_default():
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        waiting = [asyncio.create_task(calls.call("t.op")) for _ in range(10_000)]
-        await asyncio.sleep(0)
-        assert calls.pending == 10_000
-        assert (await error_of(calls.call("t.op"))).code == ErrorCode.OVERLOADED
-        for task in waiting:
-            task.cancel()
-        await asyncio.wait(waiting)
 
 
 async def test_late_answers_are_counted_and_dropped():
