@@ -14,6 +14,8 @@ from operad_auth.http.urls import shown_url
 from operad_cli.running.inputs import input_of
 from plugins.cli.tests.conftest import Run
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+
 OPERATIONS = '''
 from operad import CallError, operation
 
@@ -261,23 +263,7 @@ def test_json_with_a_value_is_the_input_too(
     assert (code, json.loads(out)["data"]) == (0, 11)
 
 
-@pytest.mark.parametrize(
-    ("fields", "properties", "expected"),
-    [
-        (["a=5"], {"a": {"type": "integer"}}, {"a": 5}),
-        (["a=5"], {"a": {"type": "string"}}, {"a": "5"}),
-        (["a=5"], {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}, {"a": "5"}),
-        (["a=true"], {"a": {"type": "boolean"}}, {"a": True}),
-        (["a=1", "a=2"], {"a": {"type": "array", "items": {"type": "integer"}}}, {"a": [1, 2]}),
-        (["a=1"], {"a": {"type": "array", "items": {"type": "integer"}}}, {"a": [1]}),
-        (["a=[1,2]"], {"a": {"type": "array"}}, {"a": [1, 2]}),
-        (['a={"x": 1}'], {"a": {"type": "object"}}, {"a": {"x": 1}}),
-        (["a:=5"], {}, {"a": 5}),
-        (["a=x=y"], {}, {"a": "x=y"}),
-        (["a="], {}, {"a": ""}),
-        (["a=null"], {"a": {"type": ["integer", "null"]}}, {"a": None}),
-    ],
-)
+@pytest.mark.parametrize(("fields", "properties", "expected"), TABLES["values"])
 def test_key_value_is_converted_without_guessing(
     fields: list[str], properties: dict[str, object], expected: dict[str, object]
 ) -> None:

@@ -9,12 +9,15 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from operad import CallError, OperationContext, OperationRegistry, load_plugins, operation
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 running: set[asyncio.Task[Any] | None] = set()
 
@@ -77,33 +80,7 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-HOSTILE = {
-    "a loop": ("while True:\n    pass", "compute = 0.5"),
-    "a loop that catches everything": (
-        "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
-        "compute = 0.5",
-    ),
-    "memory": ("x = [0] * 10**9", "memory = "),
-    "memory in steps": ("x = ['']\nwhile True:\n    x.append(x[-1] + 'x' * 1000)", "memory = "),
-    "a large integer": ("10 ** 10 ** 8", "memory = "),
-    "recursion": ("def f():\n    return f()\nf()", "RecursionError"),
-    "a large result": ("'x' * 2_000_000", "max_result"),
-    "a result that contains itself many times": ("x = []\nfor _ in range(60):\n    x = [x, x]\nx", "max_result"),
-    "many references to one string": ("s = 'x' * 1000\n[s] * 100_000", "max_result"),
-    "many references to one integer": ("n = 10 ** 4000\n[n] * 100_000", "max_result"),
-    "many references to one key": ("k = 'k' * 10_000\n[{k: 1}] * 10_000", "max_result"),
-    "a large input": ("await work.echo(value='x' * 2_000_000)", "max_result"),
-    "an input that contains itself many times": (
-        "x = []\nfor _ in range(60):\n    x = [x, x]\nawait work.echo(value=x)",
-        "max_result",
-    ),
-    "a deep result": ("x = []\nfor _ in range(400):\n    x = [x]\nx", "nested levels"),
-    "much output": ("while True:\n    print('x' * 10_000)", "memory"),
-    "calls that are not awaited": ("while True:\n    work.echo()", "max_calls"),
-    "a stream that never waits": ("await work.numbers.take(10**9)", "max_result"),
-    "deep source": ("(" * 3000 + ")" * 3000, "deeply nested"),
-    "a result of a call that is too large": ("len(await work.large(size=40_000_000))", "memory = "),
-}
+HOSTILE = TABLES["hostile"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -116,40 +93,7 @@ async def test_a_hostile_program_ends_in_an_error_that_names_the_bound(
     assert await run(registry, "1 + 1") == 2
 
 
-ESCAPES = [
-    "open('/etc/passwd').read()",
-    "import os\nos.system('id')",
-    "import os\nos.environ['PATH']",
-    "import os\nos.listdir('/')",
-    "import pathlib\npathlib.Path('/etc/passwd').read_text()",
-    "import socket",
-    "import subprocess",
-    "import ctypes",
-    "import operad",
-    "import operad_code",
-    "__import__('os')",
-    "().__class__.__bases__[0].__subclasses__()",
-    "work.__class__",
-    "work.echo.__globals__",
-    "work.echo.__self__",
-    "work.__dict__",
-    "[].append.__self__.__class__",
-    "(lambda: 0).__code__",
-    "work.echo = 1",
-    "globals()",
-    "dir(work)",
-    "vars(work)",
-    "input('?')",
-    "getattr(work, 'wa' + 'it')()",
-    "breakpoint()",
-    "raise SystemExit(3)",
-    "raise KeyboardInterrupt",
-    "raise BaseException('x')",
-    "f'{work.echo.__class__.__init__.__globals__}'",
-    "'{0.__class__}'.format(work)",
-    "eval('__import__(\"os\")')",
-    "exec('import socket')",
-]
+ESCAPES = TABLES["escapes"]
 
 
 @pytest.mark.parametrize("code", ESCAPES)

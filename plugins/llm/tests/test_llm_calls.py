@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -23,6 +24,8 @@ from operad import (
 )
 from operad_llm import run_tool_call, tools
 from operad_llm.tools import FORMATS
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 PNG = "iVBORw0KGgo="
 
@@ -330,26 +333,7 @@ async def test_an_sdks_object_with_empty_fields_is_of_its_own_format() -> None:
     assert (await run_tool_call(made, part))["functionResponse"]["response"] == {"output": 12}
 
 
-@pytest.mark.parametrize(
-    ("payload", "says"),
-    [
-        ({"type": "custom", "id": "c", "custom": {"name": "m_add", "input": "x"}}, "its type is custom"),
-        (
-            {"type": "custom_tool_call", "call_id": "c", "name": "m_add", "input": "x"},
-            "its type is custom_tool_call",
-        ),
-        (
-            {"type": "server_tool_use", "id": "s", "name": "m_add", "input": {"a": 1}},
-            "its type is server_tool_use",
-        ),
-        ({"type": "mcp_tool_use", "id": "s", "name": "m_add", "input": {"a": 1}}, "its type is mcp_tool_use"),
-        ({"text": None, "functionCall": None, "thought": None}, "no known format"),
-        ({"role": "assistant", "content": None, "tool_calls": []}, "pass each of its tool_calls"),
-        ({"type": "message", "content": [{"type": "tool_use"}]}, "pass each of its blocks of type tool_use"),
-        ({"role": "model", "parts": []}, "pass each of its parts"),
-        ({"functionCall": {"name": "m_add", "args": {"a": 1}, "willContinue": True}}, "put the pieces together"),
-    ],
-)
+@pytest.mark.parametrize(("payload", "says"), TABLES["not ours"])
 async def test_what_is_not_ours_to_run_is_refused_and_not_taken_for_a_call_of_another_format(
     payload: dict[str, Any], says: str
 ) -> None:

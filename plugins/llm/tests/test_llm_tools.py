@@ -23,6 +23,8 @@ from operad_llm.tools import FORMATS
 from operad_testing import hostile_schemas
 from plugins.llm.tests.limits import schema_of, within_limits
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+
 DOCUMENTS = Path(os.environ.get("OPERAD_DOCUMENTS", "/nowhere")) / "specs"
 
 
@@ -34,28 +36,7 @@ def registry(**schemas: Any) -> OperationRegistry:
     return made
 
 
-HARD: dict[str, Any] = {
-    "plain": {"type": "object", "properties": {"a": {"type": "integer", "default": 1, "exclusiveMinimum": 0}}},
-    "none": None,
-    "anything": True,
-    "array": {"type": "array", "items": {"type": "string"}},
-    "rooted": {"oneOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {"type": "string"}}}]},
-    "mapped": {
-        "type": "object",
-        "properties": {"m": {"type": "object", "additionalProperties": {"type": "string"}}},
-    },
-    "open": {"type": "object", "properties": {"any": {}}},
-    "odd": {"type": "object", "properties": {"filter[name]": {"type": "string"}, "x" * 80: {"type": "string"}}},
-    "recursive": {
-        "$ref": "#/$defs/Node/deep~1er",
-        "$defs": {"Node": {"deep/er": {"type": "object", "properties": {"next": {"$ref": "#"}}}}},
-    },
-    "long": {
-        "$defs": {"D" * 90: {"type": "object", "properties": {"a": {"enum": ["x", None]}}}},
-        "type": "object",
-        "properties": {"d": {"$ref": f"#/$defs/{'D' * 90}"}},
-    },
-}
+HARD = TABLES["hard"]
 
 
 @pytest.mark.parametrize("strict", [False, True])

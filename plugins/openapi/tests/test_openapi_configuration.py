@@ -2,6 +2,7 @@
 
 import datetime
 import io
+import json
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,8 @@ from aiohttp import web
 
 from operad import CallError, ConfigError, ErrorCode, OperationRegistry, load_plugins
 from operad_openapi import HTTPAuth, HTTPServiceConfig, from_openapi
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 JSON = {"application/json": {"schema": {}}}
 TEXT = {"type": "string"}
@@ -323,20 +326,7 @@ KEY = {"type": "bearer", "token": "t"}
 OAUTH = {"type": "oauth2", "client_id": "i", "client_secret": "s"}
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"credentials": {"bearerAut": KEY}}, 'no security scheme "bearerAut"; did you mean "bearerAuth"'),
-        ({"include": ["tag:nope"]}, 'include: no operation fits "tag:nope"'),
-        ({"include": ["getPets", "getPet"]}, 'include: no operation fits "getPet"; did you mean "getPets"'),
-        ({"exclude": ["getPats"]}, 'exclude: no operation fits "getPats"; did you mean "getPets"'),
-        ({"operation_types": {"getPet": "query"}}, 'operation_types: .*did you mean "getPets"'),
-        ({"server_variables": {"regio": "eu"}}, 'server_variables: .*"regio"; did you mean "region"'),
-        ({"path_parameters": {"accont": "1"}}, 'path_parameters: .*did you mean "account"'),
-        ({"servers": {"https://ap.example.com": "http://127.0.0.1:1"}}, "servers: the document has no server"),
-        ({"auth": OAUTH}, "auth: oauth2 needs token_url or issuer"),
-    ],
-)
+@pytest.mark.parametrize(("config", "message"), TABLES["unknown to the document"])
 def test_what_the_document_does_not_know_is_an_error_that_names_the_nearest(api, config, message):
     document = api(
         {"get /pets": {"operationId": "getPets"}, "get /a/{account}": {"operationId": "a"}},
@@ -347,23 +337,7 @@ def test_what_the_document_does_not_know_is_an_error_that_names_the_nearest(api,
         from_openapi(document, HTTPServiceConfig(namespace="api", **config))
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"base_url": "127.0.0.1:1"}, "base_url: expected an http"),
-        ({"base_url": ""}, "base_url: expected an http"),
-        ({"origins": ["example.com"]}, "origins: expected origins"),
-        ({"servers": {"https://a": "nope"}}, "servers: expected"),
-        ({"headers": {"X-A": "a\r\nX-B: b"}}, 'headers: "X-A" holds the character'),
-        ({"headers": {"X A": "a"}}, "not the name of a header"),
-        ({"retries": -1}, "retries: attempts"),
-        ({"auth": {"type": "bearer"}}, "auth: token is missing"),
-        ({"auth": {"type": "bearer", "token": " "}}, "auth: token is empty"),
-        ({"auth": {"type": "basic", "password": "p"}}, "auth: username is missing"),
-        ({"auth": {"type": "oauth2", "client_secret": "p"}}, "auth: client_id is missing"),
-        ({"auth": {"type": "bearer", "token": "a\nb"}}, "auth: token holds the character"),
-    ],
-)
+@pytest.mark.parametrize(("config", "message"), TABLES["errors of the configuration"])
 def test_what_cannot_work_is_an_error_of_the_configuration(config, message):
     with pytest.raises(ConfigError, match=message):
         HTTPServiceConfig(namespace="api", **config)
@@ -438,19 +412,7 @@ async def test_media_types_can_be_preferred_by_operation(serve, operations, api)
     assert sent == list(kinds)
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            {"pagination": {"lst*": {"offset": "start"}}},
-            r'pagination: no operation fits "lst\*"; did you mean "list"',
-        ),
-        ({"media_types": {"lost": ["text/csv"]}}, 'media_types: no operation fits "lost"; did you mean "list"'),
-        ({"media_types": {"PUT /a/*": ["text/csv"]}}, r'media_types: no operation fits "PUT /a/\*"'),
-        ({"slashes": ["pat"]}, 'slashes: no path has "pat"; did you mean "path"'),
-        ({"names": {"lost": "x"}}, 'names: unknown operation "lost"; did you mean "list"'),
-    ],
-)
+@pytest.mark.parametrize(("config", "message"), TABLES["tables that fit no operation"])
 def test_a_table_that_fits_no_operation_names_the_nearest(api, config, message):
     document = api({"get /a/{path}": {"operationId": "list", "parameters": []}})
     with pytest.raises(ConfigError, match=message):

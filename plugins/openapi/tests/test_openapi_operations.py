@@ -13,6 +13,8 @@ from operad.errors import ConfigError, SourceError
 from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file, from_openapi_url
 from operad_openapi._request.text import SerializationError
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+
 SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs"
 JSON = "application/json"
 
@@ -136,24 +138,7 @@ async def test_parameters_of_one_name_in_several_places(call):
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "array"},
-        {},
-        True,
-        {"type": "object"},
-        {"type": "object", "additionalProperties": {"type": "integer"}},
-        {**OBJECT, "additionalProperties": True},
-        {**OBJECT, "type": ["object", "null"]},
-        {**OBJECT, "nullable": True},
-        {"oneOf": [OBJECT, {"type": "string"}]},
-        {**OBJECT, "anyOf": [{"required": ["a"]}]},
-        {**OBJECT, "discriminator": {"propertyName": "a"}},
-        {"allOf": [OBJECT, {"properties": {"a": {"type": "integer"}}}]},
-        {"allOf": [OBJECT, {"oneOf": [OBJECT]}]},
-    ],
-)
+@pytest.mark.parametrize("schema", TABLES["bodies that are one key"])
 def test_a_body_that_is_no_plain_object_is_one_key(operations, api, schema):
     found = inputs(operations, api, {"parameters": [parameter("q", "query")], **body(schema)})
     assert set(found["properties"]) == {"body", "q"}
@@ -300,31 +285,7 @@ def test_swagger_2_body_and_form(operations, api):
 # --- outputs and errors ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("responses", "expected"),
-    [
-        ({"200": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
-        (
-            {"202": {JSON: {"schema": {"type": "string"}}}, "200": {JSON: {"schema": {"type": "integer"}}}},
-            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-        ),
-        ({"2XX": {"application/vnd.x+json": {"schema": {"type": "array"}}}}, {"type": "array"}),
-        ({"204": {}}, {"enum": [None]}),
-        ({"200": {JSON: {"schema": {"type": "integer"}}}, "204": {}}, {"anyOf": [{"type": "integer"}, {"enum": [None]}]}),
-        ({"200": {}}, True),
-        ({"200": {"text/plain": {}}}, {"type": "string"}),
-        ({"200": {"application/pdf": {"schema": {"type": "string"}}}}, True),
-        ({"default": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
-        ({}, True),
-        ({"default": {JSON: {"schema": {"type": "string"}}}, "200": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
-        (
-            {"2XX": {JSON: {"schema": {"type": "string"}}}, "200": {JSON: {"schema": {"type": "integer"}}}},
-            {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-        ),
-        ({"200": {"application/json-seq": {}, JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
-        ({"200": {JSON: {"schema": {"type": "integer"}}}, "201": {JSON: {"schema": {"type": "integer"}}}}, {"type": "integer"}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("responses", "expected"), TABLES["outputs"])
 def test_output_schema(operations, api, responses, expected):
     declared = {status: {"description": "", "content": content} for status, content in responses.items()}
     found = operations(api({"get /x": {"operationId": "x", "responses": declared}}))

@@ -28,6 +28,8 @@ from operad import (
 from operad.auth import Credentials
 from operad_rules import Rule, add_rules
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+
 ANN, BOB = (OperationContext(identity=Identity(name)) for name in ("ann", "bob"))
 
 
@@ -674,20 +676,7 @@ async def test_an_explanation_has_the_keys_of_all_rules_from_the_outside_in() ->
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[[rules]]\nmatch = "*"\nrate = "often"', 'expected a rate such as "100/minute"'),
-        ('[[rules]]\nmatch = "*"\ntimeout = "soon"', 'expected a duration such as "60s"'),
-        ('[[rules]]\nmatch = "*"\nselect = "a["', "expected a JMESPath expression"),
-        ('[[rules]]\nmatch = "*"\napprove = "me"', 'expected "client", "terminal", "queue"'),
-        ('[[rules]]\nmatch = "*"\napprove = "no:where"', "cannot be loaded"),
-        ('[[rules]]\nmatch = "*"\n[[rules]]\nmatch = "*"\nrates = 1', r"number 2\).*|rates"),
-        ('[[rules]]\nmatch = "*"\nrate = "1/second"\nshared = "http://x"', "expected redis://"),
-        ('[rules]\nmatch = "*"', r"expected \[\[rules\]\]"),
-        ('[[rules]]\nrate = "1/second"', "match"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), TABLES["unusable"])
 def test_a_rule_that_cannot_be_used_is_reported(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configured(tmp_path, text)
