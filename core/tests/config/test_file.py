@@ -372,6 +372,21 @@ def test_all_unknown_keys_of_a_table_are_named(tmp_path: Path) -> None:
         OperationRegistry.from_config(path, plugins=plugins_of())
 
 
+def test_an_unknown_key_beside_options_is_told_where_those_of_a_transport_go(tmp_path: Path) -> None:
+    @attrs.frozen
+    class Remote:
+        url: str
+        options: dict[str, Any] = attrs.field(factory=dict)
+
+    for text, said in (("token", "into options = { token = … }"), ("urll", 'did you mean "url"?')):
+        path = files_in(tmp_path, operad=f'[calls]\nurl = "x"\n{text} = "y"\n')
+        registry = OperationRegistry.from_config(path, plugins=plugins_of())
+        with pytest.raises(ConfigError) as caught:
+            registry.configured("calls", Remote)
+        assert said in str(caught.value)
+        assert ("transport" in str(caught.value)) is (text == "token")
+
+
 def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path: Path) -> None:
     path = files_in(tmp_path, operad='[calls]\npath = "x"\nother = 1\n')
     registry = OperationRegistry.from_config(path, plugins=plugins_of())

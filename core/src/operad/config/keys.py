@@ -17,7 +17,8 @@ def unknown_key(config_type: type[Any], key: str, known: Collection[str]) -> str
         return f"{told}; it is at the top of the file, before the first table"
     if nearest(key, known) is None and (owner := _owner(config_type, key)):
         return f"{told}; it is a key of {owner}"
-    return told + did_you_mean(key, known)
+    own = f"; a transport's own go into options = {{ {key} = … }}" if "options" in known else ""
+    return told + did_you_mean(key, known) + (own if nearest(key, known) is None else "")
 
 
 def _owner(config_type: type[Any], key: str) -> str | None:

@@ -35,6 +35,7 @@ _HINTS = (
     (r"=\s*(True|False|yes|no|on|off|Yes|No)\s*(#.*)?$", "TOML has true and false"),
     (r"=\s*(null|None|nil)\s*(#.*)?$", "leave the key out: TOML has no value for nothing"),
     (r'=\s*"[^"]*\\', "a backslash begins an escape in double quotes; write a path in single quotes, or with /"),
+    (r"=\s*\[[^\]]*$", "a [ without its ]"),
     (r"=\s*[A-Za-z~./$][^\"'\[{]*$", 'text needs quotes: key = "value"'),
 )
 """What a line looks like, and what to do about it; the first that fits is shown."""
