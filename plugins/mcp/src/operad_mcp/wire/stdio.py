@@ -34,7 +34,9 @@ _INHERITED = (
     if sys.platform == "win32" else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )  # fmt: skip
 """The environment variables that every MCP host passes on."""
-_STDERR_KEPT = 4096
+_STDERR_KEPT = 16_384
+_WORDS = 200
+"""The characters of a line of standard error that an error quotes."""
 _PRINTED_KEPT = 3
 _END_GRACE = 0.2
 """Seconds between the end of the output and the end of the program, or the reverse."""
@@ -266,7 +268,8 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         causes = [line for line in lines[:-3] if _CAUSE.search(line)][-1:]  # a stack trace may follow it
         lines = [*causes, *lines[-3:]] or self._printed
         ended = "" if code is None else f"it ended with code {code}"
-        return "; ".join(part for part in (ended, one_line(" | ".join(lines)[-500:])) if part)
+        words = one_line(" | ".join(line[:_WORDS] for line in lines))
+        return "; ".join(part for part in (ended, words) if part)
 
 
 class Lines:
