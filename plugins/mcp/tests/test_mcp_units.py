@@ -267,6 +267,12 @@ async def test_from_mcp_gives_operations_that_a_registry_takes() -> None:
     await close_mcp_client(wrapper)
 
 
+async def test_any_request_of_the_protocol_returns_the_result_unchanged() -> None:
+    async with await from_mcp("h", **THIS) as wrapper:
+        result, _ = await wrapper.client.request("tools/call", {"name": "vendor_fields", "arguments": {}})
+    assert result["x"] == 2
+
+
 async def test_closing_while_connecting_leaves_nothing() -> None:
     creating = asyncio.create_task(
         from_mcp("h", command=sys.executable, args=[str(HOSTILE), "mute"], mode="legacy")
