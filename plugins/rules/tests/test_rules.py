@@ -237,6 +237,21 @@ async def test_a_result_is_kept_for_its_caller_and_input_only() -> None:
     assert await look(traced, a=1) == 1
 
 
+async def test_many_small_results_are_bounded_too() -> None:
+    calls: list[Any] = []
+
+    async def look(input: Any, context: OperationContext) -> int:
+        calls.append(input)
+        return 1
+
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", cache="1m", cache_bytes=10_000))
+    registry.register(OperationSpec(namespace="shop", name="look", type="query"), look)
+    for number in (*range(40), 39, 0):
+        await registry.execute("shop.look", {"n": number})
+    assert len(calls) == 41  # the last one was kept, the first one dropped
+
+
 async def test_a_result_is_kept_for_the_token_of_its_caller_only() -> None:
     shop = Shop()
     registry = registry_of(shop, cache="1m")
@@ -555,6 +570,23 @@ async def test_a_queue_waits_for_an_administrator() -> None:
             await registry.execute("operad.approvals.decide", decision, admin)
 
 
+async def test_a_caller_whose_calls_wait_for_approval_leaves_places_for_others() -> None:
+    registry = registry_of(Shop(), approve="queue")
+    calls = [asyncio.create_task(registry.execute("shop.buy", {}, ANN)) for _ in range(100)]
+    admin = OperationContext(identity=Identity("root", scopes=["operad:admin"]))
+    while len((await registry.execute("operad.approvals.list", {}, admin)).data) < 100:
+        await asyncio.sleep(0)
+    assert await code(registry, "shop.buy", ANN) == "OVERLOADED"
+    calls.append(asyncio.create_task(registry.execute("shop.buy", {}, BOB)))
+    while (waiting := (await registry.execute("operad.approvals.list", {}, admin)).data)[-1]["caller"] != "bob":
+        await asyncio.sleep(0)
+    await registry.execute("operad.approvals.decide", {"id": waiting[-1]["id"], "allow": True}, admin)
+    await calls[-1]
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
 async def allow_ann(call: Any) -> bool:
     """Allow what ann calls."""
     return call.context.identity is not None and call.context.identity.id == "ann"
@@ -631,11 +663,14 @@ async def test_calls_are_rejected_while_the_audit_log_cannot_be_written(tmp_path
     rules = add_rules(registry, Rule(match="*", audit="audit"), base_dir=tmp_path)
     registry.register(OperationSpec(namespace="shop", name="buy"), shop.look)
     await registry.execute("shop.buy")  # found broken when its line is written
-    assert await code(registry, "shop.buy") == "UNAVAILABLE"
+    for _ in range(3):
+        assert await code(registry, "shop.buy") == "UNAVAILABLE"
     (tmp_path / "audit").rmdir()
     await registry.execute("shop.buy")
     await rules.aclose()
     assert len(shop.calls) == 2
+    lines = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == ["ok", *["UNAVAILABLE"] * 3, "ok"]
 
 
 def configured(folder: Path, text: str) -> OperationRegistry:

@@ -137,3 +137,35 @@ def test_a_killed_process_leaves_a_whole_line_for_each_finished_call(tmp_path: P
     lines = path.read_text().splitlines(keepends=True)
     assert all(line.endswith("\n") and json.loads(line)["outcome"] == "ok" for line in lines)
     assert calls <= finished <= len(lines) <= finished + kills
+
+
+_FULL = """
+import asyncio, resource, sys
+from operad import CallError, OperationRegistry, OperationSpec
+from operad_rules import Rule, add_rules
+async def look(input, context): return input
+async def main():
+    registry = OperationRegistry()
+    add_rules(registry, Rule(match="*", audit=sys.argv[1]))
+    registry.register(OperationSpec(namespace="shop", name="look", type="query"), look)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))  # in the middle of the second line
+    for number in range(8):
+        if number == 6:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        try:
+            await registry.execute("shop.look")
+            print("ok")
+        except CallError as error:
+            print(error.code)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of files")
+def test_calls_are_rejected_as_long_as_the_disk_is_full_and_no_line_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    run = subprocess.run([sys.executable, "-c", _FULL, path], capture_output=True, text=True, check=True)
+    outcomes = run.stdout.split()
+    assert outcomes == ["ok", "ok", *["UNAVAILABLE"] * 4, "ok", "ok"]
+    assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == outcomes

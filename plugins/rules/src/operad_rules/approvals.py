@@ -20,7 +20,7 @@ Approve = Callable[[InterceptedCall], Awaitable[bool]]
 SCOPE = "operad:admin"
 """The scope that a caller needs to see and decide waiting calls."""
 _LONGEST = 2_000
-_WAITING = 1_000
+_WAITING, _WAITING_OF_CALLER = 1_000, 100
 
 
 class Approval(Guard):
@@ -89,6 +89,10 @@ async def _by_terminal(call: InterceptedCall) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
+def _caller(call: InterceptedCall) -> str | None:
+    return None if call.context.identity is None else call.context.identity.id
+
+
 class Queue:
     """Calls that wait until a caller with the scope ``operad:admin`` decides."""
 
@@ -96,11 +100,11 @@ class Queue:
         self._waiting: dict[str, tuple[InterceptedCall, asyncio.Future[bool]]] = {}
 
     async def wait(self, call: InterceptedCall) -> bool:
-        """Return the decision. Raises ``OVERLOADED`` if 1,000 calls wait already."""
-        if len(self._waiting) >= _WAITING:
-            raise CallError(
-                ErrorCode.OVERLOADED, f"{_WAITING} calls wait for approval already", {"bound": "approvals"}
-            )
+        """Return the decision. Raises ``OVERLOADED`` if 1,000 calls wait already, or 100 of this caller."""
+        own = sum(_caller(each) == _caller(call) for each, _ in self._waiting.values())
+        if len(self._waiting) >= _WAITING or own >= _WAITING_OF_CALLER:
+            message = f"{own} calls of this caller, and {len(self._waiting)} in all, wait for approval already"
+            raise CallError(ErrorCode.OVERLOADED, message, {"bound": "approvals"})
         name = secrets.token_urlsafe(12)
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[name] = call, decision
@@ -115,7 +119,7 @@ class Queue:
             {
                 "id": name,
                 "operation": call.spec.id,
-                "caller": None if call.context.identity is None else call.context.identity.id,
+                "caller": _caller(call),
                 "input": _shown(call.input),
             }
             for name, (call, _) in self._waiting.items()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 512
 """Characters of an id in a line: callers choose ids of operations and requests."""
+_UNWRITTEN = 2**20
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,6 +48,7 @@ class Audit(Guard):
     the input. The two meet in a context variable, which holds what is known of the innermost call.
 
     If a line cannot be written, that call has already run; further calls are rejected until writing works again.
+    Lines that could not be written are kept for then, 1 MiB at most.
 
     Args:
         path: the file, made with mode 0600. Each line is one ``write`` in append mode, so several processes can
@@ -58,6 +60,7 @@ class Audit(Guard):
         self._path, self._name = path, str(path)
         self._matches = lru_cache(1_000)(matches)
         self._file: int | None = None
+        self._unwritten = b""
         self._broken: str | None = None
         self._current: ContextVar[list[str] | None] = ContextVar("operad_audit", default=None)
 
@@ -103,12 +106,14 @@ class Audit(Guard):
         registry.observe(started, finished)
 
     def _write(self, line: bytes) -> None:
+        if len(self._unwritten) <= _UNWRITTEN:
+            self._unwritten += line
         try:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            written = os.write(self._file, line)
-            self._broken = None if written == len(line) else "a line was written in part: the disk is full"
+            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
+            self._broken = "a line was written in part: the disk is full" if self._unwritten else None
         except OSError as error:
             self._broken = f"{self._path}: {error.strerror}"
 

@@ -17,6 +17,14 @@ logger = logging.getLogger("operad.rules")
 _TRACE = frozenset({"traceparent", "tracestate"})
 
 
+_ENTRY = 256
+"""Bytes that an entry takes besides its value: callers may ask for many small results."""
+
+
+def _size(value: bytes) -> int:
+    return len(value) + _ENTRY
+
+
 class Store(Protocol):
     """Where cached results are kept."""
 
@@ -38,7 +46,7 @@ class MemoryStore:
     def __init__(self, seconds: float, size: int) -> None:
         from cachetools import TTLCache
 
-        self._kept: Any = TTLCache(size, seconds, getsizeof=len)
+        self._kept: Any = TTLCache(size, seconds, getsizeof=_size)
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key."""
@@ -47,7 +55,7 @@ class MemoryStore:
 
     async def set(self, key: str, value: bytes, seconds: float) -> None:
         """Keep a value, unless it is larger than the whole store."""
-        if len(value) <= self._kept.maxsize:
+        if _size(value) <= self._kept.maxsize:
             self._kept[key] = value
 
 
