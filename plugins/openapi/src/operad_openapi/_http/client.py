@@ -238,6 +238,10 @@ class HTTPClient:
             options["middlewares"] = (*credentials.middlewares, *self._middlewares)
         if body is not None:
             options["data"] = _sent(body, headers, request.report)
+        elif (
+            request.method != "GET"
+        ):  # aiohttp adds a content type to some methods, and asking it not to takes time
+            options["skip_auto_headers"] = ("Content-Type",)
         if request.is_stream or request.deadline is not None or self._options.session is not None:
             options["timeout"] = self._timeout(request)
         if request.prepare is not None:

@@ -40,7 +40,6 @@ async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerT
 def request_options(options: HTTPOptions) -> dict[str, Any]:
     """Return options for each request of a session from the configuration, which lacks them itself."""
     return {
-        "skip_auto_headers": ("Content-Type",),
         "auto_decompress": False,
         "max_line_size": options.limits.header_bytes,
         "max_field_size": options.limits.header_bytes,
@@ -110,7 +109,6 @@ class Sessions:
             # A cookie of one caller is not for the next, unless all callers are one to the API.
             cookie_jar=PortCookieJar() if self._options.keep_cookies else aiohttp.DummyCookieJar(),
             headers={"User-Agent": USER_AGENT},
-            skip_auto_headers=("Content-Type",),
             auto_decompress=False,
             max_line_size=limits.header_bytes,
             max_field_size=limits.header_bytes,
