@@ -6,87 +6,31 @@ import asyncio
 import gc
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from operad.plugin import Delivery, Event, Link, LinkDownError, TransportError
-from operad.transports import Transport
+from operad.plugin import LinkDownError, TransportError
 from operad_calls.transport import encode
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer
+from plugins.calls.tests.links import Joiner, Participant, joining, news, request
 
 pytestmark = pytest.mark.nats
-
-
-class Participant:
-    """A link and what came to it."""
-
-    link: Link
-    prefix: str
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.states: list[tuple[str, int]] = []
-        self._changed = asyncio.Event()
-
-    async def open(self, transport: Transport) -> Participant:
-        self.link = await transport.open(self._on_event, self._on_link)
-        return self
-
-    def _on_event(self, event: Event, delivery: Delivery) -> None:
-        assert delivery.identity is None
-        self.events.append(event)
-        self._changed.set()
-
-    def _on_link(self, state: str, epoch: int) -> None:
-        self.states.append((state, epoch))
-        self._changed.set()
-
-    async def until(self, condition: Callable[[], bool], timeout: float = 10) -> None:
-        async with asyncio.timeout(timeout):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-
-Joiner = Callable[..., Awaitable[Participant]]
 
 
 @pytest.fixture
 async def join(nats_url: str) -> Any:
     """Makes participants on the shared server, on a bus of this test's own; closes them."""
-    prefix = f"test{secrets.token_hex(8)}"
-    joined: list[Participant] = []
+    shared = {"prefix": f"test{secrets.token_hex(8)}", "connect_timeout": 20.0}
 
-    async def join(url: str = nats_url, **options: Any) -> Participant:
-        participant = Participant()
-        participant.prefix = prefix
-        joined.append(
-            await participant.open(
-                NATSTransport(servers=url, **{"prefix": prefix, "connect_timeout": 20.0, **options})
-            )
-        )
-        return participant
+    def make(url: str = nats_url, **options: Any) -> NATSTransport:
+        return NATSTransport(servers=url, **{**shared, **options})
 
-    yield join
-    for participant in joined:
-        await participant.link.close()
-
-
-def request(number: int, operation_id: str = "test.op", **payload: Any) -> Event:
-    return {
-        "type": "call.requested",
-        "id": "",
-        "payload": {"requestId": f"r{number}", "operationId": operation_id, "input": None, **payload},
-    }
-
-
-def news(number: int) -> Event:
-    return {"type": "news", "id": "", "payload": {"number": number}}
+    async with joining(make) as join:
+        yield join
 
 
 async def test_an_inbox_may_have_a_part_that_permissions_can_name(join: Joiner) -> None:
@@ -159,7 +103,7 @@ async def test_no_request_ends_the_connection_of_whoever_it_comes_to(
     address = urlsplit(nats_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b'CONNECT {"verbose":false,"headers":true}\r\n')
-    for subject in (b"_INBOX.%b.%b" % (inbox, below), f"{server.prefix}.op.test.op".encode()):
+    for subject in (b"_INBOX.%b.%b" % (inbox, below), f"{server.transport.prefix}.op.test.op".encode()):
         writer.write(b"PUB %b %d\r\n%b\r\n" % (subject, len(data), data))
         headers = b"NATS/1.0 503\xff\r\n\r\n"
         sizes = len(headers), len(headers) + len(data)
@@ -201,7 +145,7 @@ async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for
     raw = await nats.connect(nats_url)
     reply_to = client.link.inbox
     bad = b'{"type":"call.requested","payload":{"requestId":"q","operationId":"test.op","input":1e999,"replyTo":"%s"}}'
-    await raw.publish(f"{server.prefix}.op.test.op", bad % reply_to.encode())
+    await raw.publish(f"{server.transport.prefix}.op.test.op", bad % reply_to.encode())
     await client.until(lambda: len(client.events) == 1)
     answer = b'{"type":"call.responded","payload":{"requestId":"a","output":{"data":{"x":1e999},"meta":{}}}}'
     await raw.publish(f"_INBOX.{reply_to.removeprefix('inbox:')}.r", answer)

@@ -12,81 +12,27 @@ import pytest
 import redis.asyncio
 
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap
-from operad.plugin import Delivery, Event, Link, LinkDownError
-from operad.transports import Transport
+from operad.plugin import LinkDownError
 from operad_calls.transport import encode
 from operad_redis import RedisTransport
 from operad_redis._keys import Keys
 from operad_redis.testing import RedisServer
+from plugins.calls.tests.links import Joiner, Participant, joining, news, request
 
 pytestmark = pytest.mark.redis
 
 BUS = "test-" + secrets.token_hex(4)
 
 
-class Participant:
-    """A link and what came to it."""
-
-    link: Link
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.deliveries: list[Delivery] = []
-        self.states: list[tuple[str, int]] = []
-        self._changed = asyncio.Event()
-
-    async def open(self, transport: Transport) -> Participant:
-        self.link = await transport.open(self._on_event, self._on_link)
-        return self
-
-    def _on_event(self, event: Event, delivery: Delivery) -> None:
-        assert delivery.identity is None
-        self.events.append(event)
-        if delivery.done is not None:
-            self.deliveries.append(delivery)
-        self._changed.set()
-
-    def _on_link(self, state: str, epoch: int) -> None:
-        self.states.append((state, epoch))
-        self._changed.set()
-
-    async def until(self, condition: Callable[[], bool], timeout: float = 10) -> None:
-        async with asyncio.timeout(timeout):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-
-Joiner = Callable[..., Awaitable[Participant]]
-
-
 @pytest.fixture
 async def join(redis_url: str) -> Any:
     """Makes participants on the shared server, on a bus of this test's own; closes them."""
-    joined: list[Participant] = []
 
-    async def join(url: str = redis_url, **options: Any) -> Participant:
-        participant = Participant()
-        joined.append(
-            await participant.open(RedisTransport(url=url, **{"bus": BUS, "connect_timeout": 20.0, **options}))
-        )
-        return participant
+    def make(url: str = redis_url, **options: Any) -> RedisTransport:
+        return RedisTransport(url=url, **{"bus": BUS, "connect_timeout": 20.0, **options})
 
-    yield join
-    for participant in joined:
-        await participant.link.close()
-
-
-def request(number: int, operation_id: str = "test.op", **payload: Any) -> Event:
-    return {
-        "type": "call.requested",
-        "id": "",
-        "payload": {"requestId": f"r{number}", "operationId": operation_id, "input": None, **payload},
-    }
-
-
-def news(number: int) -> Event:
-    return {"type": "news", "id": "", "payload": {"number": number}}
+    async with joining(make) as join:
+        yield join
 
 
 async def test_the_sender_of_a_request_learns_who_got_it(join: Joiner) -> None:
