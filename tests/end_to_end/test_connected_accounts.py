@@ -24,7 +24,8 @@ from yarl import URL
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad_auth import TokenRecord
-from operad_auth.connecting import user_tokens
+from operad_auth.callers import CallerCredentials
+from operad_auth.connecting import UserTokens, user_tokens
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth.options import OAuthServerOptions
 from plugins.auth.tests.conftest import AuthorizationServer
@@ -365,6 +366,18 @@ async def test_a_disconnected_account_is_revoked_and_asked_for_again(place: Plac
     assert len(place.accounts.revoked) == 1
     assert (await place.call("ann"))[0] == 403
     assert (await place.call("bob"))[0] == 200
+
+
+async def test_an_account_that_is_disconnected_in_one_process_is_soon_unknown_in_the_others(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.connect("ann")
+    assert (await place.call("ann"))[0] == 200
+    assert place.registry.configuration is not None
+    (table,) = place.registry.configuration.array("credentials", CallerCredentials)
+    await UserTokens(table).disconnect("ann")  # as another process does
+    monkeypatch.setattr("operad_auth.connecting.FRESH", 0.0)
+    assert (await place.call("ann"))[0] == 403
 
 
 async def test_a_call_with_an_idempotency_key_may_be_made_again_after_the_user_has_connected(place: Place) -> None:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 FOREIGN = "This link was made for another user. Call the operation yourself to get a link of your own."
 LIFETIME = 600
 """Seconds for which a link, and a login that has begun, can be used."""
+FRESH = 60.0
+"""Seconds for which a token in memory is used. Another process may have disconnected or replaced the account."""
 _MAX_CLIENTS = 10_000
 """Identities whose tokens are in memory; the longest unused ones are read from the store again."""
 _MAX_SEALED = 4_096
@@ -76,7 +78,7 @@ class UserTokens:
         self._options = options.oauth_options()
         self._fetch = fetch
         self._server = AuthorizationServer(self._options, fetch)
-        self._clients: OrderedDict[str, OAuthClient] = OrderedDict()
+        self._clients: OrderedDict[str, tuple[float, OAuthClient]] = OrderedDict()
 
     # --- the credential of a call ----------------------------------------------------------------------
 
@@ -111,14 +113,15 @@ class UserTokens:
         return context.identity is not None
 
     def _client(self, identity: str) -> OAuthClient:
-        client = self._clients.get(identity)
-        if client is None:
+        now = time.monotonic()
+        made, client = self._clients.get(identity, (0.0, None))
+        if client is None or now - made >= FRESH:
             while len(self._clients) >= _MAX_CLIENTS:
                 self._clients.popitem(last=False)
             issuer = self._options.issuer or self._options.token_url
             key = TokenKey(f"connect {self.name} {issuer}", self._options.client_id, identity)
             client = OAuthClient(self._options, store=self._store, fetch=self._fetch, name=self.name, key=key)
-            self._clients[identity] = client
+            self._clients[identity] = now, client
         self._clients.move_to_end(identity)
         return client
 
