@@ -1,9 +1,12 @@
-"""The quickstarts, as a new user follows them: what the page installs, in a fresh environment, then each command."""
+"""README and quickstarts, as a new user follows them: what the page installs, in a fresh environment, then each command."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,31 @@ def prepared(make_environment: Make, page: str) -> Any:
     command = re.search(r"^pip install (.+)$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
     assert command is not None
     return make_environment(shlex.split(command[1]))
+
+
+async def test_the_readme_leads_to_the_first_call_of_an_api_in_six_commands(
+    tmp_path: Path, url: str, make_environment: Make
+) -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    install, application = (readme.partition(f"\n## {title}\n")[2] for title in ("Install", "For an application"))
+    (line,) = re.findall(r"^pip install (.+)$", install.partition("\n## ")[0], re.MULTILINE)
+    (prepare,) = re.findall(r"^python3 -m venv .*$", install, re.MULTILINE)
+    commands = application.partition("```console\n")[2].partition("```")[0].splitlines()
+    assert len([*prepare.split(" && "), line, *commands]) <= 6
+    programs = make_environment(shlex.split(line)).folder / "bin"
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    shown = ""
+    for command in commands:
+        listed = re.search(r"^(\S+)\.getBook ", shown, re.MULTILINE)
+        words = shlex.split(command.replace("https://api.example.com", url))
+        words = [word.replace("shop.", f"{listed[1]}.") if listed else word for word in words]
+        done = await asyncio.to_thread(
+            subprocess.run, words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+            timeout=120, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        shown = done.stdout
+        assert done.returncode == 0, f"{command}\n{shown}{done.stderr}"
+    assert "Solaris" in shown
 
 
 @pytest.mark.bash
