@@ -130,7 +130,7 @@ def reference_page() -> str:
     homes = homes_of(found)
     for title, (cls, words) in found.items():
         heading = f"[[{title}]]" if title in ARRAYS else f"[{title}]"
-        made.append(f"## {heading}\n\n{words}\n\n{_keys(title, cls, homes)}")
+        made.append(f"## `{heading}`\n\n{words}\n\n{_keys(title, cls, homes)}")
     made.append("## Tables in tables\n")
     for cls, name in homes.items():
         words = prose(inspect.cleandoc(vars(cls).get("__doc__") or "")).partition("\n")[0]

@@ -86,7 +86,7 @@ def test_every_key_of_every_table_is_in_the_reference_with_what_it_means_and_in_
         *found.items(),
         *((name, (cls, "")) for cls, name in references.homes_of(found).items()),
     ]:
-        section = sections.get(f"[{title}]", sections.get(f"[[{title}]]", sections.get(title, "")))
+        section = sections.get(f"`[{title}]`", sections.get(f"`[[{title}]]`", sections.get(title, "")))
         for field in references.options(title, cls):
             line = next((line for line in section.splitlines() if line.startswith(f"| `{field.alias}` |")), "")
             assert line, f"{title}: {field.alias} is not in the reference"
