@@ -3,6 +3,7 @@
     python -m benchmarks            all of them, one after the other
     python -m benchmarks core ...   some of them
     python -m benchmarks core --save results    and keep the output and the comparisons as JSON
+    python -m benchmarks openapi -- load        one of them, with arguments of its own
     python -m benchmarks --plots results        draw the comparisons of a folder (uv run --group benchmark)
 
 Each benchmark is a program of its own and runs in an interpreter of its own, so that none warms up or burdens
@@ -48,9 +49,9 @@ def available() -> list[str]:
     return [name for name in ORDER if (FOLDER / f"{name}.py").is_file()]
 
 
-def run(name: str, folder: Path | None) -> int:
+def run(name: str, folder: Path | None, arguments: list[str]) -> int:
     """Run one, and show what it prints; with a folder, keep it there. Return its exit code."""
-    command = [sys.executable, str(FOLDER / f"{name}.py")]
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *arguments]
     if folder is None:
         return subprocess.run(command, check=False).returncode
     with tempfile.TemporaryDirectory() as temporary:
@@ -64,7 +65,7 @@ def run(name: str, folder: Path | None) -> int:
                 print(line, end="", flush=True)
                 shown.append(line)
         saved = {
-            "command": f"python -m benchmarks {name}",
+            "command": " ".join(["python -m benchmarks", name, *(["--", *arguments] if arguments else [])]),
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "python": platform.python_version(),
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
@@ -85,7 +86,9 @@ def main() -> int:
         "--plots", type=Path, metavar="FOLDER", help="draw the results of this folder; run nothing"
     )
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="where the pictures go; default: beside them")
-    options = parser.parse_args()
+    given = sys.argv[1:]
+    place = given.index("--") if "--" in given else len(given)
+    options, arguments = parser.parse_args(given[:place]), given[place + 1 :]
     if options.plots is not None:
         for path in results.draw(options.plots, options.into or options.plots):
             print(path)
@@ -93,11 +96,13 @@ def main() -> int:
     names = options.names or available()
     if unknown := sorted(set(names) - set(available())):
         parser.error(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(available())}")
+    if arguments and len(names) != 1:
+        parser.error("arguments after -- need the name of one benchmark")
     failed = []
     for name in names:
         print(f"\n##### {name}", flush=True)
         started = time.monotonic()
-        code = run(name, options.save)
+        code = run(name, options.save, arguments)
         print(f"({time.monotonic() - started:.0f} s)", flush=True)
         if code:
             failed.append(name)

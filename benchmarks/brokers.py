@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import brokers_scale
+from results import compared
 
 from operad_nats.testing import NATSServer
 from operad_redis.testing import RedisServer
@@ -73,6 +74,7 @@ def compare(engine: str, rounds: int, durable: bool) -> None:
                 workers.enter_context(serving(role, server.url))
             figures = calling(",".join(roles), server.url, rounds)
     raw = [item for item in figures if item["role"] == "raw"]
+    medians = {}
     print(f"\n{engine}: 1 worker, 1 caller, medians of {len(raw)} rounds")
     print(f"{'':28}{'p50 us':>9}{'p99 us':>9}{'x raw':>7}{'calls/s at 64':>15}{'x raw':>7}{'caller CPU us':>15}")
     for role in ("raw", "operad", "durable"):
@@ -82,9 +84,11 @@ def compare(engine: str, rounds: int, durable: bool) -> None:
             p50, p99, rate, cpu = (
                 statistics.median(item[key] for item in own) for key in ("p50", "p99", "rate", "cpu")
             )
+            medians[name] = p50
             slower = statistics.median(one["p50"] / base["p50"] for one, base in zip(own, raw, strict=False))
             faster = statistics.median(one["rate"] / base["rate"] for one, base in zip(own, raw, strict=False))
             print(f"{name:28}{p50:9.0f}{p99:9.0f}{slower:7.2f}{rate:15.0f}{faster:7.2f}{cpu:15.0f}")
+    compared(f"A call over {engine.upper() if engine == 'nats' else 'Redis'}", "us, p50", medians)
 
 
 def main() -> None:

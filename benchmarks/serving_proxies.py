@@ -38,6 +38,7 @@ from aiohttp import web
 from results import compared
 
 HERE = Path(__file__).parent
+TITLES = {"tool": "GitHub's API as an MCP server, a call", "post": "An MCP server as an HTTP API, a call"}
 ROOT = HERE.parent
 GITHUB = ROOT / "tests/peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 EVERYTHING = ROOT / "tests/peers/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -168,7 +169,7 @@ async def compare(
                         await call(party)
                     party.times.append((time.perf_counter() - started) / options.calls * 1e3)
     medians = {party.name: statistics.median(party.times) for party in parties}
-    compared(f"A call through a proxy: {call.__name__}", "ms", medians)
+    compared(TITLES[call.__name__], "ms", medians)
     own = statistics.median(parties[0].times)
     for party in parties:
         median = statistics.median(party.times)
