@@ -200,7 +200,7 @@ def test_an_unknown_id_names_the_sources_that_failed(run: Run) -> None:
     path = Path("operad.toml")
     path.write_text(path.read_text() + '[sources.x]\ntype = "nothing"\n[sources.y]\ntype = "scanner"\n')
     _, _, err = run("call", "z.anything")
-    assert "these sources are not loaded, see `operad list`: x, y" in err
+    assert "these sources are not loaded: x, y" in err
 
 
 def test_the_plugins_that_the_configuration_disables_are_not_used(run: Run) -> None:
@@ -281,3 +281,12 @@ def test_key_value_is_converted_without_guessing(
 )
 def test_a_transport_is_printed_without_its_secrets(url: str, printed: str) -> None:
     assert shown_url(url) == printed
+
+
+def test_an_unknown_id_names_the_source_that_is_empty(run: Run) -> None:
+    Path("none").mkdir()
+    with Path("operad.toml").open("a") as file:
+        file.write('[sources.empty]\ntype = "scanner"\npath = "none"\n')
+    code, _, err = run("call", "empty.add")
+    assert code == 1
+    assert "source [sources.empty] has no operations at present" in err

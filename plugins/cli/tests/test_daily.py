@@ -73,6 +73,12 @@ def test_a_call_runs_the_lifespan_of_a_scanned_folder(run: Run) -> None:
     assert Path("ended").exists()
 
 
+def test_a_field_of_an_object_is_refused_with_the_object_to_write(run: Run) -> None:
+    code, _, err = run("call", "text.head", "text.of=a")
+    assert code == 2
+    assert """text.of: write the whole object as JSON: text:='{"of": …}'""" in err
+
+
 @pytest.mark.parametrize("field", ["text", "=x", "@x"])
 def test_an_argument_of_no_known_form_is_refused(run: Run, field: str) -> None:
     code, _, err = run("call", "text.head", field)

@@ -92,6 +92,9 @@ def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[s
     key, sign, text = found["key"], found["sign"], found["text"]
     if sign.startswith(":=") and f"{key}:" in properties and key not in properties:  # the key ends in a colon
         key, sign = f"{key}:", "="
+    outer, dot, inner = key.partition(".")
+    if dot and key not in properties and outer in properties:
+        raise click.UsageError(f"{key}: write the whole object as JSON: {outer}:='{{\"{inner}\": …}}'")
     if sign == "=":
         return key, _converted(text, properties.get(key), schema)
     if sign == ":=":

@@ -190,7 +190,7 @@ def _at_ctrl_c(action: Callable[[], None] | None) -> Iterator[None]:
 
 
 def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
-    """Return the error for an unknown id. It names similar ids and failed sources."""
+    """Return the error for an unknown id. It names similar ids, and sources that failed or are empty."""
     import difflib
 
     ids = [spec.id for spec in registry.specs()]
@@ -202,11 +202,5 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
         message += f"; see `operad list` for the {len(ids)} operations"
     elif registry.configuration is not None and not registry.configuration.sources:
         message += f"; {registry.configuration.name} has no [sources], see `operad init`"
-    failures = registry.failures
-    failures = [failure for failure in failures if operation_id.startswith(f"{failure.name}.")] or failures
-    if len(failures) == 1:
-        message += f"; source [sources.{failures[0].name}] is not loaded: {failures[0].error}"
-    elif failures:
-        names = ", ".join(sorted(failure.name for failure in failures))
-        message += f"; these sources are not loaded, see `operad list`: {names}"
+    message += registry.sources.why_missing(operation_id)
     return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
