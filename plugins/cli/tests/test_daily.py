@@ -197,10 +197,10 @@ async def paint(color: Color, times: int) -> str:
 def test_a_prompt_shows_the_choices_and_asks_again_and_ends_at_ctrl_c(run: Run, tmp_path: Path) -> None:
     (tmp_path / "ops" / "ask.py").write_text(ASKING)
     with Terminal("call", "ask.paint", "--data") as terminal:
-        terminal.read_until("color (blue, red): ")
+        terminal.read_until("color (red, blue): ")
         terminal.type("green\n")
-        terminal.read_until("expected one of 'blue', 'red', got 'green'")
-        terminal.read_until("color (blue, red): ")
+        terminal.read_until("expected one of 'red', 'blue', got 'green'")
+        terminal.read_until("color (red, blue): ")
         terminal.type("red\n")
         terminal.read_until("times (integer): ")
         terminal.type("2\n")
