@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,6 +255,7 @@ def drawing() -> str:
     return "\n".join([lines[-1], *lines])
 
 
+@cache
 def first_line(path: Path) -> str:
     """Return the first line of a module's docstring; empty if there is none."""
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]

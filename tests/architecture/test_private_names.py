@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -208,13 +209,19 @@ MOST_IN_TESTS = 34
 """Uses of private names in tests: lower it with each one that goes."""
 
 
+PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\._[a-zA-Z]")
+
+
 def uses_in_tests() -> Counter[str]:
     """Count `x._name` by file, for every `x` other than `self` and `cls`."""
     found: Counter[str] = Counter()
     for path in [*ROOT.glob("*/tests/**/*.py"), *ROOT.glob("*/*/tests/**/*.py"), *ROOT.glob("tests/**/*.py")]:
         if any(part.startswith(".") or part == "node_modules" for part in path.relative_to(ROOT).parts):
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        text = path.read_text("utf-8")
+        if not PRIVATE.search(text):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and is_private(node.attr):
                 own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
                 found[str(path.relative_to(ROOT))] += not own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -172,17 +173,23 @@ def unclear(found: dict[str, Path]) -> dict[str, str]:
     }
 
 
-def missing_names(page: str) -> list[str]:
-    """What the page names and does not exist: files, names, and names in the file beside them."""
+@cache
+def _known() -> dict[str, set[str]]:
+    """The names that each file defines."""
     folders = [*SOURCES, *(source.parent / "tests" for source in SOURCES), ROOT / "tools", ROOT / "tests"]
     files = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
-    known = {
+    return {
         path.relative_to(ROOT).as_posix(): {
             name for pair in _DEFINED.findall(path.read_text(encoding="utf-8")) for name in pair
         }
         for path in files
     }
-    names = set().union(*known.values(), *(path.relative_to(ROOT).with_suffix("").parts for path in files))
+
+
+def missing_names(page: str) -> list[str]:
+    """What the page names and does not exist: files, names, and names in the file beside them."""
+    known = _known()
+    names = set().union(*known.values(), *(Path(path).with_suffix("").parts for path in known))
     wrong = [
         name
         for name in re.findall(r"`([A-Z]\w+(?:\.\w+)*|\w+_\w+)`", page)
