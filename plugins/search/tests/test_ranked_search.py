@@ -289,3 +289,12 @@ def test_each_word_beyond_what_is_added_up_still_reorders_the_best(
     index = SearchIndex(spec(f"t.{name}", text) for name, text in zip("abcdef", texts, strict=True))
     assert index.search("rare common usual", 2) == ["t.b", "t.a"]
     assert index.search("rare common", 2) == ["t.a", "t.b"]
+
+
+def test_a_frequent_word_is_looked_up_for_an_operation_that_came_after_all_that_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("operad_search.index._FEW", 0)
+    monkeypatch.setattr("operad_search.index._BUDGET", 1)
+    index = SearchIndex([*(spec(f"t.n{number}", "common") for number in range(9)), spec("t.last", "rare")])
+    assert index.search("rare common", 1) == ["t.last"]
