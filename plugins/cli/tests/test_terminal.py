@@ -109,7 +109,7 @@ class Screen:
         end = time.monotonic() + 20
         while not is_there(shown := self.shown()):  # type: ignore[operator]  # a lambda below
             assert time.monotonic() < end, f"still waiting; the screen:\n{shown}"
-            time.sleep(0.01)
+            time.sleep(0.04)  # each look starts a process
         return shown
 
     def run(self, command: str, expected: list[str]) -> tuple[list[str], str]:
