@@ -7,7 +7,7 @@ import inspect
 import pytest
 from aiohttp import web
 
-from operad import CallError
+from operad import CallError, OperationRegistry, load_plugins
 from operad_openapi import HTTPServiceConfig, from_openapi
 
 GET = {"get /x": {"operationId": "x"}}
@@ -86,6 +86,13 @@ async def operations():
     yield make
     for found in opened:
         await found.aclose()
+
+
+@pytest.fixture
+async def registry():
+    """A registry with the plugin alone."""
+    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
+        yield made
 
 
 @pytest.fixture

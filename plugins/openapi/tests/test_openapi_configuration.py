@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from aiohttp import web
 
-from operad import CallError, ConfigError, ErrorCode, OperationRegistry, load_plugins
+from operad import CallError, ConfigError, ErrorCode
 from operad_openapi import HTTPAuth, HTTPServiceConfig, from_openapi
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
@@ -30,12 +30,6 @@ async def echo(request):
 
 def parameter(name, place, **more):
     return {"name": name, "in": place, "required": True, "schema": TEXT, **more}
-
-
-@pytest.fixture
-async def registry():
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        yield registry
 
 
 @pytest.fixture

@@ -6,16 +6,10 @@ import json
 import pytest
 from aiohttp import web
 
-from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, load_plugins
+from operad import CallError, ErrorCode, Identity, OperationContext
 from operad_openapi import HTTPRequest, http_envelope
 
 OK = {"200": {"description": ""}}
-
-
-@pytest.fixture
-async def registry():
-    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
-        yield made
 
 
 async def echo(request):

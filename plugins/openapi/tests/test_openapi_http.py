@@ -261,7 +261,7 @@ async def test_a_dead_host_ends_with_the_connect_timeout(fails):
             opened.close()
 
 
-async def test_the_deadline_of_a_call_ends_it_before_the_timeout(serve_raw, api):
+async def test_the_deadline_of_a_call_ends_it_before_the_timeout(registry, serve_raw, api):
     come, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(reader, writer):
@@ -269,14 +269,13 @@ async def test_the_deadline_of_a_call_ends_it_before_the_timeout(serve_raw, api)
         assert await reader.read() == b""
         gone.set()
 
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        await registry.load("openapi", namespace="api", spec=api(GET), base_url=await serve_raw(talk))
-        for timeout in (0.2, 2, 10):
-            error = await failure(registry.execute("api.x", timeout=timeout))
-            assert error.code == ErrorCode.TIMEOUT
-            if come.is_set():  # it was under way by then
-                break
-        await asyncio.wait_for(gone.wait(), 20)  # the connection is closed, not left to its 30 s
+    await registry.load("openapi", namespace="api", spec=api(GET), base_url=await serve_raw(talk))
+    for timeout in (0.2, 2, 10):
+        error = await failure(registry.execute("api.x", timeout=timeout))
+        assert error.code == ErrorCode.TIMEOUT
+        if come.is_set():  # it was under way by then
+            break
+    await asyncio.wait_for(gone.wait(), 20)  # the connection is closed, not left to its 30 s
 
 
 async def silent(reader, writer):

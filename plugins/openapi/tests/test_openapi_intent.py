@@ -7,7 +7,7 @@ import logging
 import pytest
 from aiohttp import web
 
-from operad import CallError, ConfigError, ErrorCode, OperationRegistry, load_plugins
+from operad import CallError, ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig
 from operad_openapi._document.origins import origin_of
 
@@ -25,12 +25,6 @@ async def echo(request):
 
 def body_of(schema, *, required=True, kind="application/json"):
     return {"requestBody": {"required": required, "content": {kind: {"schema": schema}}}}
-
-
-@pytest.fixture
-async def registry():
-    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
-        yield made
 
 
 async def load(registry, document, base, **options):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad import CallError, ErrorCode
 from operad_openapi._http.records import _Values
 
 MANY = 1_000
@@ -24,12 +24,6 @@ async def streamed(request, first, render, content_type="application/json"):
         await response.write(data[:5])
         await response.write(data[5:])
     return response
-
-
-@pytest.fixture
-async def registry():
-    async with OperationRegistry(load_plugins(only=["openapi"])) as made:
-        yield made
 
 
 async def watched_left_and_resumed(registry, operation, input, resumed, number_of):

@@ -900,18 +900,16 @@ async def test_the_registry_loads_calls_and_closes(serve, api, tmp_path):
     assert "pets.get" not in registry
 
 
-async def test_an_unknown_option_names_the_nearest(api):
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        with pytest.raises(ConfigError, match="base_url"):
-            await registry.load("openapi", namespace="api", spec=api({}), base_uri="http://127.0.0.1")
+async def test_an_unknown_option_names_the_nearest(registry, api):
+    with pytest.raises(ConfigError, match="base_url"):
+        await registry.load("openapi", namespace="api", spec=api({}), base_uri="http://127.0.0.1")
 
 
-async def test_a_source_without_a_namespace_takes_its_title(api):
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        document = api({"get /x": {}})
-        document["info"]["title"] = "My API!"
-        specs = await registry.load("openapi", spec=document)
-        assert specs[0].id == "my-api.get_x"
+async def test_a_source_without_a_namespace_takes_its_title(registry, api):
+    document = api({"get /x": {}})
+    document["info"]["title"] = "My API!"
+    specs = await registry.load("openapi", spec=document)
+    assert specs[0].id == "my-api.get_x"
 
 
 # --- real documents ----------------------------------------------------------------------------------

@@ -64,12 +64,6 @@ async def test_a_page_that_follows_itself_ends_the_listing(call):
 # --- through the registry ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def registry():
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        yield registry
-
-
 def query(name, schema, **more):
     return {"name": name, "in": "query", "schema": schema, **more}
 

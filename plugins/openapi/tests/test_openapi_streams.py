@@ -241,18 +241,17 @@ async def test_a_stream_is_resumed_where_it_broke_off_if_that_is_wanted(collect,
     assert len(requests) == 1
 
 
-async def test_a_registry_runs_streams_to_their_end(serve, api):
+async def test_a_registry_runs_streams_to_their_end(registry, serve, api):
     async def handler(request):
         return await send(request, *[f"data: {json.dumps({'n': n})}\n\n".encode() for n in range(5)])
 
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        await registry.load("openapi", namespace="api", spec=api(streaming(EVENTS)), base_url=await serve(handler))
-        assert [e.data["n"] async for e in registry.subscribe("api.x")] == [0, 1, 2, 3, 4]
-        assert (await registry.execute("api.x")).data == {"n": 0}
+    await registry.load("openapi", namespace="api", spec=api(streaming(EVENTS)), base_url=await serve(handler))
+    assert [e.data["n"] async for e in registry.subscribe("api.x")] == [0, 1, 2, 3, 4]
+    assert (await registry.execute("api.x")).data == {"n": 0}
 
 
 @pytest.mark.parametrize("how", ["by its content type", "by the configuration"])
-async def test_a_stream_that_the_document_does_not_mention_is_one(serve, api, how):
+async def test_a_stream_that_the_document_does_not_mention_is_one(registry, serve, api, how):
     """As FastAPI documents a StreamingResponse: JSON of any kind."""
 
     async def handler(request):
@@ -263,24 +262,22 @@ async def test_a_stream_that_the_document_does_not_mention_is_one(serve, api, ho
         return response
 
     config = {} if how == "by its content type" else {"operation_types": {"x": "subscription"}}
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        document = api({"get /x": {"operationId": "x"}})
-        await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler), **config)
-        assert [item.data async for item in registry.subscribe("api.x")] == [0, 1, 2]
-        assert (await registry.execute("api.x")).data == 0
+    document = api({"get /x": {"operationId": "x"}})
+    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler), **config)
+    assert [item.data async for item in registry.subscribe("api.x")] == [0, 1, 2]
+    assert (await registry.execute("api.x")).data == 0
 
 
-async def test_a_stream_without_end_answers_a_call_with_its_first_item(serve, api):
+async def test_a_stream_without_end_answers_a_call_with_its_first_item(registry, serve, api):
     async def handler(request):
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         await response.write(b"data: 0\n\n")
         await asyncio.sleep(60)
 
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        base = await serve(handler, handler_cancellation=True)
-        await registry.load("openapi", namespace="api", spec=api({"get /x": {"operationId": "x"}}), base_url=base)
-        assert (await registry.execute("api.x")).data == 0
+    base = await serve(handler, handler_cancellation=True)
+    await registry.load("openapi", namespace="api", spec=api({"get /x": {"operationId": "x"}}), base_url=base)
+    assert (await registry.execute("api.x")).data == 0
 
 
 async def test_what_could_be_a_stream_and_is_none_is_one_item(serve, api):
