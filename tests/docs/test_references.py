@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from operad_cli.app import application
 from tools import references, rooms
 
 ROOT = Path(__file__).parents[2]
+
+pages = cache(references.pages)
 
 
 def test_the_written_files_are_up_to_date(tmp_path: Path) -> None:
@@ -38,14 +41,14 @@ def entries(page: str) -> dict[str, str]:
 
 
 def test_the_api_reference_has_an_entry_for_every_public_name() -> None:
-    pages = references.pages()
+    made = pages()
     index = (ROOT / "docs" / "api" / "README.md").read_text(encoding="utf-8")
     for face in references.FACES:
         assert f"(../../{_interface(face)})" in index
-        found = entries(pages[f"api/{face}.md"])
+        found = entries(made[f"api/{face}.md"])
         assert list(found) == importlib.import_module(face).__all__
         assert [name for name, text in found.items() if not text.strip()] == []
-    load = entries(pages["api/operad.md"])["load_plugins"]
+    load = entries(made["api/operad.md"])["load_plugins"]
     assert load.startswith("\n```python\nload_plugins(")
     assert "\n::: operad." in load
 
@@ -57,7 +60,7 @@ def _interface(module: str) -> Path:
 
 
 def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
-    found = entries(references.pages()["cli.md"])
+    found = entries(pages()["cli.md"])
     group = application()
     names = group.list_commands(click.Context(group, info_name="operad"))
     assert {"operad", *(f"operad {name}" for name in names)} <= found.keys()
@@ -68,13 +71,13 @@ def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
 
 def test_the_pages_that_the_build_makes_are_short_in_the_repository() -> None:
     committed = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
-    for uri in committed & references.pages().keys():
+    for uri in committed & pages().keys():
         assert "`nox -s docs` builds the site" in (ROOT / "docs" / uri).read_text(encoding="utf-8")
-    assert committed & references.pages().keys() == {"cli.md", "configuration-reference.md", "api/README.md"}
+    assert committed & pages().keys() == {"cli.md", "configuration-reference.md", "api/README.md"}
 
 
 def test_every_key_of_every_table_is_in_the_reference_with_what_it_means_and_in_the_schema_for_editors() -> None:
-    sections = entries(references.pages()["configuration-reference.md"].replace("\n### ", "\n## "))
+    sections = entries(pages()["configuration-reference.md"].replace("\n### ", "\n## "))
     schema = json.loads((ROOT / "docs" / "operad.schema.json").read_text(encoding="utf-8"))
     kinds = {
         kind["properties"]["type"].get("const"): kind
