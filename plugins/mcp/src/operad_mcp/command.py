@@ -22,7 +22,7 @@ _COMPARED, _LINES, _WIDTH = 2_000, 60, 200
 @config_option
 @output_options
 def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
-    """List tools that are held because they are new or their definition changed.
+    """List tools that are held because they are new or changed.
 
     \b
     operad pin

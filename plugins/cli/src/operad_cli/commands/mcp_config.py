@@ -47,7 +47,7 @@ def mcp_config(
 
     \b
     operad mcp-config --install cursor
-    operad mcp-config --install cursor --url http://127.0.0.1:8000/mcp --header 'Authorization=Bearer ${TOKEN}'
+    operad mcp-config --url http://127.0.0.1:8000/mcp --header 'X-Key=${KEY}'
     """
     if target is not None and only_print:
         raise click.UsageError("--install and --print cannot be combined")
