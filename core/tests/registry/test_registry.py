@@ -435,6 +435,19 @@ async def test_a_plugin_resolves_an_id_that_the_registry_does_not_hold_and_it_st
     assert (await code_of(registry.execute("math.sub"))).code == ErrorCode.OPERATION_NOT_FOUND
 
 
+async def test_a_resolved_operation_that_an_interceptor_leaves_out_is_not_found() -> None:
+    async def one(input: Any, context: OperationContext) -> int:
+        return 1
+
+    found = Operation(OperationSpec(namespace="big", name="one"), one)
+    plugins = plugins_of(make_plugin("big", operad_resolve_operation=lambda operation_id: found))
+    registry = OperationRegistry(plugins)
+    registry.use(match="big.*", change=lambda operation: None)
+    with pytest.raises(CallError) as refused:
+        await registry.execute("big.one")
+    assert refused.value.code == ErrorCode.OPERATION_NOT_FOUND
+
+
 async def test_a_resolver_that_raises_or_lies_fails_only_that_call(caplog: pytest.LogCaptureFixture) -> None:
     def operad_resolve_operation(operation_id: str) -> Any:
         if operation_id == "math.broken":

@@ -321,7 +321,8 @@ class Execution:
             if operation_id not in self._entries:
                 spec, handler, blocking = operation.spec, operation.handler, operation.blocking
                 self._catalogue.add(Entry(spec, handler, blocking, plugin, self._pipeline, operation))
-            return self._entries[operation_id]
+            if operation_id in self._entries:  # else an interceptor left it out
+                return self._entries[operation_id]
         if failure is not None:  # whether the operation exists is not known
             raise map_error(failure)
         raise self._not_found(operation_id)

@@ -38,15 +38,8 @@ def _as_made(call: InterceptedCall) -> _Checked:
 
 
 def copied(input: Any) -> Any:
-    """Return the input with copies of its objects and lists: an interceptor may write into it."""
-    top = [input]
-    copies: list[Any] = [top]
-    for container in copies:  # it grows while the loop runs
-        for key, member in container.items() if isinstance(container, dict) else enumerate(container):
-            if member.__class__ is dict or member.__class__ is list:
-                container[key] = member.copy()
-                copies.append(container[key])
-    return top[0]
+    """Return an input whose fields an interceptor may set: a copy of the object, with the same values."""
+    return input.copy() if input.__class__ is dict else input
 
 
 @attrs.frozen(eq=False)
@@ -55,7 +48,8 @@ class InterceptedCall:
 
     Args:
         spec: the operation that is called.
-        input: a copy of its input, which is checked again if an interceptor writes into it.
+        input: its input. Fields may be set: the caller's object stays as it was, and the input is checked again.
+            Values inside belong to the caller.
         context: the caller and the deadline. Access and input have been checked for it.
     """
 
