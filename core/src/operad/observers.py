@@ -53,8 +53,8 @@ def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-# Not `attrs.frozen`, whose instances take three times as long to make: each observed call has one of each.
-@attrs.define(eq=False, on_setattr=attrs.setters.frozen)
+# Not frozen: each observed call makes one of each, which would take three times as long.
+@attrs.define(eq=False)
 class CallRecord:
     """A call, as observers see it."""
 
@@ -101,7 +101,7 @@ class CallReport:
     """Additional values, such as ``attempt`` and ``delay`` (s) of a retry."""
 
 
-@attrs.define(eq=False, on_setattr=attrs.setters.frozen)
+@attrs.define(eq=False)
 class CallOutcome:
     """The end of a call."""
 
