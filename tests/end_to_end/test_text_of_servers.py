@@ -18,7 +18,7 @@ from operad_mcp import to_mcp
 from operad_serve import to_openapi
 from plugins.serve.tests.front_door import client_of
 
-BOUND = 16_384
+BOUND = 65_536
 HOSTILE = re.compile("[\x1b\x07\x9b\u202e\u2066\u200b\u200f\U000e0000-\U000e0fff]")
 TEXT = "a\x1b[2J\x1b]0;title\x07b\x9b31m\u202e\u2066\u200b\u200f\U000e0041\U000e0042" + "x" * 100_000
 SCHEMA = {"type": "object", "properties": {"p": {"type": "string", "title": TEXT, "description": TEXT}}}
