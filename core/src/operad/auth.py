@@ -4,11 +4,11 @@ from operad.lazy import lazily
 
 _HOMES = {
     "operad_auth": (
-        "AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse HostRules "
-        "IntrospectionAuthenticator IntrospectionOptions JWTAuthenticator JWTDelegation JWTOptions Login "
-        "LoginRequired LoopbackListener OAuthClient OAuthError OAuthOptions OAuthToken StaticTokens TokenKey "
-        "TokenRecord TokenStore any_of as_authenticator authenticator authenticator_from default_fetch discover "
-        "is_loopback"
+        "AnyAuthenticator Authenticator CredentialProvider Credentials DelegationSigner Fetch FetchResponse "
+        "HostRules IntrospectionAuthenticator IntrospectionOptions JWTAuthenticator JWTDelegation JWTOptions "
+        "Login LoginRequired LoopbackListener OAuthClient OAuthError OAuthOptions OAuthToken StaticTokens "
+        "TokenKey TokenRecord TokenStore any_of as_authenticator authenticator authenticator_from "
+        "default_fetch discover is_loopback provider_of"
     ),
 }
 

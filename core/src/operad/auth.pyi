@@ -2,6 +2,7 @@
 
 from operad_auth import AnyAuthenticator as AnyAuthenticator
 from operad_auth import Authenticator as Authenticator
+from operad_auth import CredentialProvider as CredentialProvider
 from operad_auth import Credentials as Credentials
 from operad_auth import DelegationSigner as DelegationSigner
 from operad_auth import Fetch as Fetch
@@ -30,10 +31,12 @@ from operad_auth import authenticator_from as authenticator_from
 from operad_auth import default_fetch as default_fetch
 from operad_auth import discover as discover
 from operad_auth import is_loopback as is_loopback
+from operad_auth import provider_of as provider_of
 
 __all__ = [
     "AnyAuthenticator",
     "Authenticator",
+    "CredentialProvider",
     "Credentials",
     "DelegationSigner",
     "Fetch",
@@ -62,4 +65,5 @@ __all__ = [
     "default_fetch",
     "discover",
     "is_loopback",
+    "provider_of",
 ]

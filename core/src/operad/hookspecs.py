@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from operad.auth import CredentialProvider
     from operad.calls import CallMap, CallServer, Options
     from operad.envelopes import EnvelopeKind
     from operad.observers import CallOutcome, CallRecord, CallReport
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from operad.registry.interceptors import Interceptor
     from operad.registry.registry import OperationRegistry
     from operad.registry.search import SearchIndex
-    from operad.sources import CredentialProvider, Server, Source, Table
+    from operad.sources import Server, Source, Table
     from operad.transports import Transport, TransportFactory
 
 PROJECT = "operad"

@@ -17,7 +17,6 @@ from operad.records import record
 from operad.words import in_words
 
 if TYPE_CHECKING:
-    from operad.context import OperationContext
     from operad.transports import Transport
     from operad.usage import Usage
 
@@ -49,30 +48,6 @@ class PluginsLike(Protocol):
         """Return the transport for a URL; see `Plugins.transport`."""
 
 
-@record
-class CredentialProvider:
-    """Gives a source the credential of the caller of each call.
-
-    Args:
-        name: the name in ``provider`` of the source's credential table.
-        get: ``await get(context, origin)`` returns a credential in the form of the source's own table, such as
-            ``{"type": "bearer", "token": "…"}``, for requests to ``origin`` (``https://api.example.com``). Raises
-            `CallError` if the caller has none.
-        check: ``check(origin)`` raises `ConfigError` if no credential may be sent there; called at load.
-        refused: ``refused(context, credential)`` is called when the service does not accept what `get` returned.
-            It returns True if `get` may return another one now; the request is then sent once more.
-    """
-
-    name: str
-    get: Callable[[OperationContext, str], Awaitable[Mapping[str, Any]]]
-    check: Callable[[str], object] = attrs.field(default=lambda _: None)
-    refused: Callable[[OperationContext, Mapping[str, Any]], bool] = attrs.field(default=lambda *_: False)
-
-
-def _no_provider(name: str) -> CredentialProvider:
-    raise ConfigError(f'unknown provider of credentials "{name}"')
-
-
 @record(kw_only=True)
 class SourceContext:
     """What a source receives besides its own configuration."""
@@ -91,8 +66,6 @@ class SourceContext:
     """The `OperationRegistry` that loads the source."""
     operation: str | None = None
     """The id of the only operation that will be called, if it is known: a source may offer that one only."""
-    provider: Callable[[str], CredentialProvider] = attrs.field(default=_no_provider, repr=False)
-    """Returns the provider of the callers' credentials with this name. Raises `ConfigError` if it is unknown."""
     logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))
     """The logger for diagnostics: ``operad.<name of the source plugin>``."""
 

@@ -22,8 +22,8 @@ from operad import (
     hookimpl,
     hookspecs,
 )
+from operad.auth import CredentialProvider, provider_of
 from operad.plugin import Interceptor, Server, Source, SourceContext, SourceSession, Table, TransportFactory
-from operad.sources import CredentialProvider
 from operad.transports import Capabilities
 from operad_testing import CallLog, StaticSource, make_plugin, plugins_of
 
@@ -197,7 +197,7 @@ async def test_operad_credentials_gives_sources_the_credential_of_the_caller_of_
 
     async def load(config: Any, context: SourceContext) -> SourceSession:
         async def handler(input: Any, call: OperationContext) -> Any:
-            return await context.provider(config.provider).get(call, "https://api.example.com")
+            return await provider_of(context.registry, config.provider).get(call, "https://api.example.com")
 
         return SourceSession([operation("who", handler)])
 

@@ -25,7 +25,6 @@ from operad.usage import Usage
 if TYPE_CHECKING:
     from operad.config.file import Configuration
     from operad.plugins.manager import Plugins
-    from operad.sources import CredentialProvider
 
 logger = logging.getLogger("operad")
 
@@ -175,24 +174,8 @@ class LoadedSources:
             namespace=options.namespace,
             base_dir=base_dir,
             trusted=options.trusted,
-            provider=self._provider,
             logger=logging.getLogger(f"operad.{name}"),
         )
-
-    def _provider(self, name: str) -> CredentialProvider:
-        """Return a provider of credentials. Raises `ConfigError` if no plugin, or more than one, has it."""
-        from operad.words import did_you_mean
-
-        hooks = self.plugins.implementations("operad_credentials")
-        providers: list[CredentialProvider] = [
-            provider for hook in hooks for provider in hook(registry=self.registry)
-        ]
-        found = [provider for provider in providers if provider.name == name]
-        if len(found) == 1:
-            return found[0]
-        what = "no plugin has a" if not found else "more than one plugin has a"
-        hint = did_you_mean(name, {provider.name for provider in providers})
-        raise ConfigError(f'{what} provider of credentials "{name}"{hint}; write it as [[credentials]]')
 
     async def login(self, configuration: Configuration, name: str, account: str | None) -> Any:
         """Return how to log in to the API of a configured source. See `OperationRegistry.source_login`."""

@@ -21,6 +21,7 @@ _HOMES = {
     "operad_auth.loopback": "LoopbackListener",
     "operad_auth.oauth": "OAuthClient",
     "operad_auth.options": "authenticator_from",
+    "operad_auth.providers": "CredentialProvider provider_of",
     "operad_auth.server": "OAuthOptions",
     "operad_auth.store": "TokenKey TokenStore",
     "operad_auth.tokens": "StaticTokens TokenRecord",

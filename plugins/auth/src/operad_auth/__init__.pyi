@@ -27,6 +27,8 @@ from operad_auth.login import Tell as Tell
 from operad_auth.loopback import LoopbackListener as LoopbackListener
 from operad_auth.oauth import OAuthClient as OAuthClient
 from operad_auth.options import authenticator_from as authenticator_from
+from operad_auth.providers import CredentialProvider as CredentialProvider
+from operad_auth.providers import provider_of as provider_of
 from operad_auth.server import OAuthOptions as OAuthOptions
 from operad_auth.store import TokenKey as TokenKey
 from operad_auth.store import TokenStore as TokenStore
@@ -36,6 +38,7 @@ from operad_auth.tokens import TokenRecord as TokenRecord
 __all__ = [
     "AnyAuthenticator",
     "Authenticator",
+    "CredentialProvider",
     "Credentials",
     "DelegationSigner",
     "Fetch",
@@ -66,4 +69,5 @@ __all__ = [
     "default_fetch",
     "discover",
     "is_loopback",
+    "provider_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from operad.plugin import Table, hookimpl
-from operad.sources import CredentialProvider
+from operad_auth.providers import CredentialProvider
 
 if TYPE_CHECKING:
     from operad import OperationRegistry

@@ -168,7 +168,7 @@ class MCPAuth:
     """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``."""
     provider: Any = attrs.field(default=None, repr=False)
-    """``caller``: the name in ``[[credentials]]``, or an ``operad.sources.CredentialProvider``. ``provider``: an
+    """``caller``: the name in ``[[credentials]]``, or an ``operad.auth.CredentialProvider``. ``provider``: an
     ``httpx2.Auth``."""
 
     def __attrs_post_init__(self) -> None:
@@ -393,7 +393,7 @@ class MCPClientConfig:
         if isinstance(self.auth.provider, str):
             raise ConfigError(
                 'auth: type "caller" with the name of a provider is for sources of a registry; here provider is '
-                "an operad.sources.CredentialProvider"
+                "an operad.auth.CredentialProvider"
             )
         if any(name.lower() in ("authorization", "cookie") for name in self.headers):
             raise ConfigError(

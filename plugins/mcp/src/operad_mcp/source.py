@@ -10,6 +10,7 @@ import attrs
 
 from operad import CallError, ConfigError, Operation, SourceError
 from operad.plugin import Login, SourceContext, SourceSession, record
+from operad_auth import provider_of
 from operad_mcp.config import MCPClientConfig
 from operad_mcp.hosts.files import load_mcp_servers
 from operad_mcp.pins import FILE
@@ -80,7 +81,7 @@ def _of_callers(values: dict[str, Any], context: SourceContext) -> Any:
     if auth is None or auth.type != "caller":
         return auth
     if isinstance(auth.provider, str):
-        auth = attrs.evolve(auth, provider=context.provider(auth.provider))
+        auth = attrs.evolve(auth, provider=provider_of(context.registry, auth.provider))
     if values["url"] is not None:
         auth.provider.check(values["url"])
     return auth

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from operad import CallError, ConfigError, ErrorCode, ErrorDefinition, OperationContext, Schema
 from operad.plugin import trace_context
-from operad.sources import CredentialProvider
+from operad_auth import CredentialProvider
 from operad_auth.http.urls import shown_url
 from operad_openapi._collecting import building
 from operad_openapi._document.contents import responses_of

@@ -11,7 +11,7 @@ import attrs
 
 from operad import ConfigError
 from operad.plugin import record
-from operad.sources import CredentialProvider
+from operad_auth import CredentialProvider
 from operad_auth.http import RetryPolicy
 
 AuthType = Literal["bearer", "apiKey", "basic", "digest", "oauth2", "caller"]

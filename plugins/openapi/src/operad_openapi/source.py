@@ -12,6 +12,7 @@ import attrs
 
 from operad import ConfigError, SourceError
 from operad.plugin import SourceContext, SourceSession, record
+from operad_auth import provider_of
 from operad_auth.http import RetryPolicy
 from operad_openapi.config import HTTPOptions, HTTPServiceConfig, shown_place
 
@@ -88,7 +89,7 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
     if auth is not None and auth.type == "caller" and auth.provider is not None:
         if config.credentials_for is not None:
             raise ConfigError('auth: type = "caller" and credentials_for cannot be used together')
-        caller, shared["auth"] = context.provider(auth.provider), None
+        caller, shared["auth"] = provider_of(context.registry, auth.provider), None
         if config.base_url is not None:
             caller.check(config.base_url)
     return spec, HTTPServiceConfig(**shared, namespace=namespace, trusted=context.trusted, caller=caller)

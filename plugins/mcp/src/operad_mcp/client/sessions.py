@@ -13,7 +13,7 @@ import attrs
 import msgspec
 
 from operad import CallError, ConfigError, ErrorCode, OperationContext
-from operad.sources import CredentialProvider
+from operad_auth import CredentialProvider
 from operad_auth.http.urls import origin_of
 from operad_mcp.config import MCPAuth, MCPClientConfig
 from operad_mcp.wire.connection import Connection
