@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from operad import CallError, ErrorCode, OperationContext, OperationSpec
-from operad.envelopes import EnvelopeKinds, local_envelope
+from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope
 from operad.plugin import InterceptedCall
 from operad.wire import to_json
 from operad_rules.steps import Envelope, Proceed, Step, StreamProceed
@@ -43,13 +43,15 @@ class Shape(Step):
         raise NotImplementedError
 
     def _after(self, envelope: Envelope, call: InterceptedCall) -> Envelope:
-        is_error = envelope.meta.source != "local" and self._kinds.is_error(envelope)
+        meta = envelope.meta
+        is_local = meta.source == "local"
+        is_error = not is_local and self._kinds.is_error(envelope)
         data = self.shaped(envelope.data, call, is_error=is_error)
         if data is envelope.data:
             return envelope
         if is_error:
             raise CallError(ErrorCode.EXECUTION_ERROR, f'"{call.spec.id}" failed', {"data": data})
-        return local_envelope(data, call.spec.id)
+        return ResponseEnvelope(data, meta) if is_local else local_envelope(data, call.spec.id)
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
         """Change the result."""
