@@ -281,7 +281,7 @@ def test_two_requirements_are_one_where_that_can_be_said():
         found = both(*pair)
         assert (found.resource_type, found.resource_action) == ("r", "get")
     for pair in ((resource, resource), ({"required_scopes_any": ("a",)}, {"required_scopes_any": ("b",)})):
-        with pytest.raises(RegistrationError, match='access of "t.op": it has such a requirement already'):
+        with pytest.raises(RegistrationError, match='access of "t.op": the operation already requires'):
             both(*pair)
 
 

@@ -534,7 +534,7 @@ async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
     assert heard == sent
     assert heard["payload"] is not sent["payload"]
     with pytest.raises(
-        PayloadTooLargeError, match=f"the event has {size + 1} bytes, the transport carries {size}"
+        PayloadTooLargeError, match=f"the event has {size + 1} bytes, the transport accepts at most {size}"
     ):
         await ear.link.send(ear.link.inbox, event(a=[11]))
     (plain,) = await ears(InProcessTransport(), 1)

@@ -77,7 +77,7 @@ def read_source(configuration: Configuration, name: str, variables: Variables) -
     source = own.pop("type")
     if "namespace" not in shared and not NAMESPACE.fullmatch(name):
         raise ConfigError(
-            f"{where}: the name of a source is the namespace of its operations, of A-Z a-z 0-9 _ -, and this is "
-            f'{dotted(name)}; rename the table, or write namespace = "…" in it'
+            f"{where}: the name of a source is the namespace of its operations: expected one or more of "
+            f'A-Z a-z 0-9 _ -, got {dotted(name)}; rename the table, or write namespace = "…" in it'
         )
     return SourceTable(source, structure(SourceOptions, {"namespace": name, **shared}, where), own, where)

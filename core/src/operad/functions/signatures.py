@@ -25,7 +25,7 @@ def takes_context(name: str, hint: Any) -> bool:
 
 
 class Method(NamedTuple):
-    """An operation's knowledge of a method: how to bind a function that was written in a class body."""
+    """The method that an operation was made from: how to bind a function that was written in a class body."""
 
     owner: str
     """The class's qualified name."""

@@ -32,7 +32,7 @@ class Member:
 
 @attrs.frozen(eq=False, repr=False)
 class Union:
-    """Converts a value to the member for which it is valid; of several classes, to that with most of its keys."""
+    """Converts a value to the member for which it is valid; of several classes, the one with most of its keys."""
 
     members: list[Member]
 

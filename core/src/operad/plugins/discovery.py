@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names by which a user may choose it."""
+        """The names by which a user may select the plugin: those of the entry point and the distribution."""
         return frozenset({_normal(self.entry_point.name), _normal(self.distribution)})
 
 

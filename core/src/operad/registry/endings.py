@@ -15,7 +15,7 @@ logger = logging.getLogger("operad")
 
 
 class Errors:
-    """A context manager that raises a `CallError` for whatever leaves it; `Execution.run` does so by itself.
+    """A context manager that turns each exception into a `CallError`; `Execution.run` does this without it.
 
     Args:
         operation_id: the operation, for messages.

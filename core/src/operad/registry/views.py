@@ -90,7 +90,8 @@ def combined_access(first: AccessControl, second: AccessControl, where: str) -> 
     resources = [control for control in (first, second) if control.resource_type is not None]
     if (len(any_of) == 2 and set(any_of[0]) != set(any_of[1])) or len(resources) == 2:
         raise RegistrationError(
-            f'access of "{where}": it has such a requirement already; use required_scopes, which may be combined'
+            f'access of "{where}": the operation already requires other required_scopes_any, or a resource; '
+            "use required_scopes, which can be combined"
         )
     guard = resources[0] if resources else AccessControl()
     return attrs.evolve(
@@ -231,7 +232,7 @@ class RegistryView(RegistryBase):
         self._execution = _ViewExecution(execution, self._catalogue)
 
     def view(self, **options: Any) -> RegistryView:
-        """Return a view of this view; as `OperationRegistry.view`."""
+        """Return a view of this view; see `OperationRegistry.view`."""
         return RegistryView(self, self._catalogue, self._execution, Selection(**options))
 
     def __getattr__(self, name: str) -> Any:

@@ -70,7 +70,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
             here.forget(self)
 
     def load(self, source: str, **options: Any) -> list[OperationSpec]:
-        """Load the operations of a source; as `operad.OperationRegistry.load`."""
+        """Load the operations of a source; see `operad.OperationRegistry.load`."""
         here = self._portal()
         specs = here.run(self.asynchronous.load(source, **options))
         self._opened_by = os.getpid()
@@ -111,7 +111,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     download = iterating(AsynchronousRegistry.download)
 
     def use(self, interceptor: Any = None, **options: Any) -> Callable[[], None]:
-        """Add an asynchronous interceptor around calls; as `operad.OperationRegistry.use`."""
+        """Add an asynchronous interceptor around calls; see `operad.OperationRegistry.use`."""
         here = self._portal()
         remove = here.call(self.asynchronous.use, interceptor, **options)
         return lambda: here.call(remove)
@@ -119,7 +119,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
     ) -> Callable[[], None]:
-        """Call functions in the background loop for each call; as `operad.OperationRegistry.observe`."""
+        """Call functions in the background loop for each call; see `operad.OperationRegistry.observe`."""
         here = self._portal()
         remove = here.call(self.asynchronous.observe, started, finished, reported)
         return lambda: here.call(remove)
@@ -133,7 +133,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         rename: Rename | None = None,
         access: AccessControl | Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return a part of this registry; as `operad.OperationRegistry.view`."""
+        """Return a part of this registry; see `operad.OperationRegistry.view`."""
         options = {"include": include, "exclude": exclude, "prefix": prefix, "rename": rename, "access": access}
         view: Callable[..., AsynchronousRegistry] = self.asynchronous.view
         made = type(self).__new__(type(self))

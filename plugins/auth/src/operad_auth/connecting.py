@@ -1,4 +1,4 @@
-"""Tokens to which the user behind an identity agreed: ``type = "oauth"`` of ``[[credentials]]``.
+"""Tokens that each user allows this server to use: ``type = "oauth"`` of ``[[credentials]]``.
 
 A call without a token fails with a link to a page of this server. The link has a ticket for one identity, and only
 a browser that is authenticated as this identity may go on. So a user who follows the link of another caller
@@ -45,7 +45,7 @@ _MAX_SEALED = 4_096
 
 
 class ConnectRefused(Exception):
-    """A link, or what came back from the authorization server, cannot be used. The message is for the user."""
+    """A link, or the response of the authorization server, cannot be used. The message is for the user."""
 
 
 class UserTokens:
@@ -107,7 +107,7 @@ class UserTokens:
         return {"type": "bearer", "token": token.access_token}
 
     def refused(self, context: OperationContext, credential: AuthTable) -> bool:
-        """Renew a token that the service did not accept, when it is needed next."""
+        """Report that the service rejected a token: it is renewed when it is needed next."""
         if context.identity is not None:
             self._client(context.identity.id).refused(str(credential.get("token")))
         return context.identity is not None
@@ -139,11 +139,11 @@ class UserTokens:
 
     @property
     def authorization_host(self) -> str:
-        """The host at which the user will be asked, to show it."""
+        """The host of the authorization server, to be shown to the user."""
         return urlsplit(self._options.issuer or self._options.authorization_url or "").netloc
 
     def link(self, identity: str) -> str:
-        """Return a link to the page, for this identity alone, once, and for `LIFETIME` seconds."""
+        """Return a link to the page; only this identity can use it, once, within `LIFETIME` seconds."""
         ticket = self._seal("ticket", {"identity": identity, "id": secrets.token_urlsafe(16)})
         return f"{self.public_url}{self.path}?ticket={quote(ticket)}"
 
@@ -153,7 +153,7 @@ class UserTokens:
         return identity
 
     async def begin(self, ticket: str, identity: str) -> tuple[str, str]:
-        """Use up a ticket: return where to send the browser, and what it must keep in a cookie until it is back.
+        """Use up a ticket; return the URL to send the browser to, and the value of a cookie for the way back.
 
         Args:
             ticket: the ticket of the link.
@@ -189,7 +189,7 @@ class UserTokens:
         return identity
 
     async def finish(self, answer: Mapping[str, str], kept: str) -> str:
-        """Exchange the code that came back for a token, and keep it; return the identity.
+        """Exchange the code of the redirect for a token, and store it; return the identity.
 
         Args:
             answer: the query of the redirect.

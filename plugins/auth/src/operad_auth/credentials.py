@@ -1,4 +1,4 @@
-"""Authenticators: from the credentials of a request to the identity of the caller."""
+"""Authenticators: functions that return the identity of a caller for the credentials of a request."""
 
 from __future__ import annotations
 
@@ -110,9 +110,10 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
 
 
 def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
-    """Return an authenticator that asks several, and returns the identity of the first that knows the credentials.
+    """Return an authenticator that tries several; the first that knows the credentials decides the identity.
 
-    If one of them cannot decide (`CallError`), the next ones are asked. The error is raised if none knows them.
+    If one of them cannot decide (`CallError`), the next ones are tried. The error is raised if none of them knows
+    the credentials.
     """
     members = [as_authenticator(member) for member in authenticators]
 

@@ -64,11 +64,11 @@ class JWTDelegation:
         self._seen: dict[tuple[str, str], tuple[float, str, str | None]] = {}
 
     async def __call__(self, payload: dict[str, Any], delivery: Delivery) -> Identity | None:
-        """Return the identity in whose name the request comes; ``None`` without a delegation.
+        """Return the identity on whose behalf the request is made; ``None`` without a delegation.
 
         Raises:
-            CallError: ``ACCESS_DENIED``, it does not hold; ``UNAVAILABLE``, the issuer's keys cannot be loaded;
-                ``OVERLOADED``, too many are remembered.
+            CallError: ``ACCESS_DENIED``, the delegation is invalid; ``UNAVAILABLE``, the issuer's keys cannot be
+                loaded; ``OVERLOADED``, too many delegations are remembered.
         """
         token = payload.get("delegation")
         if token is None:
@@ -94,7 +94,7 @@ class JWTDelegation:
             raise TokenRefused("it is for more than this operation")
         times = (claims["exp"], claims["iat"])
         if not all(isinstance(each, (int, float)) for each in times) or not 0 < times[0] - times[1] <= LIFETIME:
-            raise TokenRefused(f"it lives longer than {LIFETIME} s")
+            raise TokenRefused(f"its lifetime is longer than {LIFETIME} s")
         if len(claims["jti"]) > 256:
             raise TokenRefused("its jti is longer than 256 characters")
         return claims
@@ -155,7 +155,7 @@ class DelegationSigner:
         return f"DelegationSigner(issuer={self._issuer!r})"
 
     def __call__(self, operation_id: str, identity: Identity) -> str:
-        """Return the delegation for one call of the operation in the identity's name."""
+        """Return the delegation for one call of the operation on behalf of the identity."""
         now = int(self._clock())
         claims: dict[str, Any] = {
             "iss": self._issuer,

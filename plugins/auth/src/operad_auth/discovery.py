@@ -25,7 +25,7 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
             continue
         if metadata.get("issuer") != issuer:
             said = shown_url(str(metadata.get("issuer")))
-            raise ConfigError(f'{shown_url(url)} speaks for issuer "{said}", not for "{shown_url(issuer)}"')
+            raise ConfigError(f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{said}"')
         return metadata
     raise ConfigError(
         f"{shown_url(issuer)} publishes no metadata (RFC 8414); name its endpoints in the configuration"

@@ -89,7 +89,7 @@ def refusal(url: str, status: int, answer: Mapping[str, Any]) -> CallError:
     error = answer.get("error")
     if not isinstance(error, str) or not error:
         if status in RETRIED or status >= 500:
-            return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} answered HTTP {status}")
+            return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} responded with HTTP {status}")
         error = "no_token"
     description = answer.get("error_description")
     words = "".join(c for c in str(description or "") if c.isprintable())[:300]

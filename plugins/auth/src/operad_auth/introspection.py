@@ -1,4 +1,4 @@
-"""Bearer tokens that an authorization server is asked about (RFC 7662, token introspection)."""
+"""Bearer tokens that an authorization server checks (RFC 7662, token introspection)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class IntrospectionOptions:
 
     def __attrs_post_init__(self) -> None:
         if not self.audience or not all(self._audience):
-            raise ConfigError("introspection: expected audience; a token for another service would be valid")
+            raise ConfigError(
+                "introspection: audience is required; without it a token for another service would be valid"
+            )
         if self.issuer is None and self.url is None:
             raise ConfigError("introspection: expected issuer, or url")
         for name in ("issuer", "url"):
@@ -76,7 +78,7 @@ class IntrospectionOptions:
 
 
 class IntrospectionAuthenticator:
-    """An authenticator that asks an authorization server about each bearer token.
+    """An authenticator that lets an authorization server check each bearer token.
 
     A token is valid if the response has ``active: true``, an ``aud`` of this service, an ``exp`` in the future or
     no ``exp``, and no proof of possession (``cnf``), which cannot be checked here. Responses are kept by the
@@ -135,7 +137,7 @@ class IntrospectionAuthenticator:
         except CallError as error:
             if error.code == ErrorCode.UNAVAILABLE:
                 raise
-            raise unavailable(self._where(), f"it refused the question: {error.message}") from None
+            raise unavailable(self._where(), f"it refused the request: {error.message}") from None
         except ConfigError as error:
             raise unavailable(self._where(), str(error)) from None
         until = time.time() + self._options.cache_seconds

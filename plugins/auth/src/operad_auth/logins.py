@@ -55,7 +55,7 @@ async def authorization_code(
 
 
 def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
-    """Return the code that came back, if it came from the server that was asked (RFC 9207)."""
+    """Return the code of a redirect, if the redirect came from the right authorization server (RFC 9207)."""
     named = answer.get("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
     if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):

@@ -68,7 +68,7 @@ class OAuthClient(Login):
             return self._token
 
     def refused(self, access_token: str) -> None:
-        """Report that the service rejected a token (401): the next `token` is another one."""
+        """Report that the service rejected a token (401), so that `token` returns another one next time."""
         self._refused = {access_token}
 
     def _counts(self, token: OAuthToken | None) -> bool:

@@ -43,7 +43,7 @@ class OAuthOptions:
         scopes: the requested scopes.
         audience: the service that the token is for, if the server requires it (Auth0 and others).
         resource: the same by RFC 8707.
-        extra: further fields of token requests.
+        extra: additional fields for token requests.
         client_auth: how the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto``:
             with its key if it has one, else as the server's metadata say.
         redirect_uri: where the browser returns to, on this machine; port 0 is any free one.
@@ -91,7 +91,7 @@ def client_of(table: Any, **more: Any) -> OAuthOptions:
 
     Args:
         table: its options.
-        more: further arguments of `OAuthOptions`.
+        more: additional arguments of `OAuthOptions`.
     """
     names = ("client_id", "client_secret", "private_key", "client_auth", "issuer")
     return OAuthOptions(**{name: getattr(table, name) for name in names}, **more)
@@ -139,10 +139,10 @@ class AuthorizationServer:
         return url
 
     def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
-        """Return the fields of a request that state what is requested.
+        """Return the fields of a request that state the scopes, the audience and the resources.
 
         Args:
-            scope: whether to add the scopes: a code and a refresh token have theirs already (RFC 6749, 6).
+            scope: whether to add the scopes; a code or a refresh token already has its own (RFC 6749, 6).
         """
         fields: dict[str, str | list[str]] = dict(self.options.extra)
         if self.options.scopes and scope:
@@ -154,7 +154,9 @@ class AuthorizationServer:
         return fields
 
     async def token(self, fields: Fields, *, retry: bool = False) -> dict[str, Any]:
-        """Return the response of the token endpoint: a JSON object with an ``access_token``. As `post`.
+        """Request a token; return the JSON object with an ``access_token`` that the token endpoint sends.
+
+        The arguments are those of `post`.
 
         Raises:
             OAuthError: the server refused; its message is in the details.

@@ -38,7 +38,7 @@ class TokenKey:
     account: str = ""
 
     def text(self) -> str:
-        """One unambiguous string for all three."""
+        """Return the three fields as one unambiguous string."""
         return json.dumps([self.issuer, self.client_id, self.account], ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The base of links over a broker: they reconnect after a loss, and judge what peers send."""
+"""The base of links over a broker: it reconnects after a loss, and checks what peers send."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class BrokerLink(ABC):
         try:
             event = decode(data)
             if event["type"].startswith("link."):
-                raise ValueError(f"only a link makes a {event['type']}")
+                raise ValueError(f"a peer must not send {event['type']}, which only a link makes")
         except (ValueError, RecursionError) as error:
             self.refuse(data, delivery, error, where)
             return

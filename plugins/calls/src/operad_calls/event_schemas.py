@@ -119,9 +119,9 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 class FrameCheck:
-    """Checks events by the schemas of their types, with fastjsonschema; an event of an unknown type is right.
+    """Checks events by the schemas of their types, with fastjsonschema. An event of an unknown type is accepted.
 
-    Making one imports fastjsonschema and compiles the schemas as draft 7, because they use nothing beyond it.
+    The constructor imports fastjsonschema and compiles the schemas as draft 7, which is all that they use.
 
     Args:
         schemas: the schemas by type, of trusted origin.

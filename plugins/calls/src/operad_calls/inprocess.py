@@ -79,7 +79,7 @@ class InProcessTransport:
         data = protocol.encode(event)
         limit = self.capabilities.max_payload
         if limit is not None and len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport carries {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport accepts at most {limit}")
         return protocol.decode(data)
 
 

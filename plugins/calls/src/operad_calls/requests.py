@@ -123,7 +123,7 @@ class Pending:
         raise NotImplementedError  # not an ABC: making one object of it takes longer, and each call makes one
 
     def fail(self, error: CallError) -> None:
-        """End it with an error; idempotent."""
+        """End the request with an error; idempotent."""
         raise NotImplementedError
 
 

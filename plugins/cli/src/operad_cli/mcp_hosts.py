@@ -1,4 +1,4 @@
-"""The entries for operad in the configuration of MCP hosts, and the files that they belong into."""
+"""The entries for operad in the configuration of MCP hosts, and the files that they belong in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stdio_entry(host: Host, name: str, arguments: Sequence[str], env: Mapping[st
 
 
 def url_entry(host: Host, name: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the configuration of a host that connects to a running server. Raise `ConfigError` if not a URL."""
+    """Return the configuration of a host that connects to a running server. Raises `ConfigError` for a bad URL."""
     if host != "claude":
         entry: dict[str, Any] = {"type": "http"} if host == "vscode" else {}
         entry |= {"url": url, "headers": dict(headers)} if headers else {"url": url}

@@ -109,7 +109,7 @@ class Runner:
         return found
 
     def explained(self, program: Program, mistakes: Sequence[Mistake], surface: Surface) -> CallError:
-        """Return the error for mistakes, each with the signature that was meant."""
+        """Return the error for mistakes, each with the signature of the operation that it concerns."""
         lines = program.code.splitlines()
         details = []
         for mistake in mistakes[:_MISTAKES]:
@@ -141,7 +141,7 @@ class Runner:
         Args:
             code: the program.
             context: the call in which it runs.
-            last: one more line at the end, which is not checked.
+            last: a line to append, which is not checked.
             inputs: global variables of the program.
             trusted: whether the text is the application's own: its calls skip the access check.
             only_check: whether to run nothing.

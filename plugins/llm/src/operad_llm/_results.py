@@ -21,7 +21,7 @@ MAX_CHARS = 200_000
 
 @attrs.frozen
 class Outcome:
-    """What a call came to, before it has the shape of a format."""
+    """The outcome of a call, before it is converted to the format of an API."""
 
     blocks: tuple[Json, ...]
     """Content blocks of MCP: ``text``, ``image``, and others."""
@@ -30,7 +30,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """All of it as text."""
+        """The whole outcome as text."""
         return "\n".join(_text(block) for block in self.blocks)
 
 

@@ -23,9 +23,9 @@ NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSc
 
 
 def parameters(spec: OperationSpec) -> tuple[Json, bool]:
-    """Return the schema of a tool's arguments, an object's, and whether the input is wrapped in `INPUT`.
+    """Return the object schema of a tool's arguments, and whether the input is wrapped in the property `INPUT`.
 
-    References lead into its own ``$defs``. The schema is the caller's own.
+    All references point into the schema's own ``$defs``. The caller may change the schema.
     """
     schema = spec.input_schema.bundled()
     if isinstance(schema, bool):
@@ -96,7 +96,7 @@ def rebuilt(node: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
 
 
 def without(node: Any, keywords: frozenset[str], dropped: set[str]) -> Any:
-    """Return a schema without some keywords; what was there is added to ``dropped``."""
+    """Return a schema without some keywords; those that it had are added to ``dropped``."""
     if not isinstance(node, Mapping):
         return node
     dropped.update(keywords & node.keys())

@@ -148,7 +148,7 @@ def _anthropic(node: Any) -> Any:
 
 def _closed(node: Any) -> Json:
     if not isinstance(node, Mapping):
-        raise NotStrict("a value of any type" if node is True else "a value that cannot be")
+        raise NotStrict("a value of any type" if node is True else "a schema that allows no value")
     return dict(node)
 
 

@@ -110,8 +110,8 @@ def tools(
         specs = best[:limit]
     elif limit is not None and len(specs) > limit:
         raise ConfigError(
-            f"{len(specs)} operations are more than the {limit} tools of one request: choose by include=, or by "
-            "query= with the words of the prompt"
+            f"{len(specs)} operations are more than the {limit} tools of one request; select some with include=, "
+            "or with query= and the text of the prompt"
         )
     names = {id: name for name, id in names_of(registry).items()}
     made = [_tool(names[spec.id], spec, format, strict) for spec in specs]

@@ -46,7 +46,7 @@ def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
     if accept:
         accepted = {each for file in files for name in accept for each in file.accept(name)}
         if unknown := [name for name in accept if not any(_is_of(each, name) for each in accepted)]:
-            raise ConfigError(f'nothing is held of "{printable(unknown[0])}"; `operad pin` lists what is held')
+            raise ConfigError(f'no tool is held as "{printable(unknown[0])}"; `operad pin` lists the held tools')
         for file in files:
             file.write()
         if as_json:

@@ -55,7 +55,7 @@ class HTTPRefusal(Fault):
     """The server responded with an HTTP status instead of a JSON-RPC response."""
 
     def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
-        super().__init__(f"the server answered HTTP {status} {reason}".rstrip())
+        super().__init__(f"the server responded with HTTP {status} {reason}".rstrip())
         self.status = status
         self.headers = headers
         self.details: dict[str, Any] = {"statusCode": status, "headers": headers, "body": body}

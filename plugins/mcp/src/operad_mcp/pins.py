@@ -47,7 +47,9 @@ class PinFile:
         except FileNotFoundError:
             return cls(path)
         except KeyError as error:
-            raise ConfigError(f"pin: {path} has no {error}; restore it, or delete it to start over") from None
+            raise ConfigError(
+                f"pin: {path} has no table {error}; restore the file, or delete it to start over"
+            ) from None
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"pin: {path} cannot be read: {error}") from None
 

@@ -135,7 +135,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     servers = await asyncio.to_thread(load_mcp_servers, path, **options)
     servers = {name: _shared(server, values) for name, server in servers.items()}
     if config.name is not None and not servers:
-        raise ConfigError(f'{path}: the server "{config.name}" is switched off there')
+        raise ConfigError(f'{path}: the server "{config.name}" is disabled in this file')
     if config.name is not None:
         return await _load_one(
             config.name,

@@ -56,7 +56,7 @@ class _Client(Client):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """The trust of the configuration; see `Client.ssl_context`."""
+        """Return the TLS context of the configuration; see `Client.ssl_context`."""
         self.is_secured = True
         return super().ssl_context
 
@@ -111,7 +111,7 @@ class Connection:
         return self._client.max_payload
 
     def discovered(self) -> list[str]:
-        """Return the URLs of other servers of the cluster, as the server told them."""
+        """Return the URLs of the cluster's other servers that the server has reported."""
         return [uri.geturl() for uri in self._client.discovered_servers]
 
     async def open(self, server: str, config: NATSConfig, trusted: ssl.SSLContext | None) -> None:

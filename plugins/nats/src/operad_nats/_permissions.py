@@ -15,7 +15,7 @@ _REMEMBERED = 1_000
 
 
 class Permissions:
-    """The last requests of a link, and the subscriptions that the server refused it.
+    """The last requests of a link, and the subscriptions that the server refused.
 
     nats-py gives the server's message in lower case, so subjects are compared without regard to case.
     """
@@ -29,7 +29,10 @@ class Permissions:
         self._requests.append((subject, payload.get("requestId", ""), payload.get("operationId", "")))
 
     def violation(self, words: str) -> list[Event] | None:
-        """Return the errors of the requests that a server's error is about; None if it is about something else."""
+        """Return error events for the requests that the server did not permit.
+
+        For a refused subscription, remember it and return an empty list. For any other message, return None.
+        """
         found = _VIOLATION.search(words)
         if found is None:
             return None

@@ -88,7 +88,9 @@ class Queues:
     # --- calling -------------------------------------------------------------------------------------
 
     async def up(self) -> None:
-        """Make the stream and consumers, on a new connection; later ones do without them until they are there.
+        """Make the stream and the consumers on a new connection.
+
+        The first connection waits for them. Later connections make them in the background.
 
         Raises:
             TransportError: the first connection is to a server without JetStream.
@@ -222,11 +224,11 @@ class Queues:
         self._served[operation_id] = group
 
     def forget(self, operation_id: str) -> None:
-        """Stop serving an operation on this link. Its requests are still stored: another worker may come."""
+        """Stop serving an operation on this link. Its requests are still stored, for other workers."""
         self._served.pop(operation_id, None)
 
     def keep(self, to: str, event: Event, subject: str, data: bytes) -> str | None:
-        """Keep an event if it is the response to a request that is held here.
+        """Keep an event if it is the response to a stored request that this link works on.
 
         Returns:
             The subject on which the server reports that no client listens; None if there is no such request.
@@ -315,7 +317,7 @@ class Queues:
     # --- the connection ------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Take note that the connection is lost."""
+        """Handle the loss of the connection."""
         self._jetstream.fail()
         if self._confirming is not None:
             self._confirming.cancel()

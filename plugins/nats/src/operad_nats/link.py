@@ -202,7 +202,7 @@ class NATSLink(BrokerLink):
         data = encode(event)
         limit = min(self._config.max_payload, self._connection.max_payload)
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the connection takes {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the server accepts at most {limit}")
         queues, reply, headers = self._queues, "", None
         if queues is not None and (kept := queues.keep(to, event, subject, data)) is not None:
             if not self._can_send():

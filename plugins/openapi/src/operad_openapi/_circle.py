@@ -40,7 +40,10 @@ def is_operads(document: Document) -> bool:
 
 
 def mark_of(raw: RawOperation) -> Json | None:
-    """Return the mark of an operation, or ``None``: the operation is another way to call one that has it."""
+    """Return the mark of a POST operation, or ``None``.
+
+    Any other method is a second way to call an operation that also has a POST.
+    """
     mark = raw.node.get(MARK)
     if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
         return None
@@ -59,7 +62,7 @@ class ServedOperation(DocumentOperation):
 
     @property
     def kind(self) -> OperationType:
-        """What calling it means: a mutation, unless the other side states something else."""
+        """The type of the operation; a mutation unless the other side states another type."""
         kind = self.mark.get("type")
         return OperationType(kind) if kind in tuple(OperationType) else OperationType.MUTATION
 

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Let Python's cyclic collector wait while a large structure that stays is made; nothing is awaited meanwhile.
+    """Pause Python's garbage collector while a large, long-lived structure is made. The block must not await.
 
-    It would pass again and again over a growing number of live objects: for a large document that takes longer
-    than all the rest. New objects count as old afterwards, so that they are not passed over at once. Only
-    the caller that found the collector running starts it again.
+    The collector would scan a growing number of live objects again and again, which for a large document takes
+    longer than everything else. Afterwards the new objects are moved to the oldest generation, so that they are
+    not scanned at once. In nested blocks, only the outermost one starts the collector again.
     """
     if not gc.isenabled():
         yield

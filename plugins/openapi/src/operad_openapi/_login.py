@@ -36,7 +36,8 @@ async def login_of(
     found = [(name, auth) for name, auth in named if auth.type == "oauth2"]
     if not found:
         raise ConfigError(
-            f'{config.namespace}: no login is needed; one is with auth = {{ type = "oauth2", client_id = "…" }}'
+            f"{config.namespace}: this source needs no login; to use one, set "
+            'auth = { type = "oauth2", client_id = "…" }'
         )
     name, auth = found[0]
     if account is not None:

@@ -37,11 +37,11 @@ class DocumentOperation(PlannedOperation):
 
     @property
     def handler(self) -> Callable[..., Any]:
-        """What a registry calls."""
+        """The function that the registry calls as the handler."""
         return self.call if self.stream_type is None else self.stream
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
-        """Send the request; the answer is an envelope of kind ``http``. Raises `CallError`."""
+        """Send the request and return the response as an envelope of kind ``http``. Raises `CallError`."""
         started = time.perf_counter_ns()
         source = self.source
         config = source.config

@@ -42,7 +42,7 @@ class DocumentSource:
         self.output_view = SchemaView(self.document, is_input=False)
 
     def schema(self, node: Any, view: SchemaView) -> Schema:
-        """Return the compiled-when-used schema of ``node``, which is one of ``view``'s."""
+        """Return the `Schema` of ``node``, a part of ``view``; it is compiled when it is first used."""
         return from_schema(
             node if isinstance(node, (dict, bool)) else True,  # anything else constrains nothing
             dialect=cast("Any", self.document.dialect),

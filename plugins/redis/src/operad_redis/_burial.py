@@ -18,7 +18,7 @@ _AT_ONCE = 100
 
 
 class Burial:
-    """Takes dead links off the bus.
+    """Removes dead links from the bus.
 
     Args:
         keys: the keys of the bus.
@@ -38,13 +38,13 @@ class Burial:
         self._send = send
 
     async def bury(self, commands: Pipeline, link: str, lease: str) -> None:
-        """Take a dead link off the bus, and give its requests to others.
+        """Remove a dead link from the bus, and give its requests to others.
 
         Args:
             commands: the connection.
             link: the link's id.
-            lease: a link that listens, and gave a sign of life within so many ms, is left alone. Empty: bury it in
-                any case.
+            lease: ms; a link that listens, and has sent a sign of life within this time, is not removed. Empty: it
+                is removed in any case.
         """
         keys = self._keys
         reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]

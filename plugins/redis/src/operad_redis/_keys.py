@@ -36,7 +36,7 @@ def _name(text: str) -> str:
 
 
 class Keys:
-    """The names of one bus."""
+    """The names of the Redis keys and channels of one bus."""
 
     def __init__(self, bus: str) -> None:
         self.prefix = f"operad:{{{bus}}}:"

@@ -22,7 +22,7 @@ _DIGITS = 16
 
 
 class Requests:
-    """Reads a stream, and remembers how far."""
+    """Reads a stream, and remembers the last entry that it has read."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Requests:
         self.ready.set_result(None)
 
     async def seen(self, entry_id: str) -> None:
-        """Return when an entry has been read."""
+        """Wait until an entry has been read."""
         while self._last < order(entry_id):
             self._changed.clear()
             await self._changed.wait()
@@ -83,7 +83,7 @@ class Requests:
 
 
 class ServerClock:
-    """The server's clock, from its last report; tells how long a request lay on the server."""
+    """The server's clock, from its last report; used to find how long a request was stored on the server."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None

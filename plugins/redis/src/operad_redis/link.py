@@ -187,7 +187,7 @@ class RedisLink(BrokerLink):
         """
         data, limit = protocol.encode_in_parts(event), self._config.max_payload
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport takes {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport accepts at most {limit}")
         if self._commands is not None:
             await self._commands.room(len(data))
         await self.check_up()
@@ -297,7 +297,7 @@ class RedisLink(BrokerLink):
             logger.debug("unregistering: %r", error)
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses; return when requests that the link was given are delivered."""
+        """Stop serving all addresses; return when the requests assigned to this link are delivered."""
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(self.unregister(item) for item in list(self._served)))

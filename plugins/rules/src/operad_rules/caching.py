@@ -84,15 +84,15 @@ class RedisStore:
 class Cache(Step):
     """Return the kept result of a query, for the same caller, operation and input.
 
-    The key holds the identity with its scopes and resources, the token with which the caller authenticated, and
-    the metadata of the call without its trace: what one caller got is never returned to another, nor to the same
-    one with another token, for which an API may allow less. Results without a JSON form are not kept. If the store
-    fails, the call runs.
+    The key contains the identity with its scopes and resources, the token with which the caller authenticated, and
+    the metadata of the call without its trace. So a result is never returned to another caller, nor to the same
+    caller with another token, for which an API may allow less. Results without a JSON form are not kept. If the
+    store fails, the call runs.
 
     Args:
         store: the store for results.
         seconds: how long a result is kept.
-        kinds: make envelopes from JSON, and tell which ones represent errors; those are not kept.
+        kinds: makes envelopes from JSON, and recognises those that represent errors, which are not kept.
     """
 
     def __init__(self, store: Store, seconds: float, kinds: EnvelopeKinds) -> None:

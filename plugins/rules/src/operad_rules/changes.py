@@ -23,10 +23,10 @@ _DEFINITIONS = ("#/$defs/", "#/definitions/")
 def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] | None:
     """Return the operation as the rule shows it; ``None`` if the rule hides it, or cannot be applied.
 
-    ``set`` and ``rename`` apply to arguments that are properties of the input schema; ``set`` also to those that
-    a part of it declares, such as an alternative. No other argument of a name in ``set`` reaches the handler.
-    Select, redact and max_bytes make results that the output schema does not describe, so the operation then has
-    none.
+    ``set`` and ``rename`` apply to properties of the input schema; ``set`` also applies to properties that only
+    a part of it declares, such as an alternative. A caller's value for an argument in ``set`` never reaches the
+    handler. ``select``, ``redact`` and ``max_bytes`` make results that the output schema does not describe, so the
+    operation then has no output schema.
     """
     if rule.hide:
         return None

@@ -29,10 +29,10 @@ _PREVIEW = 500
 class Shape(Step):
     """A step that replaces the data of results.
 
-    A changed envelope becomes a local one: the metadata of the old one, such as MCP content, may repeat the data.
+    An envelope with new data gets local metadata, because the old one, such as MCP content, may repeat the data.
 
     Args:
-        kinds: tell which envelopes represent errors.
+        kinds: recognises envelopes that represent errors.
     """
 
     def __init__(self, kinds: EnvelopeKinds) -> None:
@@ -88,7 +88,7 @@ class Redact(Shape):
 
     Args:
         patterns: shell patterns of keys; upper and lower case are the same.
-        kinds: tell which envelopes represent errors.
+        kinds: recognises envelopes that represent errors.
     """
 
     def __init__(self, patterns: Sequence[str], kinds: EnvelopeKinds) -> None:
@@ -159,7 +159,7 @@ class _Kept:
 
 
 class LargeResults:
-    """The results of one registry that were too large, by handle, for their callers.
+    """The large results of one registry, kept by handle; each is returned to its own caller only.
 
     Args:
         clock: returns seconds; for tests.
@@ -242,7 +242,7 @@ class MaxBytes(Shape):
     Args:
         size: the bound in bytes, of the result as JSON.
         results: the store for large results.
-        kinds: tell which envelopes represent errors.
+        kinds: recognises envelopes that represent errors.
     """
 
     def __init__(self, size: int, results: LargeResults, kinds: EnvelopeKinds) -> None:

@@ -1,7 +1,7 @@
 """Rules as interceptors: from the outside in, whatever order their keys and tables have.
 
 Audit, deny, approve, max_bytes, redact, select, cache, timeout, rate, concurrency, retry, handler. So a rejected
-call does not count for the rate, a kept result costs no place, and what is kept is what the handler returned.
+call does not count for the rate, a cached result takes no place, and the cache has what the handler returned.
 Audit and deny are outside of idempotency keys, all others inside.
 """
 

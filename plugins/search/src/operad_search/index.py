@@ -1,9 +1,9 @@
 """The ranked index: BM25 over id, title, tags and description, then how well names fit.
 
-An inverted index whose postings hold a finished weight of one byte, so that a query only adds numbers up. The
-words of a query are taken rarest first; a frequent word that can no longer bring a new operation to the top
-is only looked up for the operations that are there already. The best of these are put in order by how much of the
-query their name or title says, and how much else: what says the query, and nothing else, comes first.
+An inverted index whose postings hold a precomputed weight of one byte, so that a query only adds numbers up. The
+words of a query are processed rarest first. A frequent word that can no longer bring a new operation to the top
+is only looked up for the operations that have a score already. The best operations are then sorted by how much of
+the query their name or title contains, and how little else: a name that equals the query comes first.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class _Word:
     """What each of the index's words counts that it may stand for."""
 
     def stands_for(self, term: str) -> float:
-        """Return how well a word of a name matches it: 0 to 1."""
+        """Return how well a word of a name matches this word of the query: 0 to 1."""
         return self.factors.get(term, 0.0)
 
     def add_to(self, scores: dict[int, float]) -> None:
-        """Add its share for every operation that has it."""
+        """Add this word's weight to the score of every operation that has the word."""
         share = self._shares()
         if not scores:
             scores.update(share)
@@ -110,7 +110,7 @@ class _Word:
             scores[document] = get(document, 0.0) + value
 
     def raise_scores(self, scores: dict[int, float]) -> None:
-        """Add its share for the operations that have a score already."""
+        """Add this word's weight for the operations that have a score already."""
         if len(scores) * 8 > self.size:
             share = self._shares()
             for document in scores.keys() & share.keys():

@@ -1,6 +1,6 @@
-"""What every application of this distribution needs of ASGI 3: requests, responses, admission, lifespan.
+"""ASGI 3 for all applications of this distribution: requests, responses, admission, lifespan.
 
-The HTTP API, the front door and MCP over HTTP share this module, so that a fix of it reaches all of them.
+The HTTP API, the front door and MCP over HTTP share this module, so that a fix in it reaches all of them.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Threads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for no thread: `assert_ended` does, in bounded time."""
+        """Do not wait for threads: `assert_ended` waits for them in bounded time."""
 
     def assert_ended(self, grace: float) -> None:
         """Raise `AssertionError` if a function still runs after ``grace`` seconds."""

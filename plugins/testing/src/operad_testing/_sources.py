@@ -127,7 +127,7 @@ class SourceConformance:
     # --- the source itself -----------------------------------------------------------------------
 
     def test_a_plugin_offers_the_source(self) -> None:
-        """`Plugins.sources` has it under its name, with a line that describes it."""
+        """`Plugins.sources` has the source under its name, with a one-line description."""
         source = self.plugins().source(self.source)
         equal(source.name, self.source, "the name of the source")
         assert source.description, f'give Source("{self.source}", …) a description: one line for listings'
@@ -337,7 +337,7 @@ class SourceConformance:
 
     @in_loop
     async def test_an_error_envelope_is_known_as_one(self) -> None:
-        """The envelope kind's ``is_error`` is true for it."""
+        """The envelope kind's ``is_error`` is true for the envelope of a failed call."""
         example = given(self.error_envelope, self.capabilities.error_envelopes, self, "error_envelope")
         async with self._loaded() as registry:
             envelope = await self._execute(registry, example)

@@ -22,7 +22,7 @@ Authorize = Callable[[Identity | None, str], bool]
 
 
 class Addresses:
-    """The table of addresses.
+    """The addresses that peers serve.
 
     A name belongs to the identity that serves it. If its connection breaks, the name stays reserved for a grace
     time, so that no other identity can take it. This is kept in memory, for authenticated identities only.
@@ -135,7 +135,7 @@ class Addresses:
                 del self._kept_of[kept[0]]
 
     def served_by(self, instance: str, topics: Collection[str]) -> list[str]:
-        """Return those of ``topics`` that a handler has registered, by the id of its instance."""
+        """Return those of ``topics`` that the handler with this instance id has registered."""
         members = self._members.get(_PREFIX + instance)
         if not members:
             return []

@@ -40,7 +40,7 @@ class Connected:
 
 
 class Connecting:
-    """Connects a spoke to its hub, again and again.
+    """Makes the connections of a spoke: the first one, and one after each loss.
 
     Args:
         config: the hub.

@@ -157,7 +157,7 @@ class Connection:
     def _deliver(self, data: bytes) -> None:
         size = len(data)
         if size > self._largest:
-            raise PayloadTooLargeError(f"the event has {size} bytes, the hub carries {self._largest}")
+            raise PayloadTooLargeError(f"the event has {size} bytes, the hub accepts at most {self._largest}")
         if self._socket.closed:
             return
         # RFC 6455, 5.2: a final text frame; a server does not mask.

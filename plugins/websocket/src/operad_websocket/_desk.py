@@ -23,7 +23,7 @@ _REASONS = 1_000
 
 
 class Desk:
-    """Responds to peers for the hub.
+    """Handles the frames that are for the hub itself: registering and looking up addresses.
 
     Args:
         addresses: the table of addresses.

@@ -37,7 +37,7 @@ class _Visitor:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was connected and has ended."""
+        """Whether the connection was made and has ended."""
         connected = self.task is not None and self.task.done()
         return connected and getattr(self.protocol, "transport", None) is None
 

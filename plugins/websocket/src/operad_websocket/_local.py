@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.websocket")
 
 
 def delivery_of(event: Event) -> Delivery:
-    """Return how an event arrived, by what the hub has stamped on it."""
+    """Return the delivery of an event, from the fields that the hub has set in it."""
     payload = event["payload"]
     reply_to = payload.get("replyTo")
     if reply_to is None:
@@ -101,7 +101,7 @@ class HubLink:
         self._ask(UNREGISTER, {"topics": [topic]})
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Return those of ``topics`` that a serving instance registered; listings are checked against it."""
+        """Return those of ``topics`` that a handler instance has registered, to check what the instance lists."""
         self._check_open()
         return frozenset(self._ask(TOPICS, {"instance": instance, "topics": list(topics)}).get("topics", ()))
 
@@ -119,7 +119,9 @@ class HubLink:
         self._check_open()
         data = encode(event)
         if len(data) > self._max_payload:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {self._max_payload}")
+            raise PayloadTooLargeError(
+                f"the event has {len(data)} bytes, the hub accepts at most {self._max_payload}"
+            )
         frame = read(data)  # peers share no objects
         if to.startswith("all:"):
             frame.to = raw(to)

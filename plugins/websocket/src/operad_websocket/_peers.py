@@ -98,16 +98,16 @@ class Peer:
 
     @property
     def owner(self) -> str | None:
-        """The id of its identity."""
+        """The id of the peer's identity; None if it is anonymous."""
         return None if self.identity is None else self.identity.id
 
     @property
     def name(self) -> str:
-        """Its name for logs."""
+        """The peer's name for logs."""
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:
-        """Remember a request that has ended; ``over``: whether it knows that."""
+        """Remember a request that has ended; ``over``: whether the peer knows that."""
         ended = self._ended
         ended[request_id] = over
         if len(ended) >= _REMEMBERED:

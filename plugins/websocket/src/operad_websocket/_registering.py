@@ -88,7 +88,7 @@ class Registering:
     # --- after a break ---------------------------------------------------------------------------
 
     def again(self) -> None:
-        """Register everything with a hub that knows nothing, and repeat what it refuses."""
+        """Register all addresses again after a reconnection, and retry those that the hub refuses."""
         self._refused.clear()
         if self._wanted:
             self._task = asyncio.create_task(self._until_served())

@@ -402,7 +402,7 @@ class Switch:
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
         """Reject a request that leaves no room for the fields that the hub adds."""
-        message = f"the event has {size} bytes, the hub carries {limit}"
+        message = f"the event has {size} bytes, the hub accepts at most {limit}"
         self._refuse(peer, message)
         request_id = string(frame.payload.get("requestId"))
         if _is_id(request_id) and request_id not in peer.calls:

@@ -27,7 +27,7 @@ _shared = threading.local()
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Passes on to aiohttp's protocol what is read, and waits in its place while too much is unwritten.
+    """Passes received bytes on to aiohttp's protocol, and handles the pausing of writes in its place.
 
     All connections of a thread read into one piece of memory, because each read is handled before the next begins.
 

@@ -82,7 +82,7 @@ class SpokeLink:
         await self._registering.unregister(topic)
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Return those of ``topics`` that a serving instance registered; listings are checked against it."""
+        """Return those of ``topics`` that a handler instance has registered, to check what the instance lists."""
         wanted, served = list(topics), set[str]()
         for start in range(0, len(wanted), _AT_ONCE):
             answer = await self._ask(TOPICS, {"instance": instance, "topics": wanted[start : start + _AT_ONCE]})
@@ -120,7 +120,7 @@ class SpokeLink:
         connected = self._connected
         limit = self._config.max_payload if connected is None else connected.max_payload
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub carries {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub accepts at most {limit}")
         if connected is None or connected.socket.closed:
             raise LinkDownError(f"not connected to {self._where}")
         try:

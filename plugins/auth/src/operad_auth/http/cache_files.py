@@ -1,4 +1,4 @@
-"""Files of the user's cache: only the user can read them, and they are ignored if others can write them."""
+"""Files in the user's cache folder: only the user can read them, and they are ignored if others can write them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST = 64 * 2**20
 
 
 def cache_folder() -> str:
-    """Return the folder of operad in the user's cache folder. It is relative for a user without a home."""
+    """Return operad's folder in the user's cache folder; a relative path for a user without a home directory."""
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/AppData/Local")
         return os.path.join(local, "operad", "cache")
@@ -31,7 +31,7 @@ def recall(kind: str, slot: Any, key: Any) -> Any:
     """Return what `remember` kept; None if there is nothing, the key differs, or others can write the file.
 
     Args:
-        kind: a word for what is kept.
+        kind: the kind of the value, a word.
         slot: the key within the kind, as JSON.
         key: a value that changes when the kept value becomes wrong, as JSON.
     """

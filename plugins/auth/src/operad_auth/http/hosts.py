@@ -67,7 +67,7 @@ class HostRules:
         return None
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether pages of an origin may read the answers (CORS)."""
+        """Return whether pages of an origin may read the responses (CORS)."""
         return "*" in self._origins or origin.lower() in self._origins
 
     def _is_host(self, host: str | None, local: bool) -> bool:

@@ -53,8 +53,8 @@ class RetryPolicy:
     """When a request is sent again.
 
     A request is repeated after a lost connection or one of ``statuses`` if its method is one of ``methods``, or
-    if it says itself that repeating does no harm (an ``Idempotency-Key``), and after the statuses that ``also``
-    allows its method. It waits as long as ``Retry-After`` says, else at random up to ``backoff * 2 ** attempt``.
+    if it has an ``Idempotency-Key``. It is also repeated after the statuses that ``also`` lists for its method.
+    The delay is that of ``Retry-After``, else a random one of at most ``backoff * 2 ** attempt``.
     """
 
     attempts: int = attrs.field(default=2, validator=_at_least_0)
@@ -75,7 +75,7 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
-        """Return the policy of a policy, a number of attempts, or a table. Raises `ConfigError`."""
+        """Return the policy for a number of attempts, a table, or a policy itself. Raises `ConfigError`."""
         if isinstance(value, RetryPolicy):
             return value
         if isinstance(value, Mapping):
@@ -95,7 +95,15 @@ class RetryPolicy:
         *,
         repeatable: bool = False,
     ) -> float | None:
-        """Return the seconds to wait; 0 if a request may be sent now."""
+        """Return the seconds to wait before a failed request is sent again; ``None`` if it must not be.
+
+        Args:
+            attempt: how many times it was sent again already.
+            method: its method.
+            status: the status of the response; ``None``: the connection was lost.
+            headers: the headers of the response; names are in lower case.
+            repeatable: whether repeating does no harm, whatever the method.
+        """
         if attempt >= self.attempts:
             return None
         is_safe = repeatable or method in self.methods
@@ -109,7 +117,7 @@ class RetryPolicy:
         return wished if wished <= self.max_delay else None
 
     def jitter(self, attempt: int) -> float:
-        """Seconds, at random, so that many callers do not come back together."""
+        """Return a random delay in seconds, so that many callers do not retry at the same time."""
         return random.uniform(0, min(self.max_delay, self.backoff * 2**attempt))  # noqa: S311  # no secret
 
 
@@ -133,7 +141,7 @@ def retry_after(value: str | None, now: float | None = None) -> float | None:
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an answer asks its client to wait: ``Retry-After``, or in ms ``Retry-After-Ms``."""
+    """Return the seconds that a response asks its client to wait: ``Retry-After``, or in ms ``Retry-After-Ms``."""
     millis = headers.get("retry-after-ms", "").strip()
     if millis.isascii() and millis.isdigit() and len(millis) < 12:
         return int(millis) / 1000
@@ -164,7 +172,7 @@ class RateLimits:
         self._until[key] = now + wait
 
     def wait(self, key: Hashable, now: float | None = None) -> float:
-        """Seconds until there is use in asking; 0 if it may be tried now."""
+        """Return the seconds until the limit of a key ends; 0 if a request may be sent now."""
         until = self._until.get(key)
         if until is None:
             return 0.0

@@ -72,7 +72,7 @@ class Broadcast(Pending):
             self.stop()
 
     def fail(self, error: CallError) -> None:
-        """See `Pending.fail`: no more responses will arrive, and those that have arrived are returned."""
+        """End the wait: no more responses will arrive, and those that have arrived are returned."""
         self.expected = 0
         wake(self.waiter)
         if self.late is not None:

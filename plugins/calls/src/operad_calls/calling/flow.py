@@ -25,11 +25,11 @@ _PATIENCE = 2.0
 
 
 class Arrivals:
-    """The bytes that handlers may send to this link beyond what needs no permission.
+    """The bytes that handlers asked to send to this link, and the order in which they are granted.
 
     Args:
-        size: how many such bytes may be in flight.
-        tell: tells the handler of a request what it may send.
+        size: how many granted bytes may be in flight.
+        tell: notifies the handler of a request how many bytes it may send.
     """
 
     def __init__(self, size: int, tell: Callable[[Pending], None]) -> None:

@@ -279,7 +279,7 @@ class PendingRequests:
             self.spawn(self._tell(reply_to, protocol.ABORTED, {"requestId": request_id}))
 
     def on_link(self, state: LinkState, epoch: int) -> None:
-        """Process that the link came up, or went down with every request on it except those a broker stores."""
+        """Handle a change of the link. If it went down, all requests fail except those that a broker stores."""
         if state == "up":
             self.epoch = epoch
             self.up_since = time.monotonic()

@@ -71,17 +71,17 @@ class Stream(Pending):
 
     @property
     def is_known(self) -> bool:
-        """Whether a handler is known to have it: an event of it arrived, or the transport detects lost peers."""
+        """Whether a handler is known to have the request, or the transport would report that there is none."""
         return self.sent is None or self.heard is not None or self.next_seq > 0 or self.unnumbered
 
     def is_silent(self, since: float) -> bool:
-        """Return True if a handler that owes signs of life has given none since then."""
+        """Return True if the handler must send signs of life and has sent none since the given time."""
         if self.heard is not None:
             return self.heard < since
         return self.sent is not None and self.sent < since and not self.is_known
 
     def finish(self, error: CallError | bool) -> None:
-        """End it, with an error or ``True``; only the first end counts."""
+        """End the stream with an error, or with ``True`` for success; later calls have no effect."""
         if self.end is None:
             self.end = error
             wake(self.waiter)
@@ -89,7 +89,7 @@ class Stream(Pending):
     fail = finish
 
     def break_off(self, end: CallError | bool) -> None:
-        """End it from this side, and notify the handler."""
+        """End the stream from this side, and notify the handler."""
         self.requests.end(self)
         self.finish(end)
         self.requests.abort(self)
@@ -143,7 +143,7 @@ class Stream(Pending):
         return self.read >= self.arrived and self.requests.arrivals.ask(self)
 
     def has_read(self, up_to: int) -> bool:
-        """Note how many bytes are read. Return True if the handler should be told of the room."""
+        """Note how many bytes the consumer has read. Return True if the handler should be notified of new room."""
         self.read = up_to
         room = up_to + self.window_bytes
         if self.wants > self.granted:

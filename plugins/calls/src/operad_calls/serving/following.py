@@ -176,7 +176,7 @@ class Following:
                 self._again = self._loop.call_later(RETRY, self.changed)
 
     def on_registered(self, payload: dict[str, Any]) -> None:
-        """Process that the link registered again: refused addresses are not served until a later reply."""
+        """Handle the link's new registrations: refused addresses are not served until a later reply."""
         refused = payload.get("refused")
         topics = [item.get("topic") for item in refused if isinstance(item, dict)] if refused else []
         self._refused = {

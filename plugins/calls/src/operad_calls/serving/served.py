@@ -1,7 +1,7 @@
 """The requests that a link serves: the table that call handlers and serving by hand share.
 
-It decides which requests are served (each once, within the bounds, before their deadline), takes in the credit and
-aborts of callers, and ends requests whose callers are gone.
+It decides which requests are served (each once, within the bounds, before their deadline), processes the credit
+and aborts that callers send, and ends requests whose callers are gone.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class ServedRequests:
         self.hold(asyncio.get_running_loop().create_task(work))
 
     def hold(self, task: asyncio.Task[None]) -> None:
-        """Have `settle` wait for a task, too."""
+        """Make `settle` wait for a task, too."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -235,7 +235,7 @@ class ServedRequests:
         return self._stood
 
     def _on_credit(self, payload: dict[str, Any], delivery: Delivery) -> bool:
-        """Take in credit for a request, in items and bytes."""
+        """Process credit for a request, in items and bytes."""
         request = self.active.get(key_of(payload, delivery))
         if request is None:
             return False
@@ -257,7 +257,7 @@ class ServedRequests:
         return True
 
     def on_down(self) -> None:
-        """Process that the connection was lost: where peers learn of it, nothing more is expected of this one."""
+        """Handle the loss of the connection: cancel all requests, if the transport tells their callers of it."""
         if self._detects_loss:
             self._cancel_all(self.active.values())
 

@@ -1,1 +1,1 @@
-"""Shell completion: ids and fields of operations, remembered when a command saw them."""
+"""Shell completion of operation ids and input fields, which earlier commands stored in a cache."""

@@ -1,4 +1,4 @@
-"""``operad completion``: the scripts of shells."""
+"""``operad completion``: completion scripts for bash, zsh and fish."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class JSONLines(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Limits how many records are written, because requests of other people cause records by the thousand.
+    """Limits how many records are written, because clients can cause thousands of records.
 
     Each statement of the program may write 20 records at once and one more each second; all together 200, and 10.
     The next record of a statement states how many were left out (``leftOut``).

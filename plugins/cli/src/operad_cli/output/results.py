@@ -50,9 +50,9 @@ def print_result(
 
 
 def raw_data(envelope: ResponseEnvelope[Any], spec: OperationSpec) -> bytes | None:
-    """Return the data of a result that is bytes; None if it is something else.
+    """Return the data of a result as bytes; None if the data are not bytes.
 
-    Functions that return bytes have them as base64 in JSON, which their output schema states.
+    The data of a function that returns bytes are base64 text, and its output schema says so.
     """
     data = envelope.data
     if isinstance(data, (bytes, bytearray, memoryview)):

@@ -18,7 +18,7 @@ LARGEST = 100_000
 
 
 class Unchecked(Exception):  # a reason, not an error
-    """Not all schemas were checked. The message says why, and how many."""
+    """Some schemas were not checked. The message states how many, and why."""
 
 
 def errors_of_schemas(specs: Iterable[OperationSpec], seconds: float) -> Iterator[tuple[str, str]]:

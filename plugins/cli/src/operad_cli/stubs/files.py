@@ -31,13 +31,13 @@ def _written(folder: Path) -> dict[str, str]:
 
 
 def stale(folder: Path, files: dict[str, str]) -> list[str]:
-    """Return the names of the files that are not what would be written."""
+    """Return the names of the files whose content differs from what would be written."""
     written = _written(folder)
     return sorted(name for name in {*written, *files} if written.get(name) != files.get(name))
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write the files of a package. Remove those that it no longer has."""
+    """Write the files of a package, and remove its other files from the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for gone in _written(folder).keys() - files.keys():
         (folder / gone).unlink()

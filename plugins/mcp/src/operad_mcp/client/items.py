@@ -58,7 +58,7 @@ class Maker:
         input_schema: Json = NOTHING,
         output_schema: Json | None = None,
     ) -> AnyOperation:
-        """Return an operation that is not an item of a listing; its metadata name it."""
+        """Return an operation of the server that is not an item of a listing."""
         return self.operation(
             name,
             handler,
@@ -82,7 +82,7 @@ class Maker:
     def item(
         self, kind: str, item: Json, name: str, handler: Callable[..., Any], description: str = "", **spec: Any
     ) -> AnyOperation:
-        """Return the query of an item of a listing; ``description`` is for an item without one."""
+        """Return the query for an item of a listing; ``description`` is used if the item has none."""
         return self.operation(
             name,
             handler,

@@ -57,7 +57,7 @@ class Tasks:
             support: the tool's ``execution.taskSupport``.
 
         Raises:
-            CallError: as `Maker.ask`; ``EXECUTION_ERROR`` if the server gave the task up.
+            CallError: as `Maker.ask`; ``EXECUTION_ERROR`` if the server cancelled the task.
         """
         given, keyed = _given(context), self._handles.remembers(context)
         known = given if given is not None else self._handles.find(params, context, name)
@@ -214,7 +214,7 @@ def _pause(task: Json) -> float:
 
 
 class Handles:
-    """The known tasks of one server, of calls with an idempotency key: one private file for each.
+    """The tasks of one server that belong to calls with an idempotency key, stored in one private file each.
 
     If any process of this user makes the same call again, it receives the result of the first call's task. The id
     of a task is a secret: it gives access to the result.
@@ -228,14 +228,14 @@ class Handles:
         self._config = config
 
     def remembers(self, context: OperationContext) -> bool:
-        """Return True if the task of such a call is kept. Tasks of a server in this process end with it."""
+        """Return True if a call's task is stored: the call has an idempotency key, the server another process."""
         return context.idempotency_key is not None and self._config.server is None
 
     def find(self, params: Json, context: OperationContext, name: str) -> str | None:
-        """Return the task of an earlier call of the operation with this key.
+        """Return the id of the task of an earlier call with the same idempotency key, or None.
 
         Raises:
-            CallError: ``VALIDATION_ERROR``: that call had another input.
+            CallError: ``VALIDATION_ERROR``: the earlier call had another input.
         """
         if not self.remembers(context):
             return None

@@ -220,7 +220,7 @@ class Door:
             timer.cancel()
 
     def refused(self, error: CallError, operation_id: str, **data: Any) -> MCPError:
-        """Return the error for a request that is not a tool's: those fail with an error of JSON-RPC."""
+        """Return the JSON-RPC error for a failed request that is not a call of a tool."""
         masked = self.masked(error, operation_id)
         code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
         return MCPError(code, masked.message or masked.code, {**data, "error": masked.to_wire()})

@@ -74,7 +74,7 @@ def bare_form(spec: OperationSpec) -> ToolForm:
 
 
 def told(schema: Schema, values: int) -> bool:
-    """Return True if a schema has constraints, and at most ``values`` JSON values.
+    """Return True if a schema is published: it has constraints, and at most ``values`` JSON values.
 
     The result of a large API's operation may refer to every type of the API: half a megabyte for each tool.
     """

@@ -181,7 +181,7 @@ def log_level(ctx: Any) -> str:
 
 
 class WhereTraced:
-    """The SDK's tracing, used only if traces are recorded.
+    """The SDK's tracing middleware, used only if traces are recorded.
 
     Without a tracer provider a span records nothing. It is still entered if the client sent a trace context, so
     that calls of the handler belong to that trace.
@@ -208,7 +208,7 @@ class WhereTraced:
 
 
 class WhereAsked:
-    """The sealing of state during questions, used only if a client is asked something or has answered."""
+    """The SDK's middleware that seals the state of questions, used only if a client is asked or has answered."""
 
     def __init__(self, boundary: RequestStateBoundary) -> None:
         self._boundary = boundary

@@ -137,12 +137,12 @@ class ResumableManager(StreamableHTTPSessionManager):
 
     @property
     def event_store(self) -> EventStore:
-        """A new store: it is asked for once per session."""
+        """A new store: the SDK reads this property once per session."""
         return SessionEvents()
 
     @event_store.setter
     def event_store(self, value: Any) -> None:
-        """Return the base class sets what it was given: nothing."""
+        """Ignore the value: the constructor of the base class assigns its own argument."""
 
 
 class SessionEvents(EventStore):

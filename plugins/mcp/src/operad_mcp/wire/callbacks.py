@@ -76,7 +76,7 @@ class Callbacks:
         return offered
 
     async def answer(self, method: str, params: Json) -> Json:
-        """Return the result of a request of the server. Raises `Declined`."""
+        """Return the result of a request that the server sent. Raises `Declined`."""
         if method == "ping":
             return {}
         if method == "elicitation/create":

@@ -327,7 +327,7 @@ class Connection:
             current_call.reset(token)
 
     def raise_said(self, said: Any) -> NoReturn:
-        """Raise an error that a server reported outside a response. Raises `CallError`."""
+        """Raise the `CallError` for an error that the server reported outside a response."""
         error = error_of(said if isinstance(said, dict) else {"message": str(said)})
         raise classify(error, self._what) from error
 
@@ -359,12 +359,12 @@ class Connection:
 
     @property
     def server(self) -> Json:
-        """What the server states of itself, once it is connected."""
+        """The server's description of itself; empty before it is connected."""
         return {} if self._current is None else self._current.server
 
     @property
     def instructions(self) -> str | None:
-        """What the server says about its use, once it is connected."""
+        """The server's instructions for its use, once it is connected."""
         return None if self._current is None else self._current.instructions
 
     # --- errors ----------------------------------------------------------------------------------

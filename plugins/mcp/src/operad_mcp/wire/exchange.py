@@ -143,7 +143,7 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the response to a request, else the first response: it came on the request's own exchange."""
+    """Return the response with the request's id, else the first one: it came on the request's own exchange."""
     answers = [message for message in messages if isinstance(message, Answer)]
     if request_id is None or not answers:
         return None

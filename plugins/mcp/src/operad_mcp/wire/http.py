@@ -157,7 +157,7 @@ class StreamableLink(HTTPLink):
             told = any(word in text.lower() for word in ("session", "not initialized"))
             if status == 404 or (status == 400 and told and not own):
                 ran = status == 400 and not answers
-                raise SessionExpired(f"the server answered HTTP {status}: {text[:200]}", ran=ran)
+                raise SessionExpired(f"the server responded with HTTP {status}: {text[:200]}", ran=ran)
         answer = answer_of(request_id, messages)
         if answer is None or status in (401, 403):
             raise refusal(response, text)

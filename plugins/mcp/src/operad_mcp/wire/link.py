@@ -25,7 +25,7 @@ class Sink(Protocol):
         """Take a message."""
 
     def end(self, fault: Fault | None = None) -> None:
-        """Accept the end of the connection; ``fault`` is the result of requests in flight."""
+        """Process the end of the connection: requests in flight fail with ``fault``."""
 
     async def room(self) -> None:
         """Wait until the session is not crowded."""
@@ -48,7 +48,7 @@ class Link:
         raise NotImplementedError
 
     def end(self, fault: Fault | None = None) -> None:
-        """End the connection. ``fault`` is the result of requests in flight."""
+        """End the connection: requests in flight fail with ``fault``."""
         self.ended = True
         self.sink.end(fault)
 

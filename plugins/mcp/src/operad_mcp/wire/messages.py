@@ -94,7 +94,7 @@ def too_large(limit: int) -> TooLarge:
 
 
 def answered_id(head: bytes, tail: bytes) -> RequestId | None:
-    """Return the id of a response of which only the start and the end are known, if it is certain."""
+    """Return the id of a response from its first and last bytes; None if they do not show it for certain."""
     found = _ID_FIRST.match(head)
     if found is None and _ANSWER_FIRST.match(head):
         found = _ID_LAST.search(tail)
@@ -125,7 +125,7 @@ def message_of(value: Any) -> Message | None:
 
 
 def error_of(error: Any) -> ServerError:
-    """Return an error of the server, in any form."""
+    """Return the `ServerError` for the ``error`` of a message, whatever its form."""
     fields = error if isinstance(error, dict) else {"message": error}
     code, message = fields.get("code"), fields.get("message")
     text = message if isinstance(message, str) else _shown(error)

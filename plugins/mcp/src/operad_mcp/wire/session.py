@@ -95,7 +95,7 @@ class Session:
 
     @property
     def modern(self) -> bool:
-        """Whether it speaks the stateless protocol."""
+        """Whether the server speaks the stateless protocol."""
         return self.protocol_version >= MODERN
 
     @contextmanager
@@ -110,7 +110,7 @@ class Session:
                 self.stop.set()
 
     def retire(self) -> None:
-        """End it when no request is running: responses may still arrive."""
+        """End the session once no request is running: responses may still arrive."""
         self._retired = True
         if not self._users:
             self.stop.set()
@@ -368,7 +368,7 @@ class Session:
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, fault: Fault | None = None) -> None:
-        """Accept the end of the connection; ``fault`` is the result of requests in flight. Idempotent."""
+        """Process the end of the connection: requests in flight fail with ``fault``. Idempotent."""
         self.closed.set()
         self._make_room()
         for pending in self._pending.values():

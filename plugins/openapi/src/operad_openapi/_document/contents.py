@@ -102,7 +102,7 @@ _WITH_CONTENT = frozenset({"content", "schema", "$ref"})
 
 
 def response_content(document: Document, operation: RawOperation, node: Any) -> dict[str, Json]:
-    """Media types and their objects of one response. Raises `PointerError`."""
+    """Return the media type objects of one response by media type. Raises `PointerError`."""
     response = document.resolve(node)
     if not isinstance(response, dict):
         return {}
@@ -138,7 +138,7 @@ def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
 
 
 def success_media(document: Document, operation: RawOperation) -> list[tuple[str, str, Json]]:
-    """``(status, media type, media object)`` of every 2xx response; broken references are left out."""
+    """Yield ``(status, media type, media object)`` of every 2xx response; broken references are left out."""
     found: list[tuple[str, str, Json]] = []
     for status, node in success_responses(operation):
         if isinstance(node, dict) and not node.keys() & _WITH_CONTENT:

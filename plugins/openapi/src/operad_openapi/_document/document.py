@@ -68,7 +68,7 @@ class Document:
         return self._text_flags[0 if keyword == "readOnly" else 1]
 
     def lookup(self, reference: str) -> Any:
-        """Return what ``#/a/b`` points to, one step only.
+        """Return the target of ``#/a/b``. If the target is a reference itself, it is not followed.
 
         Raises:
             PointerError: the reference is not within the document, or its target is missing.
@@ -86,7 +86,7 @@ class Document:
         return node
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node``, or the end of its chain of ``$ref``.
+        """Return ``node``, or the final target of its ``$ref``.
 
         Raises:
             PointerError: the chain has no end, or no target.
@@ -101,9 +101,9 @@ class Document:
 
 
 def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
-    """Return True if ``pattern``, which begins with a byte that is itself, matches somewhere in a large text.
+    """Return True if ``pattern``, which must begin with a literal byte, matches somewhere in a large text.
 
-    Half the time of ``pattern.search``, which looks at each byte; to find one byte is a ``memchr``.
+    It takes half the time of ``pattern.search``, which tries each byte: `bytes.find` skips to the literal one.
     """
     first, match = pattern.pattern.lstrip(b"\\")[:1], pattern.match
     at = text.find(first)

@@ -40,7 +40,10 @@ def heirs(document: Document, reference: str) -> list[str]:
 
 
 def tags_of_2_0(document: Document, reference: str) -> dict[str, str]:
-    """Return the mapping that a document of 2.0 has no word for: tags that its heirs have beside their names."""
+    """Return the mapping of a base in a 2.0 document, from ``x-ms-discriminator-value`` of its heirs.
+
+    A 2.0 discriminator has no ``mapping`` of its own. The names of the heirs are tags as well.
+    """
     mapping = {}
     for heir in (reference, *heirs(document, reference)):
         node = document.lookup(heir)
@@ -67,7 +70,7 @@ def _children(document: Document) -> dict[str, list[str]]:
 
 
 def pointer(tokens: Iterable[str]) -> str:
-    """Return the reference to a place, in its one plain spelling."""
+    """Return the reference to a location, in its canonical spelling."""
     return "#" + "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
 
 

@@ -16,7 +16,7 @@ _SPACE = re.compile(r"\s+")
 
 
 class Naming:
-    """What operations are called: by the configuration, else by the document.
+    """Chooses the names of operations: from the configuration, else from the document.
 
     Args:
         names: the option ``names``.
@@ -49,7 +49,7 @@ class Naming:
         return self._names({"operationId": given, "method": raw.method, "path": raw.path, "tags": tags or []})
 
     def check(self, operations: Iterable[RawOperation]) -> None:
-        """Raise `ConfigError` for a name of the table that none of ``operations`` had."""
+        """Raise `ConfigError` for a key of the table that names none of ``operations``."""
         for key in self._unused:
             known = {word for raw in operations for word in words_of(raw)}
             raise ConfigError(f'names: unknown operation "{key}"{did_you_mean(key, known)}')
@@ -113,7 +113,7 @@ class Names:
 
 
 class Filters:
-    """``include`` and ``exclude`` of a configuration. Raises `ConfigError` for a pattern of no known form."""
+    """The options ``include`` and ``exclude``. Raises `ConfigError` for a pattern that cannot be parsed."""
 
     def __init__(self, include: list[str], exclude: list[str]) -> None:
         self._include = {pattern: _parsed(pattern) for pattern in include}
@@ -132,7 +132,7 @@ class Filters:
         return bool(found)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `ConfigError` for a pattern that fitted no operation. ``names``: those of all operations."""
+        """Raise `ConfigError` for a pattern that matched no operation; ``names`` are those of all operations."""
         for option, patterns in (("include", self._include), ("exclude", self._exclude)):
             for pattern in patterns:
                 if pattern not in self._used:
@@ -141,12 +141,12 @@ class Filters:
 
 
 def fits(name: str, glob: str) -> bool:
-    """Return True if a glob is the name itself or fits it: an ``operationId`` may hold ``*``, ``?`` and ``[``."""
+    """Return True if a glob matches a name or equals it: an ``operationId`` may contain ``*``, ``?`` and ``[``."""
     return name == glob or fnmatchcase(name, glob)
 
 
 def first_fitting(table: Mapping[str, T], *names: str) -> T | None:
-    """Return the value of the first key of a table, a name or a glob, that fits one of ``names``."""
+    """Return the table's value for one of ``names``: by an equal key, else by the first glob that matches one."""
     exact = (table[name] for name in names if name in table)
     globs = (value for glob, value in table.items() if any(fnmatchcase(name, glob) for name in names))
     return next(exact, None) or next(globs, None)

@@ -27,7 +27,7 @@ def links_of(document: Document, raw: RawOperation) -> Json:
 
 
 def callbacks_of(document: Document, raw: RawOperation) -> Json:
-    """Names of callbacks -> the requests that the server will send, ``"POST {$request.body#/url}"``."""
+    """Return the requests that the server will send, such as ``"POST {$request.body#/url}"``, by callback name."""
     found: Json = {}
     callbacks = raw.node.get("callbacks")
     if callbacks is None:
@@ -43,7 +43,7 @@ def callbacks_of(document: Document, raw: RawOperation) -> Json:
 
 
 def webhooks_of(document: Document) -> list[Json]:
-    """Return the requests that the server sends of itself: ``name, method, operationId, summary, pointer``."""
+    """Return the document's webhooks, each with ``name, method, operationId, summary, pointer``."""
     webhooks = document.root.get("webhooks", document.root.get("x-webhooks"))
     key = "webhooks" if "webhooks" in document.root else "x-webhooks"
     found = []

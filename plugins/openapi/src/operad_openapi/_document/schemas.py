@@ -101,7 +101,7 @@ class SchemaView:
         return result
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node`` of the view, or the end of its chain of references. Raises `PointerError`."""
+        """Return ``node`` of the view, or the final target of its reference. Raises `PointerError`."""
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node

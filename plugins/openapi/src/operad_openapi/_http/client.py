@@ -58,15 +58,15 @@ class HTTPClient:
         self._namers: dict[str, str] = {}
 
     def guard(self, host: str, namer: str) -> None:
-        """Refuse private addresses of ``host``, which ``namer`` named, unless ``namer`` has one itself.
+        """Remember that ``namer`` named ``host``: a public ``namer`` must not lead to a private address.
 
-        Not with a session that the configuration brought: it resolves names itself.
+        This has no effect on a session from the configuration, which resolves names itself.
         """
         if not self._trusted and host != namer:
             self._namers[host] = namer
 
     async def aclose(self) -> None:
-        """Close the sessions; idempotent. A session that the configuration brought stays open."""
+        """Close the sessions; idempotent. A session from the configuration stays open."""
         self._session = None
         sessions, self._sessions = self._sessions, None
         if sessions is not None:

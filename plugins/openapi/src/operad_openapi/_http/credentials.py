@@ -53,7 +53,7 @@ class Authenticator:
         return [] if fallback is None else [fallback]
 
     def keys(self, operation: RawOperation, required: Collection[Key]) -> set[Key]:
-        """Return the API keys that requests of an operation hold, unless each caller has its own credential."""
+        """Return the API keys that the configuration adds to requests of an operation."""
         security = operation.node.get("security", self._document.root.get("security"))
         names = [*self._chosen(security, "", self._options.auth), *self._named(security, "", required)]
         return {key for name in names if (key := self._key(name)) is not None}

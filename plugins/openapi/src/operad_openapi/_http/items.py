@@ -29,7 +29,7 @@ def is_stream(response: ClientResponse, *kinds: str) -> bool:
 
 
 def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., ResponseEnvelope[Any]]:
-    """Return `http_envelope` for the items of an answer: with the metadata that they have in common."""
+    """Return `http_envelope` with the metadata that all items of a response share."""
     return partial(
         http_envelope,
         status_code=response.status,

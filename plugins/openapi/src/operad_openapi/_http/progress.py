@@ -32,7 +32,7 @@ class Progress:
         self._next = self._step if total is None or total >= LARGE else float("inf")
 
     def passed(self, size: int) -> None:
-        """So many bytes more have passed."""
+        """Count bytes that were sent or received, and report the progress if it is time."""
         self._size += size
         if self._size >= self._next or (self._size == self._total and self._size >= LARGE):
             self._next = self._size + self._step

@@ -100,7 +100,7 @@ async def read_body(
 
 
 async def read_head(response: ClientResponse, limit: int, ends: float | None = None) -> bytes:
-    """Return the beginning of a body that may be broken; if that is not all, close its connection.
+    """Return the beginning of a body that may be broken. If there is more of it, close its connection.
 
     Args:
         response: the response.

@@ -23,8 +23,8 @@ _PUBLIC_HEADERS = ("Accept", "Content-Type")
 def redirected(request: Request, status: int, target: str, origins: Collection[str]) -> Request | None:
     """Return the request that a redirect asks for; ``None`` if it is not to be sent.
 
-    303 asks for a GET, whatever the method was; 301 and 302 do of a POST, by what all clients have made of them;
-    307 and 308 repeat the request, a body to no origin but its own and the configured ones: it may hold anything.
+    303 turns every method into a GET. 301 and 302 turn a POST into a GET, as all clients do. 307 and 308 repeat
+    the request, but its body is sent only to its own origin and the configured ones: it may contain secrets.
 
     Args:
         request: the redirected request.
@@ -59,7 +59,7 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
 
 @attrs.frozen(eq=False, repr=False)
 class Gate:
-    """Says where redirects may lead."""
+    """Decides which redirects are followed."""
 
     redirects: int
     """The most that are followed (limit ``redirects``)."""
@@ -75,7 +75,7 @@ class Gate:
 
         def refuse(reason: str) -> CallError:
             response.close()
-            message = f"{response.method} {host_of(str(response.url))} answered {response.status}: {reason}"
+            message = f"{response.method} {host_of(str(response.url))} responded with {response.status}: {reason}"
             return CallError(
                 ErrorCode.EXECUTION_ERROR, message, {"statusCode": response.status, "message": message}
             )

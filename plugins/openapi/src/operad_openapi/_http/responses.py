@@ -25,7 +25,7 @@ _EXCERPT = 500
 def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
     """Return the value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one that is not text.
 
-    Where JSON is all that is expected, a body without a content type, or of plain text, that is JSON is taken so.
+    With ``expects_json``, a body that is valid JSON is parsed even if it has no content type or is plain text.
 
     Raises:
         CallError: ``EXECUTION_ERROR`` if the body is not what its content type promises; details hold an excerpt.
@@ -118,7 +118,7 @@ _MAX_SAID = 300
 
 
 def said_by(body: bytes, content_type: str) -> str:
-    """Return the message of a body that was not expected, in a line."""
+    """Return the error message in an unexpected body, as one line; empty if there is none."""
     try:
         return _said(decode_body(body, content_type, ""))
     except CallError:

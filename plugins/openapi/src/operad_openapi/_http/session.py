@@ -38,7 +38,10 @@ async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerT
 
 
 def request_options(options: HTTPOptions) -> dict[str, Any]:
-    """Return options for each request of a session from the configuration, which lacks them itself."""
+    """Return the options to pass with each request to a session that the configuration brought.
+
+    Sessions made here have these options already.
+    """
     return {
         "auto_decompress": False,
         "max_line_size": options.limits.header_bytes,

@@ -44,7 +44,7 @@ def grant_of(auth: HTTPAuth) -> str:
 
 
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
-    """Return the endpoints, absolute, that a scheme of the document names for a credential; or the ``issuer``."""
+    """Return the absolute URLs of the endpoints, or of the ``issuer``, that a security scheme names."""
     if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
         return {name: found.removesuffix(_DISCOVERY) for name, found in _absolute(server, {"issuer": url})}
     flows = scheme.get("flows")
@@ -64,12 +64,12 @@ def _absolute(server: str, urls: Mapping[str, object]) -> Iterator[tuple[str, st
 
 
 def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collection[str]) -> OAuthOptions:
-    """Return what `operad.auth` needs to know.
+    """Return the OAuth options of a credential.
 
     Args:
-        auth: the credential; what it says wins.
-        declared: `endpoints_of` the document, which could name those of its author: a secret goes there only if
-            they are of ``origins``.
+        auth: the credential; its fields take precedence over the document.
+        declared: the endpoints that the document names (`endpoints_of`). Secrets are sent only to those in
+            ``origins``, because the document's author could name any server.
         origins: the API's own, and the configured ones.
 
     Raises:
@@ -86,7 +86,7 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
         for name, url in declared.items():
             if origin_of(url) not in origins:
                 raise ConfigError(
-                    f"the document's token URL {origin_of(url)} is not of the API's own origin; "
+                    f"the document's token URL {origin_of(url)} is at another origin than the API; "
                     "set token_url, or add the origin to origins"
                 )
             if urlsplit(url).scheme != "https" and not is_private_host(urlsplit(url).hostname):
@@ -126,7 +126,7 @@ class Tokens:
         self._clients: dict[tuple[object, ...], OAuthClient] = {}
 
     def applier(self, auth: HTTPAuth, options: OAuthOptions) -> Applier:
-        """Put an access token into the header."""
+        """Return a function that puts an access token into a request's header."""
         client = self._of(options)
 
         async def apply(credentials: Credentials) -> None:

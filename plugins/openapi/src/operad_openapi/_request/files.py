@@ -38,12 +38,12 @@ FILE_SCHEMA: Json = {
 
 
 def is_file_schema(schema: Any) -> bool:
-    """Return True if ``schema`` is `FILE_SCHEMA`, or that with another description."""
+    """Return True if ``schema`` is `FILE_SCHEMA`, whatever its description."""
     return isinstance(schema, dict) and schema.get("properties") is FILE_SCHEMA["properties"]
 
 
 def is_binary(schema: Any) -> bool:
-    """Return True if a schema is of bytes: 3.0's ``format: binary``, or 3.1's media type without encoding."""
+    """Return True if a schema describes bytes: ``format: binary`` (3.0), or an unencoded media type (3.1)."""
     if not isinstance(schema, dict):
         return False
     if schema.get("format") == "binary":
@@ -53,7 +53,7 @@ def is_binary(schema: Any) -> bool:
 
 
 def without_null(schema: Any, view: SchemaView) -> Any:
-    """Return the target of a schema, without its alternative null. Raises `PointerError`."""
+    """Return the target of a schema; of a union with null, the other member. Raises `PointerError`."""
     node = view.resolve(schema)
     for word in ("anyOf", "oneOf"):
         members = node.get(word) if isinstance(node, dict) else None

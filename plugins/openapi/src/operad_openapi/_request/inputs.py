@@ -51,7 +51,7 @@ class Slot(NamedTuple):
 
 @attrs.frozen(eq=False, repr=False)
 class Inputs:
-    """How the input object of an operation is made up."""
+    """The schema of an operation's input, and which field of it goes where in the request."""
 
     schema: Json
     """Its JSON Schema; references are pointers into the view's document."""
@@ -62,9 +62,9 @@ class Inputs:
     """The key that holds the whole body, if it is not."""
     keys: frozenset[str] = frozenset()
     extras: Mapping[str, str] = attrs.field(factory=dict)
+    """``query``, ``body``, ``headers`` -> the key of the input for what the document does not declare there."""
     query: Mapping[str, Parameter] = attrs.field(factory=dict)
     """The parameters of the query, by their keys."""
-    """``query``, ``body``, ``headers`` -> the key that holds what goes there beyond the document."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
         """Return the body's value, or `MISSING` if the input holds none."""
@@ -75,7 +75,7 @@ class Inputs:
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
     def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the additions of the input to the query, the body or the headers. Raises `SerializationError`."""
+        """Return what the input adds to the query, the body or the headers. Raises `SerializationError`."""
         key = self.extras.get(kind)
         value = None if key is None else input.get(key)
         if value is None:
@@ -92,7 +92,7 @@ class Configured:
     values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     """``path``, ``query``, ``header``, ``cookie`` -> values by name; header names in lower case."""
     extras: Sequence[str] = ()
-    """Where inputs may put what the document forgot: ``query``, ``body``, ``headers``."""
+    """Where inputs may add what the document does not declare: ``query``, ``body``, ``headers``."""
 
     def fallback(self, parameter: Parameter, encode: Encoder) -> str | None:
         """Return the configured value of a parameter, encoded. Raises `SerializationError`."""

@@ -47,10 +47,10 @@ class QueryReader:
         self._resolve = resolve
 
     def changed(self, input: Mapping[str, Any], before: str, after: str) -> tuple[Json, set[str]]:
-        """Return ``input`` as the query ``after`` asks for it, and the names of parameters that no input holds.
+        """Return ``input`` changed so that it makes the query ``after``, and the names that no input can hold.
 
-        What is written as in ``before``, the query that ``input`` made, keeps its value; what is written otherwise
-        is read by its schema; removed parameters are dropped, and the rest of the query stays.
+        ``before`` is the query that ``input`` makes. A parameter with the same text in both keeps its value; a
+        changed text is converted by the parameter's schema; a parameter that ``after`` lacks is removed.
         """
         old, new = raw_pairs(before), raw_pairs(after)
         result = dict(input)

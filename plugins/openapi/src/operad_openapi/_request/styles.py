@@ -79,7 +79,7 @@ def _pairs(
 
 
 def deep_pairs(name: str, value: Any, encode: Callable[[str], str] = percent_encode) -> list[str]:
-    """Return the fragments of ``deepObject``; what OpenAPI leaves open is as in Rack, qs and PHP.
+    """Return the fragments of ``deepObject``. Where OpenAPI leaves the form open, it is that of Rack, qs and PHP.
 
     ``name`` is encoded already. Members are ``a[b]``, deeper ones ``a[b][c]``, items ``a[]``, and items that
     are objects or arrays themselves ``a[0][b]``.

@@ -35,7 +35,7 @@ def percent_encode(text: str) -> str:
 
 
 def reserved_encoder(allowed: str) -> Callable[[str], str]:
-    """RFC 6570's reserved expansion: ``allowed`` and ``%XX`` pass, anything else is encoded."""
+    """Return an encoder for RFC 6570's reserved expansion: ``allowed`` and ``%XX`` pass, the rest is encoded."""
 
     def encode(text: str) -> str:
         pieces = _TRIPLE.split(text)

@@ -142,7 +142,7 @@ def configured_authenticator(
 
 
 def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
-    """Return the options of a server: of its table ``[serve.<server>]``, else ``shared``. Raises `ConfigError`."""
+    """Return a server's options: ``shared``, overridden by its ``[serve.<server>]``. Raises `ConfigError`."""
     table = f"serve.{server.name}"
     values = {**shared, **server_tables(registry).get(server.name, {})}
     if server.name == "mcp":
@@ -152,7 +152,7 @@ def server_options(registry: OperationRegistry, server: Server, shared: Mapping[
 
 
 def server_plugins(registry: OperationRegistry) -> Plugins:
-    """Return the plugins whose servers serve a registry: its own, or all that are installed if these have none."""
+    """Return the plugins with the servers for a registry: its own; if they have no server, all installed ones."""
     return registry.plugins if registry.plugins.servers else _installed()
 
 

@@ -69,7 +69,7 @@ class Client:
 
     @property
     def is_document(self) -> bool:
-        """Whether its id is the URL of the document that describes it."""
+        """Whether the client's id is the URL of the document that describes it."""
         return is_document_url(self.id)
 
     def allows(self, redirect_uri: str) -> bool:
@@ -91,7 +91,7 @@ def is_document_url(client_id: str) -> bool:
 
 
 class Clients:
-    """The known clients."""
+    """The clients that the server knows: registered ones, and those that a document describes."""
 
     def __init__(self, options: OAuthServerOptions, store: Store) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""The table ``[serve.oauth]``. Needs nothing but its own values: it is read whenever ``[serve]`` is checked."""
+"""The table ``[serve.oauth]``. It imports no server, because it is read whenever ``[serve]`` is checked."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OAuthServerOptions:
         parts = urlsplit(self.url)
         if parts.query or parts.fragment or "@" in parts.netloc:
             raise ConfigError(
-                'url: expected such as "https://gateway.example.com", without user, query and fragment'
+                'url: expected a URL such as "https://gateway.example.com", without user, query and fragment'
             )
         if self.issuer is None and not (self.authorization_url and self.token_url and self.userinfo_url):
             raise ConfigError("oauth: expected issuer; or authorization_url, token_url and userinfo_url")

@@ -93,7 +93,7 @@ class Grant:
 
 
 class Store:
-    """The file. It is made, readable by this user only, when it is first used.
+    """The SQLite file with clients, logins and grants. It is created on first use, readable by this user only.
 
     Methods without ``async`` read one row by its key; the others run in a thread.
     """
@@ -200,7 +200,7 @@ class Store:
         await self._write(change)
 
     async def take_login(self, key: str, browser: str, *, agreed: bool) -> dict[str, Any] | None:
-        """Remove a login of this browser and return its record, or None. Another browser's stays as it is."""
+        """Remove a login of this browser and return its record; None if it belongs to another browser."""
 
         def change(connection: sqlite3.Connection) -> dict[str, Any] | None:
             query = (

@@ -133,7 +133,7 @@ class Upstream:
         metadata = await self._server.metadata()
         is_required = metadata.get("authorization_response_iss_parameter_supported") is True
         if issuer != self._options.issuer and (issuer is not None or is_required):
-            raise LoginFailed("the response is of another provider")
+            raise LoginFailed("the response came from another provider")
 
     async def _claims(self, answer: Mapping[str, Any], nonce: str) -> Mapping[str, Any]:
         """Return the claims of the user: of the ID token, and of the provider's description if they miss one."""
@@ -169,7 +169,7 @@ class Upstream:
             raise LoginFailed(f"the ID token is refused: {refused}") from None
         given = claims.get("nonce")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
-            raise LoginFailed("the ID token is of another login")
+            raise LoginFailed("the ID token belongs to another login")
         if claims.get("azp", options.client_id) != options.client_id:
             raise LoginFailed("the ID token is for another client")
         return claims

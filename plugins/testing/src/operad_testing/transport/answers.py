@@ -67,7 +67,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_an_answer_of_an_unknown_kind_passes(self, kit: Kit) -> None:
-        """A result whose metadata the caller cannot read is not rejected: they arrive as they were sent."""
+        """A result whose metadata the caller cannot read is accepted: the metadata arrive as they were sent."""
         async with kit.serving(), kit.calling() as calls:
             answers = [await calls.call("kit.pigeon"), await anext(calls.subscribe("kit.pigeons"))]
             for envelope in answers:

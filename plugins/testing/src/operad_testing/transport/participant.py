@@ -88,7 +88,7 @@ class Participant:
         return await self.link.send(to, {"type": type_, "id": BY_HAND, "payload": payload})
 
     async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
-        """Send a request; return the address for what follows it."""
+        """Send a request; return the address for later events about it, such as an abort."""
         values: dict[str, Any] = {
             "input": {} if input is None else input,
             "replyTo": self.link.inbox,
@@ -267,9 +267,9 @@ class Repeating:
 
 
 class Kit:
-    """The transport of one test, and the parts that use it.
+    """The transport of one test, with helpers that make call handlers, call maps and raw links on it.
 
-    `wrong` has the errors of the frames that it delivered.
+    `wrong` collects the errors of delivered events that do not match the schemas of the call protocol.
     """
 
     def __init__(self, transport: Transport, *, idempotent: bool = False) -> None:
@@ -286,7 +286,7 @@ class Kit:
 
     @property
     def authenticating(self) -> bool:
-        """Whether the sender of an event is known for certain."""
+        """Whether the transport reports the true sender of each event."""
         return self.capabilities.same_process or self.capabilities.authenticates_peer
 
     def serving(self, served: Served | None = None, extra: tuple[str, ...] = (), **options: Any) -> CallHandler:
