@@ -35,7 +35,7 @@ class Usage:
         self._ended = asyncio.Event()
 
     def within(self, outer: Usage | None) -> None:
-        """Count for the registry, too, if it has a lifespan."""
+        """Count each call for the registry as well, if it has a lifespan."""
         if outer is not None:
             self._outer, self.lifespan = outer, self.lifespan or outer.lifespan
 

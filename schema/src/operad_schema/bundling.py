@@ -74,7 +74,7 @@ def is_larger(origin: Origin, values: int) -> bool:
 
 
 def is_sendable(value: Any) -> bool:
-    """Return True if a schema, as it was given, is JSON in UTF-8 that other readers do not find too deep."""
+    """Return True if a schema can be sent as it is: it is JSON in UTF-8, and not too deep or large for readers."""
     waiting, count = [(value, 0)], 0
     while waiting:
         node, level = waiting.pop()

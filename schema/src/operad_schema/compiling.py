@@ -290,7 +290,7 @@ def dialect(origin: Origin) -> str:
 
 
 def new_store(origin: Origin, *, annotations: bool = False) -> Store:
-    """Return an empty normal form of the document that a schema is part of, or of the schema itself."""
+    """Return an empty store for the normal form of a schema's document, or of the schema without a document."""
     document = origin.raw if origin.document is None else origin.document
     roots = ((),) if origin.document is None else _roots(document)
     used = dialect(origin)
@@ -300,8 +300,9 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
 
 
 def closure_of(store: Store, origin: Origin) -> Closure:
-    """Return the normal form of a schema with everything that it reaches; unknown, with the reason, if it has
-    none.
+    """Return the normal form of a schema with everything that it reaches.
+
+    If it cannot be read, the result accepts any value, and its warning has the reason.
     """
     try:
         if origin.document is not None and not origin.pointer:

@@ -43,11 +43,11 @@ class Call:
     """The value that is cast."""
 
     def be_full(self) -> None:
-        """Fill in nothing more, not even scalar defaults."""
+        """Stop filling in values, including scalar defaults."""
         self.is_full, self.scalars = True, math.inf
 
     def is_plausible(self) -> bool:
-        """Return True if such a value may be expected to have this number of scalar defaults."""
+        """Return True if the number of scalar defaults is in proportion to the size of the value."""
         return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
 
     def mark(self) -> tuple[int, bool]:
@@ -90,7 +90,7 @@ Caster = Callable[[Any, Call], Any]
 
 
 class Fills(Protocol):
-    """Fills in what is missing; see `operad_schema.zeros`."""
+    """Fills in missing values; see `operad_schema.zeros`."""
 
     invents: bool
     schemas: list[Body]

@@ -81,7 +81,7 @@ def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
 
 
 def check_plain(body: Node, kind: str) -> list[Check]:
-    """Return the checks of the keywords that test one kind of value by `fails` alone: a list of one or none."""
+    """Return a list with the check of all keywords that test one kind of value by `fails`; empty without any."""
     rules = []
     for key, wanted in body.items():
         word = KEYWORDS.get(key)

@@ -84,7 +84,7 @@ class Kinds:
         self.of_base: Caster = casting.lazy(list(self.rest))
 
     def cast(self, value: Any, call: Call) -> Any:
-        """Cast a value by its kind; if that changes its tag, by the kind of the new one."""
+        """Cast a value by its kind; if the cast changes its tag, cast it by the kind of the new tag."""
         if not isinstance(value, dict):
             return self.of_base(value, call)
         mark = call.mark()

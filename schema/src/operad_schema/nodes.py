@@ -64,9 +64,7 @@ class Node(dict[str, Any]):
         return self is not other
 
     def less(self, *keys: str) -> Node:
-        """Return the schema without some keywords: the same object every time, because schemas are compared by
-        identity.
-        """
+        """Return the schema without some keywords; always the same object, as schemas are compared by identity."""
         if self.keys().isdisjoint(keys):
             return self
         made = self._lesser.get(keys)
@@ -78,7 +76,7 @@ class Node(dict[str, Any]):
         return made
 
     def hidden(self) -> Node:
-        """Return the schema as one that only casts see: the same object every time."""
+        """Return the schema as one that only casts see. Each call returns the same object."""
         made = self._lesser.get(())
         if made is None:
             made = Node(self, self.ref)
@@ -409,7 +407,7 @@ def _refs(body: Body, *, parts: bool) -> list[Definition]:
 
 
 def without(body: Body, group: frozenset[Definition]) -> Body:
-    """Return a schema whose in-place references to a group are unknown."""
+    """Return a schema in which references to a group of definitions accept any value, if they apply in place."""
     if isinstance(body, bool):
         return body
     if body.ref in group:
@@ -433,8 +431,8 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
 
 
 def unless_unknown(made: Body, given: Any) -> Body:
-    """Return a schema as it was read; for an unknown one, a schema that may declare any property.
+    """Return ``made``, or a schema that allows any property if ``made`` accepts any value and ``given`` did not.
 
-    The schemas beside it in an `allOf` or a union do not have all properties, so no cast may drop others.
+    The schemas beside it in an `allOf` or a union may not declare all properties, so no cast may drop the others.
     """
     return Node({"additionalProperties": True}) if made is True and given is not True else made

@@ -80,7 +80,7 @@ class _Reader:
         return out
 
     def reference(self, node: Mapping[str, Any], out: Node, location: Location, scope: Scope) -> bool:
-        """Add the node's references; return False if one leads nowhere, so that the node is unknown."""
+        """Add the node's references; return False if one has no target: the node then accepts any value."""
         found = []
         try:
             if isinstance(ref := node.get("$ref"), str):
@@ -369,7 +369,7 @@ class _Keyword:
         return None
 
     def kinds(self) -> None:
-        """Record where the kinds of a base are, by its discriminator."""
+        """Record the locations of a base's kinds, from its discriminator."""
         if not self.node.keys().isdisjoint(("anyOf", "oneOf")):  # read with the branches
             return
         if given := kinds_of(self.value, self.reader.definition.target, self.reader.references, self.scope):

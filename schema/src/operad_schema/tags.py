@@ -71,7 +71,7 @@ def _values_of(body: Any, depth: int) -> list[Any]:
 
 
 def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
-    """Return True if a `discriminator` alone decides which branch a value must match, or that none does."""
+    """Return True if a value's tag alone decides which branch it must match, or that it matches no branch."""
     if given is None or not given.get("decides") or given["union"] != keyword:
         return False
     if not isinstance(value, dict) or given["propertyName"] not in value:

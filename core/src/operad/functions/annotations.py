@@ -52,7 +52,7 @@ def handed_in(extra: Any, at: str) -> RegistrationError:
 
 
 def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return a schema with the keywords of its annotations; of a length, the keyword that applies to its types.
+    """Return a schema with the keywords of its annotations; a length becomes the keyword for the schema's types.
 
     Args:
         shape: the schema.

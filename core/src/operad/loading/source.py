@@ -48,7 +48,7 @@ class LoadedSource:
     _is_closed: bool = attrs.field(default=False, init=False)
 
     def start(self, old: LoadedSource | None) -> list[OperationSpec]:
-        """Add the operations, all or none, in place of those of ``old``, and follow the session's changes."""
+        """Add all operations or none, in place of those of ``old``, and follow the session's changes."""
         entries = [self._entry(operation) for operation in self.session.operations]
         seen: set[str] = set()
         for entry in entries:

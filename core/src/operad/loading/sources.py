@@ -251,9 +251,7 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id: the empty or failed source that may have it, or all
-        failed sources.
-        """
+        """Return the end of a message about an unknown id, with the empty or failed sources that may have it."""
         for loaded in self._loaded:
             if not loaded.ids and operation_id.startswith(f"{loaded.name}."):
                 return f"; source [sources.{loaded.name}] has no operations at present"

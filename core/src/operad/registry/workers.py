@@ -58,7 +58,7 @@ class _Job:
 
 
 class Waiting:
-    """A thread that waits for one coroutine; a worker thread runs plain functions that the coroutine calls."""
+    """A thread that waits for one coroutine; a worker thread meanwhile runs plain functions for the coroutine."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Waiting:
         return result
 
     def offer(self, job: _Job) -> bool:
-        """Give the thread a job. Return False if it is busy, so that the job waits here and elsewhere."""
+        """Give the thread a job. Return False if it is busy: the job is then queued in the pool as well."""
         with self._lock:
             was_idle, self._is_idle = self._is_idle, False
             self._jobs.put(job)

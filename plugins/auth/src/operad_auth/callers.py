@@ -1,4 +1,4 @@
-"""Credentials with which a source acts for the caller of each call: ``[[credentials]]``."""
+"""Credentials with which a source acts on behalf of the caller of each call: ``[[credentials]]``."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Entries:
 
 
 class Forward:
-    """The caller's own bearer token, for some origins only."""
+    """Forwards the caller's own bearer token, to some origins only."""
 
     def __init__(self, options: CallerCredentials) -> None:
         self._name, self._origins = options.name, {_origin(origin) for origin in options.origins}
@@ -169,9 +169,9 @@ class Forward:
 
 
 class Exchange:
-    """A token that an authorization server gives for the caller's own token (RFC 8693).
+    """Exchanges the caller's own token for another one at an authorization server (RFC 8693).
 
-    The new token is kept until it expires, for this token of the caller alone.
+    The new token is kept until it expires, and used only with the caller's token that it was exchanged for.
     """
 
     def __init__(self, options: CallerCredentials, fetch: Fetch = default_fetch) -> None:
@@ -183,7 +183,7 @@ class Exchange:
         """Allow every origin: the new token is meant for the service."""
 
     def refused(self, context: OperationContext, credential: AuthTable) -> bool:
-        """Forget a token that the service did not accept, so that the next one is exchanged again."""
+        """Forget a token that the service did not accept, so that the next request exchanges a new one."""
         token = credential.get("token")
         self._kept = {key: kept for key, kept in self._kept.items() if kept.access_token != token}
         return True

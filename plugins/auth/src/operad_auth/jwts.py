@@ -29,7 +29,7 @@ _KNOWN_ALGORITHMS = (*ALGORITHMS, "HS256", "HS384", "HS512")
 
 @attrs.frozen
 class Checks:
-    """What every token must fulfil, whatever its issuer."""
+    """The requirements for every token, whatever its issuer."""
 
     algorithms: tuple[str, ...]
     types: tuple[str | None, ...]

@@ -86,7 +86,7 @@ class KeySet:
         """Return the keys that may have signed a token with this ``kid`` and ``alg``; ``kid`` may be missing.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the keys were never loaded, or not for too long.
+            CallError: ``UNAVAILABLE``, the keys could not be loaded, or not for more than a day.
         """
         age = self._clock() - self._loaded
         if self._keys is None or (age > self._max_age and not isinstance(self._source, Mapping)):

@@ -1,4 +1,4 @@
-"""The interface of a login: what a source returns, and `operad login` uses."""
+"""The interface of a login, which a source returns and `operad login` uses."""
 
 from __future__ import annotations
 

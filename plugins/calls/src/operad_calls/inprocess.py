@@ -27,8 +27,8 @@ _MAX_DELIVERIES = 4_096
 class InProcessTransport:
     """A bus within one process and one event loop; each object is a bus of its own.
 
-    Events are handed over as they are, without encoding and without copying: caller and handler share the
-    objects, as with a function call.
+    Events are passed as they are, without encoding or copying: caller and handler share the objects, as in a
+    function call.
 
     Args:
         strict: encode and decode every event, as a wire would. For tests.

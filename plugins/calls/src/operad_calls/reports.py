@@ -20,8 +20,8 @@ class Allowance:
     """A bucket of log lines.
 
     Args:
-        burst: how many may be written at once.
-        a_second: how many more each second.
+        burst: how many lines may be written at once.
+        a_second: how many more lines may be written each second.
     """
 
     def __init__(self, burst: float, a_second: float) -> None:

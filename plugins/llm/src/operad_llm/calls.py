@@ -219,7 +219,7 @@ def _gemini(call: Mapping[str, Any]) -> _Call:
     inner = call.get("functionCall") or call.get("function_call") or call
     inner = inner if isinstance(inner, Mapping) else {}
     if inner.get("willContinue") or inner.get("will_continue"):
-        raise ValueError("a piece of a streamed call: put the pieces together first")
+        raise ValueError("expected a whole tool call, got a part of a streamed one; join the parts first")
     return _Call("gemini", _text(inner.get("id")), _text(inner.get("name")), inner.get("args"))
 
 

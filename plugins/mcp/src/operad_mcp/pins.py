@@ -47,9 +47,7 @@ class PinFile:
         except FileNotFoundError:
             return cls(path)
         except KeyError as error:
-            raise ConfigError(
-                f"pin: {path} has no table {error}; restore the file, or delete it to start over"
-            ) from None
+            raise ConfigError(f"pin: {path} has no table {error}; restore or delete the file") from None
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"pin: {path} cannot be read: {error}") from None
 

@@ -73,8 +73,8 @@ class _Client(Client):
 class Connection:
     """One connection at a time; `open` makes the next one, and nats-py's client never reconnects by itself.
 
-    A client that reconnects writes what the broken connection did not take, when its callers were told long ago
-    that it failed; and most errors that a server sends end it for good.
+    A client that reconnects would write messages that the broken connection did not accept, although their senders
+    have already received an error. Most errors that a server sends would end it permanently.
 
     Args:
         receive: called with each message.

@@ -181,7 +181,7 @@ class JetStream:
                 del self._known[next(iter(self._known))]
 
     def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
-        """Return the headers of a request: the server deletes it after its deadline."""
+        """Return the headers that make the server delete a request after its deadline; None without one."""
         limit = limit_of(payload)
         if not self._expires or limit is None:
             return None
@@ -193,13 +193,13 @@ class JetStream:
         self._known.pop(operation_id, None)
 
     def forget_all(self) -> None:
-        """Forget all responses: the new connection may be to a server that has lost its memory."""
+        """Forget which operations have stored requests: the new server may have lost its data."""
         self._known.clear()
 
     # --- responses -----------------------------------------------------------------------------------
 
     def response(self, name: str, data: bytes, headers: bytes | None) -> None:
-        """Take the server's response to a request. Raises `ValueError` if it is not JSON."""
+        """Process the server's response to a request. Raises `ValueError` if it is not JSON."""
         future = self._asked.get(name)
         if future is None or future.done():
             return

@@ -40,10 +40,7 @@ def is_operads(document: Document) -> bool:
 
 
 def mark_of(raw: RawOperation) -> Json | None:
-    """Return the mark of a POST operation, or ``None``.
-
-    Any other method is a second way to call an operation that also has a POST.
-    """
+    """Return the mark of a POST operation, or ``None``: other methods are second ways to call an operation."""
     mark = raw.node.get(MARK)
     if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
         return None

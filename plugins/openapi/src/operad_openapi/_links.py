@@ -20,10 +20,10 @@ _PLACES = ("path", "query", "header", "cookie")
 def links_of_response(
     operation: PlannedOperation, input: Mapping[str, Any], data: Any, meta: HTTPResponseMeta
 ) -> dict[str, Json]:
-    """Return where the links of an operation lead: name -> ``{"operation": id, "input": {...}}``.
+    """Return the targets of a response's links by name: ``{"operation": id, "input": {...}}``.
 
-    A link is left out if its operation is not there, or if one of its parameters has no value: so the link to the
-    next page is missing on the last one.
+    A link is left out if its operation does not exist, or if one of its parameters has no value. For example, the
+    last page has no link to a next one.
     """
     values = _Values(operation.plan.inputs, input, data, meta)
     found: dict[str, Json] = {}

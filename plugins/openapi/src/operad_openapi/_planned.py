@@ -121,12 +121,12 @@ class PlannedOperation:
         return self.source.schema(self.plan.inputs.schema, self.source.input_view)
 
     def report_input(self, errors: list[SchemaError]) -> None:
-        """Log what is wrong with an input that is sent all the same (``validate_inputs = "warn"``)."""
+        """Log the errors of an input that is sent anyway (``validate_inputs = "warn"``)."""
         reasons = "; ".join(error.message for error in errors[:3])
         logger.warning("%s %s: the input does not match its schema: %s", self.raw.method, self.raw.path, reasons)
 
     def hint(self, input: Any) -> str:
-        """Return where unknown keys of an input belong, if they are fields of a body that is one key."""
+        """Return a hint if unknown keys of an input are fields of the body, which is under a key of its own."""
         inputs, body = self.plan.inputs, self.plan.body
         if body is None or inputs.body_key is None or not isinstance(input, Mapping):
             return ""

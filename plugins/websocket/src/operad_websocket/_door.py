@@ -45,8 +45,8 @@ class _Visitor:
 class Door:
     """Accepts connections.
 
-    If there is no room, the one that has waited longest is closed. A handshake takes milliseconds, so this is not
-    one in the middle of its handshake.
+    If too many connections wait for their handshake, the one that has waited longest is closed. A normal handshake
+    takes milliseconds, so this is unlikely to interrupt one.
 
     Args:
         make: makes the protocol of a connection.

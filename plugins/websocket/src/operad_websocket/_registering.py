@@ -26,11 +26,11 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Registering:
-    """The addresses of one spoke.
+    """Registers the addresses of one spoke with the hub.
 
     Args:
-        ask: send a frame to the hub itself and return the payload of its response; raises `TransportError`.
-        tell: give an event to the owner of the link.
+        ask: sends a frame to the hub itself and returns the payload of its response; raises `TransportError`.
+        tell: gives an event to the owner of the link.
     """
 
     def __init__(self, ask: Ask, tell: Callable[[Event], None]) -> None:

@@ -152,7 +152,7 @@ class RateLimits:
     """How long servers have asked clients to wait.
 
     Read from ``X-RateLimit-Remaining: 0`` with its ``-Reset``, ``RateLimit: …;r=0;t=30``, and the ``Retry-After``
-    of a 429. Kept by key: what the server counts, such as origin and credential.
+    of a 429. Limits are stored by key, which is what the server counts by, such as origin and credential.
     """
 
     def __init__(self) -> None:

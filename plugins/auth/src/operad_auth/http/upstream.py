@@ -1,4 +1,4 @@
-"""What callers of a server may see of the errors of upstream servers."""
+"""Remove from errors what callers of a server must not see of upstream servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs and host names: what a message may show of them, and whether they mean this machine."""
+"""URLs and host names: remove secrets from them, and recognise this machine."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ LATE = 30.0
 class Broadcast(Pending):
     """A request to every peer that serves a topic.
 
-    The caller waits for a while. A caller that wants late responses gets them one by one afterwards: the broadcast
-    then lingers, which takes no place among the pending calls and keeps no responses.
+    The caller waits for a limited time. If it wants late responses, the broadcast then lingers and passes them on
+    one by one. A lingering broadcast does not count as a pending call and keeps no responses.
     """
 
     def __init__(self, requests: PendingRequests, topic: str, operation_id: str) -> None:

@@ -178,7 +178,7 @@ class PendingRequests:
             self.departures.forget(pending)
 
     def drop(self, pending: Pending) -> bool:
-        """As `end`, for a request that may have ended. Return True if it had not."""
+        """End a request as `end` does, unless it has ended already. Return False if it had."""
         if self.table.get(pending.request_id) is not pending:
             if pending.outgoing:  # it ended while it waited to be sent
                 self.departures.leave(pending)

@@ -1,4 +1,4 @@
-"""Calls that are repeated: those that did not run, and those that may run twice."""
+"""Repeat failed calls: those that did not run, and those that may run twice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Retries:
     async def call(
         self, call: CallRequest, retry: Retry, sign: Callable[[CallRequest], None] | None = None
     ) -> ResponseEnvelope[Any]:
-        """Call, and repeat the call if that is right, until the deadline.
+        """Call an operation, and repeat the call as ``retry`` allows, until the deadline.
 
         If an earlier attempt may have run, its error is raised even if the last attempt did not run: the caller
         must not conclude that nothing ran.
@@ -53,7 +53,7 @@ class Retries:
         Args:
             call: the call.
             retry: see `Retry`.
-            sign: signs it again before each attempt.
+            sign: signs the call again before each attempt.
         """
         may_have_run: CallError | None = None
         pause, began = _FIRST_PAUSE, time.monotonic()

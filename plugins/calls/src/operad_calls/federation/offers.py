@@ -73,10 +73,10 @@ def operation_of(offer: Offer, namespace: str | None, warn: Warn) -> OperationSp
 
 
 def stricter(one: Offer, other: Offer, warn: Warn) -> Offer:
-    """Merge the offers of two instances: if they disagree, the result allows less, and a warning is logged.
+    """Merge the offers of two instances. If they disagree, the result allows less, and a warning is logged.
 
-    A request goes to any instance that serves the operation. A caller must not get around the requirements of one
-    instance through another one that requires less. The instance with fewer handlers on the way is named.
+    A request goes to any instance that serves the operation, so a caller could avoid the requirements of one
+    through another one that requires less. The result is based on the offer with fewer handlers on the way.
     """
     if len(other.via) < len(one.via):
         one, other = other, one

@@ -86,7 +86,7 @@ class ByHand(ServedRequests):
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Name a request and pass it to the application."""
+        """Give a request a unique name and pass it to the application."""
         peer, name = request.key
         while name in self._named:
             name = f"{name} of {peer}"

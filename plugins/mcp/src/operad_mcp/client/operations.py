@@ -93,7 +93,7 @@ class Offer:
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """Return the arguments for `restore`. Of pinned tools it has the approved definitions."""
+        """Return the arguments for `restore`; pinned tools have their approved definitions."""
         tools = self._listed.get("tools")
         if self._pins is None or tools is None:
             return self._capabilities, self._listed

@@ -189,7 +189,7 @@ def safe_namespace(name: str) -> str:
 
 
 async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: Any) -> MCPClientWrapper:
-    """Connect to a server; return its operations with the connection that they need.
+    """Connect to a server; return a client with its operations, and with the connection that they need.
 
     Args:
         name: the name of the server, which is also the namespace of its operations.

@@ -84,7 +84,7 @@ class CallerSessions:
         return kept.connection
 
     def has_newer(self, context: OperationContext, connection: Connection) -> bool:
-        """Report that the server refused the credential of a connection; return whether there may be another."""
+        """Report that the server refused the credential of a connection; return True if another one may exist."""
         tables = (kept.table for kept in self._kept.values() if kept.connection is connection)
         table = next(tables, None)
         return table is not None and self._provider.refused(context, table)

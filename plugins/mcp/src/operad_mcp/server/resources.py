@@ -82,7 +82,7 @@ class Resources:
         return await self._lister(ctx, uri)
 
     def target(self, uri: str) -> OperationSpec | None:
-        """Return the operation that reads a URI, if it is known without asking a server."""
+        """Return the operation that reads a URI, if it can be found without a request to a server."""
         listing = self._door.listing
         if uri in listing.resources:
             return listing.resources[uri]

@@ -69,10 +69,7 @@ class Calls:
         return bool(self._running)
 
     def asking(self) -> MCPCall:
-        """Return the call that a request of the server belongs to: that whose exchange it uses, or the only one.
-
-        If it is not known which of several calls it is, the result has the server's name only.
-        """
+        """Return the call that a request of the server belongs to; if it is not known, only the server's name."""
         call = current_call.get()
         if call is None and len(self._running) == 1:
             call = next(iter(self._running.values()))

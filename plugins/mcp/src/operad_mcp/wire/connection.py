@@ -225,7 +225,7 @@ class Connection:
                 await self.farewell("resources/unsubscribe", {"uri": uri})
 
     async def farewell(self, method: str, params: Json) -> None:
-        """Notify the server that something has ended, if it is still connected; failures are ignored."""
+        """Send a last notification about something that has ended, if still connected; failures are ignored."""
         live = self._current
         if live is None or live.closed.is_set() or self._closing:
             return

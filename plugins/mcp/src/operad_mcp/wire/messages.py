@@ -71,7 +71,7 @@ def parse(text: bytes) -> list[Message]:
 
 
 def is_json(text: bytes) -> bool:
-    """Return True if a text is complete, in the lenient reading of `parse`."""
+    """Return True if a text is JSON that `parse` can read."""
     return _json(text) is not msgspec.UNSET
 
 

@@ -40,10 +40,7 @@ def heirs(document: Document, reference: str) -> list[str]:
 
 
 def tags_of_2_0(document: Document, reference: str) -> dict[str, str]:
-    """Return the mapping of a base in a 2.0 document, from ``x-ms-discriminator-value`` of its heirs.
-
-    A 2.0 discriminator has no ``mapping`` of its own. The names of the heirs are tags as well.
-    """
+    """Return the mapping of a base in a 2.0 document, from ``x-ms-discriminator-value`` of its heirs."""
     mapping = {}
     for heir in (reference, *heirs(document, reference)):
         node = document.lookup(heir)

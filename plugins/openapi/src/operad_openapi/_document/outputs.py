@@ -16,7 +16,7 @@ _NULL: Json = {"enum": [None]}
 
 
 def output_schema(document: Document, raw: RawOperation, view: SchemaView) -> Any:
-    """Return the union of the JSON schemas of 2xx responses; ``True`` where one of them could be anything."""
+    """Return the union of the JSON schemas of 2xx responses; ``True`` if one of them allows any value."""
     if raw.method == "HEAD":
         return _NULL
     unique: list[Any] = []

@@ -55,7 +55,7 @@ def is_reserved_header(name: str) -> bool:
 
 
 def unusable(name: str, location: str) -> str | None:
-    """Why a parameter object cannot be sent; ``None`` for one that can. It has a name and a place."""
+    """Return why a parameter object, which has a name and a place, cannot be sent; ``None`` if it can."""
     if location in ("body", "formData"):
         return None
     if location not in _LOCATIONS:

@@ -21,7 +21,7 @@ _EXCERPT = 60
 def parse(data: bytes, where: str) -> Any:
     """Return the value of a JSON or YAML text: an object or an array.
 
-    JSON is tried first wherever the text looks like it: PyYAML refuses some JSON, and is 40 times slower.
+    JSON is tried first if the text looks like JSON: PyYAML rejects some JSON, and is 40 times slower.
 
     Raises:
         SourceError: the text is neither, or is nested too deeply.

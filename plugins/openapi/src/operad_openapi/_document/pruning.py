@@ -15,7 +15,7 @@ _ROOTS = {"components": 3, "definitions": 2, "parameters": 2, "responses": 2}
 
 
 def pruned(document: Document, operations: Iterable[RawOperation]) -> Json:
-    """Return a root with all that ``operations`` refer to; its parts are the document's own objects."""
+    """Return a copy of the document's root with only what ``operations`` refer to; parts of it are not copied."""
     root: Json = {key: document.root[key] for key in (*_KEPT, *_KEPT_2) if key in document.root}
     components = document.root.get("components")
     if isinstance(components, dict) and "securitySchemes" in components:

@@ -19,7 +19,7 @@ def schemes_of(document: Document) -> Json:
 
 
 def scheme_of(document: Document, name: str) -> Json:
-    """Return the security scheme ``name``, Swagger 2.0's in the words of 3.x; ``{}`` if it is missing."""
+    """Return the security scheme ``name``, in the form of OpenAPI 3; ``{}`` if it is missing."""
     try:
         scheme = document.resolve(schemes_of(document).get(name))
     except PointerError:

@@ -30,8 +30,8 @@ class Server:
 def server_of(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> Server:
     """Return the server of an operation.
 
-    An operation's own servers come before the path's, and those before the root's, which ``base_url`` replaces;
-    ``servers`` of the configuration move what the document names.
+    The operation's own servers are used; without them those of its path, then ``base_url`` of the configuration,
+    then those of the document's root. The option ``servers`` replaces URLs that the document names.
 
     Raises:
         NotUsableError: no absolute URL is known, a variable has no value, or the document, which came from a
@@ -62,9 +62,9 @@ def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> 
 
 
 def moved(url: str, servers: dict[str, str]) -> str | None:
-    """Return ``url`` moved by the configured table of servers; ``None`` if it is not in it. The longest key wins.
+    """Return ``url`` with its start replaced by the configured table of servers; ``None`` if no key matches.
 
-    Both may name the port that their scheme has anyway.
+    The longest key is used. ``url`` and keys match with or without the default port of their scheme.
     """
     if not servers:
         return None

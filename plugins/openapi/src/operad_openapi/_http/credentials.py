@@ -34,7 +34,7 @@ class Authenticator:
     def plan(
         self, operation: RawOperation, server: str, auth: HTTPAuth | None, required: Collection[Key] = ()
     ) -> list[Applier]:
-        """Return what to apply to the requests of an operation.
+        """Return functions that apply credentials to the requests of an operation.
 
         Args:
             operation: the operation.
@@ -188,7 +188,7 @@ def _refusing(message: str) -> Applier:
 
 
 def authorization(auth: HTTPAuth) -> Applier | None:
-    """Put a bearer or basic credential into its header; ``None`` if the credential is incomplete."""
+    """Return a function that puts a bearer or basic credential into its header; ``None`` if it is incomplete."""
     prefix = auth.prefix
     if auth.type == "basic":
         prefix = prefix or "Basic"

@@ -1,6 +1,6 @@
 """Decompress bodies in pieces of bounded size; a body that was cut off is an error (RFC 9110, 8.4).
 
-aiohttp could unpack them itself, but takes a gzip body for whole that ends before its end.
+aiohttp could decompress them itself, but it accepts a truncated gzip body as complete.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GZIP = 31  # wbits: a gzip member of any window
 
 
 class TruncatedError(ValueError):
-    """The body ended before its end."""
+    """The compressed body is incomplete."""
 
 
 class Decoder(Protocol):
@@ -34,7 +34,7 @@ class Decoder(Protocol):
 
 
 def decoder_of(encoding: str) -> Decoder | None:
-    """Return what unpacks a body of that ``Content-Encoding``; ``None`` if there is nothing to unpack.
+    """Return the decoder for a ``Content-Encoding``; ``None`` if the body is not compressed.
 
     Raises:
         ValueError: the encoding is unknown, or its package is not installed.

@@ -38,10 +38,7 @@ async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerT
 
 
 def request_options(options: HTTPOptions) -> dict[str, Any]:
-    """Return the options to pass with each request to a session that the configuration brought.
-
-    Sessions made here have these options already.
-    """
+    """Return the options for each request to an application's own session, which was made without them."""
     return {
         "auto_decompress": False,
         "max_line_size": options.limits.header_bytes,
@@ -73,7 +70,7 @@ class PortCookieJar(aiohttp.CookieJar):
 
 
 class Sessions:
-    """The sessions of one source: calls of several event loops, one after the other or at once, have one each.
+    """The sessions of one source: one for each event loop in which calls are made.
 
     Args:
         options: the source's HTTP options.
@@ -90,7 +87,7 @@ class Sessions:
         self._open: dict[asyncio.AbstractEventLoop, _Kept] = {}
 
     def of(self, loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-        """Return the session for calls in ``loop``, which is the running one."""
+        """Return the session for calls in ``loop``, which must be the running loop."""
         if self._options.session is not None:
             return cast("aiohttp.ClientSession", self._options.session)
         for other in [other for other in self._open if other.is_closed()]:

@@ -27,5 +27,5 @@ def tls_of(options: HTTPOptions) -> ssl.SSLContext | bool:
 
 
 def has_certificate(options: HTTPOptions) -> bool:
-    """Return True if a client certificate is configured, as far as one can know."""
+    """Return True if a client certificate is configured, or may be part of the application's own TLS context."""
     return options.ssl is not None or options.tls_cert is not None

@@ -1,7 +1,7 @@
 """Convert Python values, such as dates and files, to the JSON that an input is checked as.
 
-``None`` for what may be absent is absent: a parameter has no null (RFC 6570, to which OpenAPI defers), and where
-the schema of a field of the body allows none, nothing else can be meant.
+``None`` for an optional value means that the value is absent: parameters have no null (RFC 6570, to which OpenAPI
+defers). The same holds for a field of the body if its schema does not allow null.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Adapter:
         self._seen: dict[int, list[Json]] = {}
 
     def __call__(self, input: Any) -> Any:
-        """Return ``input`` as JSON; itself where it is that already."""
+        """Return ``input`` as JSON; ``input`` itself if it is JSON already."""
         # Asked by class first, and in a loop: most inputs are plain, and this is on the way of every call.
         if input.__class__ is not dict and not isinstance(input, Mapping):
             return input

@@ -41,14 +41,14 @@ class Plan:
     template: PathTemplate
     body: BodyPlan | None
     headers: CIMultiDict[str]
-    """What every request starts with: what it accepts."""
+    """The headers of every request: ``Accept``."""
     server_or_error: Server | NotUsableError
     is_home: bool
     """Whether requests go to the API's own origins, which configured headers and credentials are for."""
     query: str = ""
     """Configured parameters of the query that the document does not name, and that of the server; encoded."""
     expects_json: bool = False
-    """Whether all that the document declares of a success is JSON."""
+    """Whether all declared media types of successful responses are JSON."""
     stream_field: str | None = None
     """The field of the body, or the parameter of the query, that asks for a stream, if one is declared."""
     required_keys: frozenset[Key] = frozenset()

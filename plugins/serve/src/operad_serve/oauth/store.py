@@ -230,7 +230,7 @@ class Store:
         code: str,
         record: Mapping[str, Any],
     ) -> None:
-        """Keep a grant whose code has not been redeemed. ``record`` is what its redemption must match."""
+        """Store a grant whose code has not been redeemed. The request that redeems it must match ``record``."""
 
         def change(connection: sqlite3.Connection) -> None:
             now = time.time()
@@ -248,9 +248,9 @@ class Store:
         await self._write(change)
 
     async def redeem(self, id: str, client: str, code: str) -> Grant | None:
-        """Return the grant of a code, which is used up with that, or None.
+        """Use up a code and return its grant; None if the code is not valid.
 
-        A code that comes a second time was stolen by one of its two users: its grant ends, with all tokens.
+        A wrong, expired or repeated code ends the grant with all of its tokens, because the code may be stolen.
         """
 
         def change(connection: sqlite3.Connection) -> Grant | None:
@@ -270,15 +270,15 @@ class Store:
     ) -> bool:
         """Make an access token and a refresh token of a grant valid. Return False if the grant has ended.
 
-        The access token before it stays valid until it expires, for the calls that are running.
+        The previous access token stays valid until it expires, for the calls that are running.
 
         Args:
             grant: the grant. Its record is kept, too.
             access: the access token.
             expires: when it expires.
             refresh: the refresh token, if there is one.
-            before: the refresh token that the new one replaces; None for the first. One that was replaced before
-                was stolen from the client, or by it: the grant ends, with all tokens.
+            before: the refresh token that the new one replaces; None for the first. If it was replaced already, it
+                may be stolen, and the grant ends with all of its tokens.
         """
 
         def change(connection: sqlite3.Connection) -> bool:
