@@ -74,7 +74,7 @@ async def test_a_change_is_held_for_later_processes_until_the_command_accepts_it
     ("text", "arguments", "message"),
     [
         ('[sources.h]\ntype = "mcp"\ncommand = "x"\n', [], "expected `pin = true`"),
-        ('[sources.h]\ntype = "mcp"\ncommand = "x"\npin = true\n', ["--accept", "h.echo"], "nothing is held"),
+        ('[sources.h]\ntype = "mcp"\ncommand = "x"\npin = true\n', ["--accept", "h.echo"], "no tool is held"),
     ],
 )
 def test_what_the_command_cannot_do_is_an_error(

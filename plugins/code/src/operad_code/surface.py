@@ -39,7 +39,7 @@ class Member(NamedTuple):
 
     @property
     def function(self) -> str:
-        """What is called: the name, or ``github.events.take`` for a subscription."""
+        """The function that programs call: `name`, or ``github.events.take`` for a subscription."""
         return f"{self.name}.take" if self.spec.type is OperationType.SUBSCRIPTION else self.name
 
     @property

@@ -74,7 +74,7 @@ def _build(events: Any, repeated: list[str]) -> Any:
                 anchors[event.anchor] = (node, 1)
         elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
             if frames and frames[-1].is_key:
-                raise YAMLError(f"a key is a collection at {_place(event)}; expected text")
+                raise YAMLError(f"expected text as a key, got a collection at {_place(event)}")
             if len(frames) >= MAX_DEPTH:
                 raise YAMLError(f"nested deeper than {MAX_DEPTH} at {_place(event)}")
             is_mapping = isinstance(event, yaml.MappingStartEvent)

@@ -239,8 +239,9 @@ def kit_registry(  # noqa: C901  # a list of small handlers
 
 
 class Repeating:
-    """A transport that delivers each request twice, the second time marked, as a broker does after a consumer
-    died.
+    """A transport that delivers each request twice, as a broker does after the loss of a consumer.
+
+    The second delivery is marked as redelivered.
 
     Args:
         transport: the transport that delivers them once.
