@@ -112,8 +112,7 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
 def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
     """Return an authenticator that tries several; the first that knows the credentials decides the identity.
 
-    If one of them cannot decide (`CallError`), the next ones are tried. The error is raised if none of them knows
-    the credentials.
+    If one of them cannot decide (`CallError`), the next ones are tried. If none knows them, the error is raised.
     """
     members = [as_authenticator(member) for member in authenticators]
 

@@ -58,9 +58,7 @@ class IntrospectionOptions:
 
     def __attrs_post_init__(self) -> None:
         if not self.audience or not all(self._audience):
-            raise ConfigError(
-                "introspection: audience is required; without it a token for another service would be valid"
-            )
+            raise ConfigError("introspection: audience is required; else tokens for other services would be valid")
         if self.issuer is None and self.url is None:
             raise ConfigError("introspection: expected issuer, or url")
         for name in ("issuer", "url"):

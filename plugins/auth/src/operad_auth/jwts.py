@@ -126,9 +126,7 @@ class JWTAuthenticator:
         self._issuer = issuer
         self._audience = [audience] if isinstance(audience, str) else list(audience)
         if not issuer or not self._audience or not all(self._audience):
-            raise ConfigError(
-                "jwt: issuer and audience are required; without them a token for another service would be valid"
-            )
+            raise ConfigError("jwt: issuer and audience are required; else tokens for any service would be valid")
         required = ("exp", "iss", "aud", id_claim)
         self._checks = Checks(checked_algorithms(algorithms), _TYPES, required, leeway)
         self._id_claim, self._id_prefix = id_claim, id_prefix

@@ -95,15 +95,7 @@ class RetryPolicy:
         *,
         repeatable: bool = False,
     ) -> float | None:
-        """Return the seconds to wait before a failed request is sent again; ``None`` if it must not be.
-
-        Args:
-            attempt: how many times it was sent again already.
-            method: its method.
-            status: the status of the response; ``None``: the connection was lost.
-            headers: the headers of the response; names are in lower case.
-            repeatable: whether repeating does no harm, whatever the method.
-        """
+        """Return the seconds to wait before a failed request is sent again; ``None`` if it must not be."""
         if attempt >= self.attempts:
             return None
         is_safe = repeatable or method in self.methods
