@@ -88,8 +88,8 @@ class CallError(OperadError):
     """Any JSON value; ``None`` without details."""
     undeclared: bool = False
     """Whether `map_error` made it from an exception that the operation does not declare (see `mask_error`)."""
-    logged: bool = False
-    """Whether the traceback of that exception is in the log already."""
+    logged: str | None = None
+    """The id of the call beside which the log has the traceback of that exception; ``None`` if it has none yet."""
     ran: bool | None = None
     """``False`` if the call's own transport or registry knows that nothing ran: the call may be made again."""
     hint: str = ""

@@ -146,12 +146,12 @@ def mask_error(
         declared: additional codes that are not masked.
         mask: ``False`` masks nothing (for development).
         operation_id: the operation that failed, for the log.
-        request_id: the id of the call, which becomes the reference; the log has it beside the traceback.
+        request_id: the reference of an error that is not in the log yet; default: a random one.
     """
     if not (mask and error.undeclared) or error.code in declared:
         return error
-    reference = request_id or os.urandom(6).hex()
-    if not (error.logged and request_id):
+    reference = error.logged or request_id or os.urandom(6).hex()
+    if error.logged is None:
         cause = type(error.__cause__ or error).__name__  # a log without tracebacks says at least this much
         text = error.message if error.message.startswith(cause) else f"{cause}: {error.message}"
         logger.error(
@@ -159,7 +159,7 @@ def mask_error(
             operation_id,
             reference,
             text,
-            exc_info=None if error.logged else error.__cause__,
+            exc_info=error.__cause__,
         )
     message = f"the operation failed; the log of the server has the reason under reference {reference}"
     return CallError(error.code, message, {"message": message, "reference": reference})

@@ -71,5 +71,5 @@ def failure_of(
         logger.error(
             "operation %r raised %s (request %s)", operation_id, failure.message, request_id, exc_info=error
         )
-        failure.logged = True
+        failure.logged = request_id
     return failure

@@ -107,10 +107,10 @@ class ByHand(ServedRequests):
         try:
             self._on_request(incoming)
         except Exception as error:
-            logger.exception("on_request failed for %s", request.operation_id)
+            logger.exception("on_request failed for %s (request %s)", request.operation_id, name)
             if self._named.get(name) is request:  # else the application has responded already
                 mapped = map_error(error)
-                mapped.logged = True
+                mapped.logged = name
                 self.cancel(request)
                 mask = not self._same_process
                 self.fail(request, mask_error(mapped, mask=mask, operation_id=request.operation_id))
