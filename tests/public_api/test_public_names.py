@@ -20,11 +20,11 @@ PROMISED = {
         hookimpl is_response_envelope load_plugins local_envelope map_error operation subscribe unwrap
     """,
     "operad.auth": """
-        AnyAuthenticator Authenticator Credentials DelegationSigner Fetch FetchResponse HostRules
+        AnyAuthenticator Authenticator CredentialProvider Credentials DelegationSigner Fetch FetchResponse HostRules
         IntrospectionAuthenticator IntrospectionOptions
         JWTAuthenticator JWTDelegation JWTOptions Login LoginRequired LoopbackListener OAuthClient OAuthError
         OAuthOptions OAuthToken StaticTokens TokenKey TokenRecord TokenStore any_of as_authenticator
-        authenticator authenticator_from default_fetch discover is_loopback
+        authenticator authenticator_from default_fetch discover is_loopback provider_of
     """,
     "operad.plugin": """
         DEFAULT_NAMESPACE OPERATION_SPEC_SCHEMA CallError CallMap CallServer Capabilities ConfigError

@@ -15,7 +15,7 @@ import sqlite3
 import ssl
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -646,7 +646,7 @@ async def test_an_expired_code_is_refused(gate: Gateway, tmp_path: Path) -> None
     client = await gate.client_id()
     async with gate.browser() as browser:
         code = (await gate.logged_in(browser, client))["code"]
-    with sqlite3.connect(tmp_path / "oauth.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "oauth.db")) as connection, connection:
         connection.execute("UPDATE grants SET made = made - ?", (limits.CODE_SECONDS + 1,))
     assert (await gate.redeem(client, code))[1]["error"] == "invalid_grant"
 
