@@ -76,7 +76,7 @@ class Identity:
     id: str
     scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
     resources: Mapping[str, frozenset[str]] = attrs.field(factory=dict, converter=_resources)
-    """``{"type:id": {actions}}``, read-only; ``type:*`` stands for every resource of the type."""
+    """``{"type:id": {actions}}``, read-only; ``type:*`` means every resource of the type."""
 
     def __reduce__(self) -> tuple[type[Identity], tuple[str, frozenset[str], dict[str, frozenset[str]]]]:
         return Identity, (self.id, self.scopes, dict(self.resources))  # a read-only mapping cannot be pickled

@@ -1,4 +1,4 @@
-"""Sources, servers and tables: what such a plugin contributes, and what it receives."""
+"""The classes with which plugins contribute sources, servers and tables, and what a source receives."""
 
 from __future__ import annotations
 

@@ -99,6 +99,6 @@ def _json_safe(value: Any, depth: int, number: Callable[[], int]) -> Any:
             return {text_of(key): _json_safe(item, depth - 1, number) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
             return [_json_safe(item, depth - 1, number) for item in value]
-    except Exception:  # noqa: BLE001, S110  # a container of somebody's own that cannot be read; it has a text
+    except Exception:  # noqa: BLE001, S110  # a container of an unknown class that cannot be read; it has a text
         pass
     return text_of(value)

@@ -116,8 +116,8 @@ class LoadedSources:
     ) -> list[OperationSpec]:
         """Load one source: all of its operations, or none. See `OperationRegistry.load`.
 
-        ``again`` loads it once more, if that is more than calling this. ``operation`` is the only operation that
-        will be called.
+        ``again`` reloads the source; by default, this method is called again. ``operation`` is the only operation
+        that will be called.
         """
         from operad.config.access_rules import AccessRules
         from operad.config.structuring import structure

@@ -2,8 +2,8 @@
 
 A call without a token fails with a link to a page of this server. The link has a ticket for one identity, and only
 a browser that is authenticated as this identity may go on. So a user who follows the link of another caller
-connects no account to that caller, and a caller cannot connect an account to another user. What must outlive a
-request is sealed and not stored: each process of a server can take the next step.
+connects no account to that caller, and a caller cannot connect an account to another user. State between requests
+is sealed and sent along, not stored, so that any process of a server can take the next step.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
             identity: Any = await answer if inspect.isawaitable(answer) else answer
         except CallError:
             raise
-        except Exception as error:  # noqa: BLE001  # other people's code; nobody is let in by a mistake of it
+        except Exception as error:  # noqa: BLE001  # the application's code; a mistake in it must not let a caller in
             logger.error("authenticator %s raised %s; the caller is anonymous", name, type(error).__name__)
             return None
         if identity is not None and not isinstance(identity, Identity):

@@ -188,7 +188,7 @@ class KeySet:
         usable = [
             {name: value for name, value in key.items() if name not in _PRIVATE}
             for key in keys[:MAX_KEYS]
-            # A symmetric key that everybody can read proves nothing.
+            # A symmetric key that anyone can read proves nothing.
             if not (public and key.get("kty") == "oct")
         ]
         if not usable:

@@ -177,7 +177,7 @@ class BrokerLink(ABC):
         where: str,
         code: str = ErrorCode.SERIALIZATION_ERROR,
     ) -> None:
-        """Drop a message; end the call that it belongs to with an error, if that can be read."""
+        """Drop a message; end the call that it belongs to with an error, if the call's id can be read."""
         self.reports.refuse("bus", f"dropped what came on {where!r}: {why}")
         if delivery.done is not None:
             delivery.done()

@@ -60,7 +60,7 @@ class ProgramFailed(Exception):
 
 
 class Host(Protocol):
-    """What a running program can reach."""
+    """The calls and the output of a running program."""
 
     async def call(self, function: str, args: Sequence[Any], fields: Mapping[str, Any]) -> Any:
         """Call ``namespace.function`` and return JSON. Raises `CallFailed`."""

@@ -50,7 +50,7 @@ class ToolReport:
     strict: bool
     """Whether the model's arguments must match the schema."""
     lost: tuple[str, ...] = ()
-    """What the format cannot express: the model is not told about it, but calls are still checked."""
+    """What the format cannot express: the model does not see it, but calls are still checked."""
 
 
 class ToolList(list[dict[str, Any]]):

@@ -136,7 +136,7 @@ class Pagination:
     keys are those of the input, ``body.cursor`` is a member of ``body``.
 
     Raises:
-        ConfigError: what belongs together is not together, or contradicts itself.
+        ConfigError: fields contradict each other, or one is missing that another one needs.
     """
 
     items: str | None = None
@@ -272,7 +272,7 @@ def shown_place(value: object) -> str:
 
 @record(kw_only=True)
 class HTTPOptions:
-    """What `HTTPServiceConfig` and the options of the source ``openapi`` share."""
+    """The options that `HTTPServiceConfig` and the source ``openapi`` share."""
 
     base_url: str | None = attrs.field(default=None, repr=shown_place, converter=_base_url)
     """Replaces the document's root server; paths and operations with servers of their own keep them."""
@@ -375,7 +375,7 @@ class HTTPOptions:
 
 @record(kw_only=True)
 class HTTPServiceConfig(HTTPOptions):
-    """The configuration of `from_openapi` and its kin."""
+    """The configuration of `from_openapi`, `from_openapi_file` and `from_openapi_url`."""
 
     namespace: str
     trusted: bool = False

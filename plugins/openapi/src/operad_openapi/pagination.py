@@ -24,16 +24,16 @@ def paginate(
 ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
     """Return the envelopes of all pages.
 
-    Without ``next_input``, and where ``call`` is ``functools.partial(registry.execute, id)``, this is
-    `OperationRegistry.paginate`, which knows the operation. Where ``call`` is anything else, the next page is what
-    ``Link: <…>; rel="next"`` says (RFC 8288): the query parameters of its URL become input of the same operation,
-    and whole numbers among them integers. The URL itself is never called: it could be of any host.
+    If ``next_input`` is missing and ``call`` is ``functools.partial(registry.execute, id)``, this is
+    `OperationRegistry.paginate`, which knows the operation. For any other ``call``, ``Link: <…>; rel="next"`` (RFC
+    8288) leads to the next page: the query parameters of its URL become input of the same operation, and whole
+    numbers become integers. The URL itself is never requested, because it could be of any host.
 
     Args:
         call: calls the operation.
         input: the input of the first page.
         next_input: envelope of a page -> what to change in the input for the next one; ``None`` at the end.
-        max_pages: the most pages that are asked for.
+        max_pages: the maximum number of pages to request.
 
     Raises:
         CallError: as the operation does.

@@ -29,7 +29,8 @@ _PREVIEW = 500
 class Shape(Step):
     """A step that replaces the data of results.
 
-    An envelope with new data gets local metadata, because the old one, such as MCP content, may repeat the data.
+    With the new data, the metadata of other kinds become local, because they may repeat the data, as MCP content
+    does.
 
     Args:
         kinds: recognises envelopes that represent errors.

@@ -63,7 +63,8 @@ class Gate:
     """Decides who may connect.
 
     Args:
-        authenticate: returns who connects; ``None``: every client on this machine may, anonymously.
+        authenticate: returns the identity of a client; ``None``: every client on this machine may connect,
+            anonymously.
         origins: web pages that may connect.
         reports: counts and logs refusals.
         patience: seconds within which a first frame must arrive.
@@ -108,7 +109,7 @@ class Gate:
             raise web.HTTPForbidden(text="without an authenticator the hub accepts loopback host names only\n")
 
     async def admit(self, request: web.Request) -> Identity | None:
-        """Return who connects, by the handshake.
+        """Return the identity of a client, by the handshake.
 
         Raise an HTTP error if the client may not connect: 401, or 503 if that cannot be decided now.
         """
@@ -131,7 +132,7 @@ class Gate:
     async def admit_by_frame(
         self, request: web.Request, socket: web.WebSocketResponse[Literal[False]]
     ) -> Identity | None:
-        """Return who connects, by the first frame; ``None``: the connection was closed."""
+        """Return the identity of a client, by the first frame; ``None``: the connection was closed."""
         identity = None
         try:
             async with asyncio.timeout(self._patience):

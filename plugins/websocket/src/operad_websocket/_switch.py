@@ -42,8 +42,8 @@ _DISCOVER = "operad.discover"
 class Switch:
     """Routes events between peers.
 
-    A request goes to one of the peers that serve its operation. Everything else goes where the switch's own table
-    says, never where the event says. A frame for a request of another peer is refused and logged.
+    A request goes to one of the peers that serve its operation. The switch's own table decides where every other
+    event goes, never the event itself. A frame for a request of another peer is refused and logged.
 
     Args:
         limits: the limits of a peer.

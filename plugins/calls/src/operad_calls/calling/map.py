@@ -129,7 +129,7 @@ class PendingRequestMap:
             self._by_hand.start(self._link)
 
     async def aclose(self) -> None:
-        """End every call in flight with ``ABORTED``, tell the other side, and disconnect; idempotent."""
+        """End every call in flight with ``ABORTED``, notify the other side, and disconnect; idempotent."""
         link = self._link
         if link is None:
             return
@@ -328,7 +328,7 @@ class PendingRequestMap:
         Raises:
             TypeError: ``envelope`` is not an envelope.
             LookupError: no such request is in flight on this link.
-            CallError: the envelope cannot be sent; the caller has been told.
+            CallError: the envelope cannot be sent; the caller has been notified.
         """
         await self._hand(request_id).respond(request_id, envelope)
 

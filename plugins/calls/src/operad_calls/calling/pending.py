@@ -202,7 +202,8 @@ class PendingRequests:
     def abort(self, pending: Pending) -> None:
         """Tell the handler that the caller no longer waits; if the handler is not known yet, as soon as it is.
 
-        On a broker the abort may overtake the request: a handler that acknowledges it later is told again.
+        On a broker the abort may overtake the request. A handler that acknowledges the request later receives the
+        abort again.
         """
         request_id = pending.request_id
         if pending.target is not None:

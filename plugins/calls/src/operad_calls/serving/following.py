@@ -57,7 +57,7 @@ class Following:
         """Operations whose address the transport has refused after it was registered."""
         self._announced: bool
         self._is_back = False
-        """Whether the connection was lost since the peers were last told of a change."""
+        """Whether the connection was lost since the peers were last notified of a change."""
         self._stale = False
         """Whether the registry has changed since it was last read."""
         self._refreshing = asyncio.Lock()

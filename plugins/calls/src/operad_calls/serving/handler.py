@@ -153,7 +153,7 @@ class CallHandler:
         """Drain and disconnect; idempotent.
 
         First the transport stops taking requests, while those it has already received still run. Then the tasks
-        get until the drain timeout. What is left is cancelled, and its callers are told.
+        get until the drain timeout. Requests that are left are cancelled, and their callers are notified.
         """
         link, serving = self._link, self._serving
         if link is None or self._draining:

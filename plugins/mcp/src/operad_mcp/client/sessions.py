@@ -58,7 +58,7 @@ class CallerSessions:
         self._closed = False
 
     async def of(self, context: OperationContext) -> Connection:
-        """Return the connection of a call's caller. It may have to be opened: the first request does that.
+        """Return the connection of a call's caller; a new one is opened by its first request.
 
         Raises:
             CallError: ``ACCESS_DENIED``, the caller has no credential (or what the provider raises);

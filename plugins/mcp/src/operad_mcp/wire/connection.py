@@ -61,7 +61,7 @@ class Connection:
         self._calls = Calls(name)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.changed_meanwhile = False
-        """Whether the next connection is to be told of as a change: what is offered came from elsewhere."""
+        """Whether the first connection counts as a change: the operations are those of a remembered listing."""
         self._connections = 0
         self._watching = 0
 

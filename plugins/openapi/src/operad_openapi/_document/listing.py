@@ -47,7 +47,7 @@ class RawOperation:
 
 @record
 class Diagnostic:
-    """Something of a document that could not be used, and why."""
+    """A part of a document that could not be used, and the reason."""
 
     pointer: str
     """Where in the document: a JSON pointer."""

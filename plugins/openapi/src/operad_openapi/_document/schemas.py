@@ -115,7 +115,7 @@ class SchemaView:
             tokens = pointer_tokens(reference[1:])
             target = self._document.lookup(self._opened.get(reference, reference))
         except PointerError:
-            return  # a broken reference stays broken; whoever compiles the schema says so
+            return  # a broken reference stays; it is reported when the schema is compiled
         if not tokens:
             return
         unit = _UNITS.get(tokens[0])

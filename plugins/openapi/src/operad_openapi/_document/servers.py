@@ -137,7 +137,7 @@ def _swagger_server(document: Document) -> str:
 
 
 def swagger_url(scheme: str, host: str, path: Any) -> str:
-    """Return the server of a 2.0 document. Some lack the slash of ``basePath``, or have a scheme in ``host``."""
+    """Return the server URL of a 2.0 document, even if ``basePath`` lacks its slash or ``host`` has a scheme."""
     host = host.rpartition("://")[2].rstrip("/")
     return f"{scheme}://{host}/{path.lstrip('/')}" if isinstance(path, str) and path else f"{scheme}://{host}"
 

@@ -86,7 +86,7 @@ class _Zlib:
                 decoder = self._decoder = zlib.decompressobj(wbits)
             elif decoder.eof:
                 if self._wbits is None:
-                    return  # deflate has one member; what follows belongs to nobody
+                    return  # deflate has one member; bytes after it are ignored
                 if not _GZIP_MAGIC.startswith(data[:2]):
                     return  # padding, or bytes of no member: other clients ignore them too
                 decoder = self._decoder = zlib.decompressobj(self._wbits)

@@ -1,7 +1,7 @@
 """Resolve host names, and reject private addresses that a document or a server chose.
 
-A name can be public when it is checked and private when it is connected to (DNS rebinding), so what is connected
-to is what is checked.
+A name can be public when it is checked and private when it is connected to (DNS rebinding), so connections go only
+to addresses that were checked.
 """
 
 from __future__ import annotations

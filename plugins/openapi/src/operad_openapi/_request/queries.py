@@ -110,7 +110,7 @@ class QueryReader:
         return result
 
     def _scalar(self, text: str, schema: Any) -> Any:
-        """Return the value that ``text`` stands for: itself where the schema takes a text."""
+        """Return the value that ``text`` represents: the text itself if the schema allows strings."""
         candidates: list[Any] = [text]
         if _INTEGER.match(text):
             candidates.append(int(text))

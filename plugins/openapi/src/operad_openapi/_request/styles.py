@@ -110,8 +110,8 @@ def _join(fragments: list[str], delimiter: str = "&") -> str | None:
 def compile_parameter(parameter: Parameter) -> Encoder:
     """Return the encoder of ``parameter``.
 
-    What it returns is the text in place of ``{name}`` for a path parameter, whole ``name=value&…`` fragments
-    for a query or cookie parameter (``; `` between those of a cookie), and the value of a header.
+    The encoder returns the text that replaces ``{name}`` for a path parameter, whole ``name=value&…`` fragments
+    for a query parameter (separated by ``; `` for a cookie), and the value for a header.
 
     Raises:
         SerializationError: the parameter itself cannot be used (such as a header's name that is not a token).

@@ -1,4 +1,4 @@
-"""The program that `operad serve` is given: ``app.py``, ``app.py:name`` or ``module:name``."""
+"""The argument TARGET of `operad serve`: ``app.py``, ``app.py:name`` or ``module:name``."""
 
 from __future__ import annotations
 

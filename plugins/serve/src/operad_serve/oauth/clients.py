@@ -1,6 +1,6 @@
 """The clients of the authorization server: registered ones (RFC 7591), and those that a document describes.
 
-A client's own words are never trusted: a name is shown, a redirect URI is checked.
+Nothing that a client states about itself is trusted: its name is only shown, its redirect URIs are checked.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_mutation_whose_handler_was_lost_does_not_run_again(self, kit: Kit) -> None:
-        """A request redelivered from a lost handler is answered; it runs again only if it is idempotent."""
+        """A request redelivered from a lost handler gets a response; it runs again only if it is idempotent."""
         by_hand: list[str] = []
         again = Repeating(kit.transport, first=False)
         async with CallHandler(kit.registry(), again), kit.calling() as calls:
