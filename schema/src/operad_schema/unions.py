@@ -46,7 +46,7 @@ class Union:
         return given["propertyName"], given["tags"], given["decides"]
 
     def cast(self, value: Any, call: Call) -> Any:
-        """Cast a value by its branch, or by the branch of its cast form."""
+        """Cast a value by its branch; if the result belongs to another branch, cast it by that branch."""
         mark = call.mark()
         tag = value.get(self.tag) if self.tag is not None and isinstance(value, dict) else None
         if isinstance(tag, str) and (chosen := self.tags.get(tag)) is not None:

@@ -1,4 +1,4 @@
-"""The table ``[[rules]]``: what holds for the calls of some operations."""
+"""The table ``[[rules]]``: limits, approval and changes for the calls of some operations."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from operad_schema import Schema, lazy_schema
 
 
 def hostile_schemas() -> dict[str, dict[str, Any] | Schema]:
-    """Return schemas with a part that cannot be sent, or that cannot be built, by what is wrong with them.
+    """Return schemas that cannot be sent or built, each under the name of its defect.
 
     Use them to test a server of a registry: register them beside a sound operation, and check that the listing
     still has that one. ``digits``: an integer that Python does not write. ``surrogate``: text that is not UTF-8.

@@ -40,8 +40,8 @@ class Hub:
 
     Args:
         authenticate: returns the client's identity; ``None`` refuses the connection. A function of the request,
-            or an authenticator of `operad.auth`. Browsers send their token among the subprotocols or in the first frame.
-            Without an authenticator every client is anonymous, and the hub listens on loopback addresses only.
+            or an authenticator of `operad.auth`. Browsers send their token among the subprotocols or in the first
+            frame. Without an authenticator every client is anonymous, and the hub listens on loopback addresses only.
         host: the address to listen on.
         port: the port; 0 takes a free one (see `url`).
         ssl: serves ``wss://`` with this context.

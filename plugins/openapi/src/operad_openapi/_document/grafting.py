@@ -42,7 +42,7 @@ class _Reference:
 
 
 def has_external(text: bytes | None, root: Any) -> bool:
-    """Return True if a reference may leave the document. A false True is possible, a false False is not."""
+    """Return True if a reference may leave the document. False is certain; True is a guess."""
     if text is not None:
         return occurs(_EXTERNAL, text)
     return any(not reference.text.startswith("#") for reference in _references(root, is_map=False))
