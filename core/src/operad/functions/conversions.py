@@ -102,7 +102,7 @@ class Conversions:
             _hook(self.converter, cls, made)
 
     def structurer(self, hint: Any) -> Structure | None:
-        """Return a function from valid JSON values to Python values of a hint; ``None`` if they are the same."""
+        """Return a function that converts valid JSON values to a hint's Python values; ``None`` if they are the same."""
         hint = bare(hint)
         if hint in (str, bool, type(None), Any, object):
             return None
@@ -111,7 +111,7 @@ class Conversions:
         return lambda value: self.converter.structure(value, hint)
 
     def unstructurer(self, hint: Any) -> Callable[[Any], Any]:
-        """Return a function from results of a hint to JSON values."""
+        """Return a function that converts results of a hint to JSON values."""
         if self.types.is_whole(bare(hint)):
             return self.types.to_json
         return lambda value: self.types.to_json(self.converter.unstructure(value))

@@ -91,7 +91,7 @@ class JWTDelegation:
             raise TokenRefused("its issuer is not trusted")
         claims = await verified_claims(token, self._keys[issuer], issuer, [str(operation_id)], self._checks)
         if claims["aud"] not in (operation_id, [operation_id]):
-            raise TokenRefused("it is not for this operation alone")
+            raise TokenRefused("it is for more than this operation")
         times = (claims["exp"], claims["iat"])
         if not all(isinstance(each, (int, float)) for each in times) or not 0 < times[0] - times[1] <= LIFETIME:
             raise TokenRefused(f"its lifetime is longer than {LIFETIME} s")

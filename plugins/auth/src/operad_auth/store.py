@@ -179,9 +179,7 @@ class TokenStore:
         try:
             from cryptography.fernet import Fernet, MultiFernet
         except ImportError:
-            raise ConfigError(
-                f"{KEY_VARIABLE} is set, which needs an extra: pip install 'operad[login]'"
-            ) from None
+            raise ConfigError(f"{KEY_VARIABLE} needs an extra: pip install 'operad[login]'") from None
         try:
             return MultiFernet([Fernet(key.strip()) for key in keys.split(",")])
         except ValueError:

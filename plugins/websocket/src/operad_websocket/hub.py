@@ -41,7 +41,7 @@ class Hub:
     Args:
         authenticate: returns the client's identity; ``None`` refuses the connection. A function of the request,
             or an authenticator of `operad.auth`. Browsers send their token among the subprotocols or in the first
-            frame. Without an authenticator every client is anonymous, and the hub listens on loopback addresses only.
+            frame. Without an authenticator every client is anonymous, and the hub listens on loopback only.
         host: the address to listen on.
         port: the port; 0 takes a free one (see `url`).
         ssl: serves ``wss://`` with this context.
