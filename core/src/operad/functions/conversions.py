@@ -102,7 +102,7 @@ class Conversions:
             _hook(self.converter, cls, made)
 
     def structurer(self, hint: Any) -> Structure | None:
-        """Return a function that converts valid JSON values to a hint's Python values; ``None`` if they are the same."""
+        """Return a function that converts valid JSON values to Python values of a hint; None if not needed."""
         hint = bare(hint)
         if hint in (str, bool, type(None), Any, object):
             return None
