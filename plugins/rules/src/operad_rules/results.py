@@ -29,8 +29,8 @@ _PREVIEW = 500
 class Shape(Step):
     """A step that replaces the data of results.
 
-    With the new data, the metadata of other kinds become local, because they may repeat the data, as MCP content
-    does.
+    If the data change, metadata of other kinds are replaced by local metadata, because they may repeat the old
+    data, as MCP content does.
 
     Args:
         kinds: recognises envelopes that represent errors.
