@@ -43,7 +43,7 @@ def is_handed_in(extra: Any) -> bool:
 
 
 def handed_in(extra: Any, at: str) -> RegistrationError:
-    """Return the error for such a parameter: as an input, every caller could set it."""
+    """Return the error for a parameter that callers must not set: as an input, every caller could set it."""
     name = getattr(extra, "__name__", type(extra).__name__)
     return RegistrationError(
         f"{at}: {name} marks an injected parameter, but operad injects none, so callers could set it; "

@@ -91,7 +91,7 @@ class PlannedOperation:
 
     @property
     def plan(self) -> Plan:
-        """The plan for its requests. Raises `CallError` if the document does not define it."""
+        """The plan of the operation's requests. Raises `CallError` if none can be made from the document."""
         if self._plan is None:
             try:
                 source = self.source

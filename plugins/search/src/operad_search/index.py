@@ -157,7 +157,7 @@ class RankedIndex:
         return len(self._numbers)
 
     def add(self, spec: OperationSpec) -> None:
-        """Add a spec, instead of the one of the same id."""
+        """Add a spec; it replaces the one with the same id."""
         self.remove(spec.id)
         number = len(self._ids)
         self._ids.append(spec.id)
