@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from operad import CallError, ErrorCode, OperationContext, OperationSpec
-from operad.envelopes import EnvelopeKinds, ResponseEnvelope, local_envelope
+from operad.envelopes import EnvelopeKinds, local_envelope
 from operad.plugin import InterceptedCall
 from operad.wire import to_json
 from operad_rules.steps import Envelope, Proceed, Step, StreamProceed
@@ -52,7 +52,7 @@ class Shape(Step):
             return envelope
         if is_error:
             raise CallError(ErrorCode.EXECUTION_ERROR, f'"{call.spec.id}" failed', {"data": data})
-        return ResponseEnvelope(data, meta) if is_local else local_envelope(data, call.spec.id)
+        return local_envelope(data, call.spec.id, meta.timestamp if is_local else None)
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
         """Change the result."""
