@@ -111,7 +111,14 @@ def check_access(access_control: AccessControl, identity: Identity | None, input
     if missing:
         who = "a caller without identity" if identity is None else f'identity "{identity.id}"'
         # The details name what is required, never what the caller has.
-        raise CallError(ErrorCode.ACCESS_DENIED, f"{who} lacks {', '.join(missing)}", missing)
+        wanted = []
+        if scopes := missing.get("requiredScopes"):
+            wanted.append(f"the scopes {', '.join(scopes)}")
+        if scopes := missing.get("requiredScopesAny"):
+            wanted.append(f"one of the scopes {', '.join(scopes)}")
+        if kind := missing.get("resourceType"):
+            wanted.append(f'a grant of "{missing["resourceAction"]}" on this "{kind}"')
+        raise CallError(ErrorCode.ACCESS_DENIED, f"{who} does not have {' and '.join(wanted)}", missing)
 
 
 def missing_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> dict[str, Any]:

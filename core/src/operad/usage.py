@@ -62,7 +62,7 @@ class Usage:
         return call
 
     async def items(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """Yield the items of a stream, which counts until it is closed."""
+        """Yield the items of a stream, which is a call in progress until it is closed."""
         with self:
             try:
                 async for item in items:

@@ -63,7 +63,7 @@ async def test_descriptions_have_no_escape_sequences_and_no_invisible_characters
     assert (spec.input_schema.raw, spec.output_schema.raw) == (cleaned, cleaned)
     long = registry.get_spec("s.long")
     assert long is not None
-    assert len(long.description) == MAX_TEXT + 1
+    assert len(long.description) == MAX_TEXT
     about = (await registry.execute("s.server.about")).data
     assert (about["instructions"], about["server"]["name"]) == (CLEAN, "far")
 

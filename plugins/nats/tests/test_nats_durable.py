@@ -545,7 +545,7 @@ async def test_a_stream_of_somebody_else_is_not_touched(stored: Stored) -> None:
     for theirs in ({"subjects": ["theirs"], "retention": "workqueue"}, {"subjects": ["operad.queue.>"]}):
         async with stored.admin() as jetstream:
             await jetstream.add_stream(name="operad", **theirs)
-        with pytest.raises(TransportError, match='stream "operad" is not a work queue'):
+        with pytest.raises(TransportError, match='stream "operad": expected the retention "workqueue"'):
             await PendingRequestMap(stored.transport()).open()
         async with stored.admin() as jetstream:
             await jetstream.delete_stream("operad")

@@ -387,7 +387,7 @@ async def test_a_repetition_waits_no_longer_than_the_first_call_may_run(monkeypa
 
     first = asyncio.create_task(rule(call, proceed))
     await asyncio.sleep(0)
-    with pytest.raises(CallError, match="the first call with this idempotency key still runs") as caught:
+    with pytest.raises(CallError, match="the first call with this idempotency key is still running") as caught:
         await rule(call, proceed)
     assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
     gate.set()

@@ -30,7 +30,7 @@ class Catalogue:
     Args:
         added: called with the spec of each operation that was added.
         removed: called with the spec of each operation that was removed.
-        make_index: makes the index of the first search.
+        make_index: makes an index; called for the first search, and again after many changes.
     """
 
     def __init__(self, added: Observers = (), removed: Observers = (), make_index: MakeIndex = WordIndex) -> None:
@@ -162,7 +162,7 @@ class Catalogue:
     # --- finding ---------------------------------------------------------------------------------
 
     def handler(self, operation_id: str) -> Handler | None:
-        """Return the handler of an id, with or without a spec."""
+        """Return the handler of an id, even if it has no spec yet; ``None`` without one."""
         entry = self.entries.get(operation_id)
         return self.handlers.get(operation_id, (None,))[0] if entry is None else entry.handler
 

@@ -1,4 +1,4 @@
-"""The result pipeline makes the caller's envelope of a handler's result; nothing else does.
+"""The result pipeline turns the result of a handler into the caller's envelope; nothing else does.
 
 1. detect: an envelope passes; 2. wrap: anything else becomes a ``local`` envelope; 3. normalise: the data are
 cast to the output schema; 4. validate: what still does not match is logged (or raised, or ignored). Steps 3

@@ -184,7 +184,7 @@ def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
     if algorithms is None:
         return ALGORITHMS
     if isinstance(algorithms, str) or not algorithms:
-        raise ConfigError('jwt: algorithms must be a list such as ["RS256"]')
+        raise ConfigError(f'jwt: algorithms: expected a list such as ["RS256"], got {algorithms!r}')
     for algorithm in algorithms:
         if algorithm not in _KNOWN_ALGORITHMS:
             raise ConfigError(f'jwt: unknown algorithm "{algorithm}"; known: {", ".join(_KNOWN_ALGORITHMS)}')

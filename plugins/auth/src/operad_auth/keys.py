@@ -183,7 +183,8 @@ class KeySet:
     def _take(self, document: Any, where: str) -> None:
         keys = document.get("keys") if isinstance(document, Mapping) else None
         if not isinstance(keys, list) or not all(isinstance(key, Mapping) for key in keys):
-            raise ConfigError(f'{where}: expected a JSON Web Key Set, {{"keys": [{{"kty": …}}, …]}}')
+            got = "no JSON" if document is None else f"{type(document).__name__} without such keys"
+            raise ConfigError(f'{where}: expected a JSON Web Key Set, {{"keys": [{{"kty": …}}, …]}}, got {got}')
         public = self._source is None or (isinstance(self._source, str) and "://" in self._source)
         usable = [
             {name: value for name, value in key.items() if name not in _PRIVATE}

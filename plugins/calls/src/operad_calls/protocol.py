@@ -159,7 +159,7 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
 
 
 def encode_checked(event: Event) -> bytes:
-    """As `encode`, for an event that `decode` returned: nothing in it needs a check."""
+    """Encode an event that `decode` returned, which needs no check."""
     return _encode(event)
 
 

@@ -191,7 +191,10 @@ def _properties(node: Mapping[str, Any], root: Mapping[str, Any], depth: int = 8
 
 
 def short_definitions(schema: Json, limit: int) -> Json:
-    """Return the schema with names of definitions of at most ``limit`` letters, digits, ``_``, ``-``."""
+    """Return the schema; rename all definitions to ``d0``, ``d1``, … if one has a name that models may not accept.
+
+    Accepted are at most ``limit`` ASCII letters, digits, ``_`` and ``-``.
+    """
     definitions = schema.get("$defs", {})
     if all(len(name) <= limit and _PLAIN.fullmatch(name) for name in definitions):
         return schema

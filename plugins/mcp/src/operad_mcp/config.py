@@ -416,7 +416,7 @@ async def maybe_await(value: Any) -> Any:
 
 
 def takes_two(callback: Callable[..., Any]) -> bool:
-    """Return True if a callback has a second positional parameter."""
+    """Return True if a callback can be called with two positional arguments."""
     try:
         inspect.signature(callback).bind(None, None)
     except (TypeError, ValueError):  # no second parameter; or the signature is unknown, as for some builtins

@@ -29,7 +29,7 @@ def visible(text: str) -> str:
 def clean_text(text: str) -> str:
     """Return a text as `visible` does, of at most `MAX_TEXT` characters."""
     cleaned = visible(text[: 2 * MAX_TEXT])
-    return cleaned if len(cleaned) <= MAX_TEXT else cleaned[:MAX_TEXT] + "…"
+    return cleaned if len(cleaned) <= MAX_TEXT else cleaned[: MAX_TEXT - 1] + "…"
 
 
 def one_line(text: str) -> str:

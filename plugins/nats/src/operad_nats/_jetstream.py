@@ -88,8 +88,9 @@ class JetStream:
         config = made["config"]
         if config.get("retention") != "workqueue" or subject not in config.get("subjects", ()):
             raise TransportError(
-                f'the JetStream stream "{self.stream}" is not a work queue of "{subject}"; '
-                "choose another prefix, or delete it"
+                f'JetStream stream "{self.stream}": expected the retention "workqueue" and the subject '
+                f'"{subject}", got "{config.get("retention")}" and {config.get("subjects")}; '
+                "choose another prefix, or delete the stream"
             )
         self._expires = config.get("allow_msg_ttl") is True
         for operation_id, group in list(served.items()):

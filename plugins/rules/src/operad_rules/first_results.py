@@ -209,7 +209,7 @@ class FirstResults:
             if len(kept) > 1:
                 return kept
             if time.monotonic() > ends:
-                message = "the first call with this idempotency key still runs"
+                message = "the first call with this idempotency key is still running; try again later"
                 raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False})
             await asyncio.sleep(wait)
             wait = min(wait * 2, _SLOWEST_POLL)

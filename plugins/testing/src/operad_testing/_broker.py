@@ -392,4 +392,4 @@ async def _raises(expected: type[Exception], awaitable: Any) -> Exception:
         await awaitable
     except expected as error:
         return error
-    raise AssertionError(f"expected a {expected.__name__}")
+    raise AssertionError(f"expected {expected.__name__}, but nothing was raised")

@@ -152,7 +152,7 @@ class SourceConformance:
                     equal(registry.specs(), (), f"operations after a failed load with {broken}")
 
     def test_secrets_are_not_shown(self) -> None:
-        """The repr of the configuration and the log have no secret, even if other things fail."""
+        """No secret is in the repr of the configuration or in the log, even if loading or calling fails."""
         if not self.secrets:
             skip(f"{type(self).__name__} gives no secrets")
         shown: list[str] = []

@@ -121,18 +121,17 @@ class PendingRequests:
         return call.event(request_id, None if self.routes else link.inbox, now)
 
     async def send(self, call: CallRequest, pending: Pending, link: Link, now: float, granted: int) -> None:
-        """Send a request, when its turn has come if it is large.
+        """Send a request; a large one waits for its turn.
 
-        This is the one place where requests are encoded. A request that waits for its turn is encoded again then,
-        so that many that wait do not keep their JSON meanwhile. If the request ends before its turn, nothing is
-        sent.
+        While it waits, its JSON is not kept: to save memory, it is encoded again before it is sent. If it ends
+        before its turn, nothing is sent.
 
         Args:
             call: the call.
             pending: its request, in the table already.
             link: the link.
             now: epoch seconds.
-            granted: how many bytes the handler may send without asking, where bytes are counted.
+            granted: how many bytes the handler may send without asking; ignored if the link does not count bytes.
 
         Raises:
             TransportError: it was not sent.

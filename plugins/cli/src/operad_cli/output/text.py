@@ -61,7 +61,10 @@ def print_json(value: Any, *, compact: bool = False) -> None:
 
 
 def to_json(value: Any, indent: int | None) -> str:
-    """Return JSON. What the encoding of standard output lacks, such as half a surrogate pair, is escaped."""
+    """Return JSON.
+
+    If standard output cannot encode all of it, such as half a surrogate pair, only ASCII characters are used.
+    """
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")

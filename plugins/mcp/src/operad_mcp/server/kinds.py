@@ -24,7 +24,7 @@ _PASSED_ON = ("resources.list", "resources.read", "resources.subscribe", "prompt
 
 
 def mcp_metadata(spec: OperationSpec) -> Mapping[str, Any]:
-    """Return the operation's metadata for MCP; empty without any."""
+    """Return the operation's metadata for MCP; an empty mapping if it has none."""
     found = spec.metadata.get("mcp")
     return found if isinstance(found, Mapping) else {}
 

@@ -119,7 +119,7 @@ def pointer_tokens(pointer: str) -> list[str]:
     if not pointer:
         return []
     if not pointer.startswith("/"):
-        raise PointerError(f'"#{pointer}" is not a JSON pointer')
+        raise PointerError(f'expected a JSON pointer such as "#/components", got "#{pointer}"')
     if "%" in pointer:
         pointer = unquote(pointer)
     tokens = pointer[1:].split("/")

@@ -141,7 +141,7 @@ class Filters:
 
 
 def fits(name: str, glob: str) -> bool:
-    """Return True if a glob matches a name or equals it: an ``operationId`` may contain ``*``, ``?`` and ``[``."""
+    """Return True if a name matches a glob, or is the same text: an ``operationId`` may contain ``*``."""
     return name == glob or fnmatchcase(name, glob)
 
 

@@ -49,11 +49,13 @@ _OPEN = "x-operad-open"
 
 
 class SchemaView:
-    """The schemas of a document in one direction.
+    """The schemas of a document as they apply to requests, or to responses.
+
+    Properties that do not apply are hidden: ``readOnly`` ones in requests, ``writeOnly`` ones in responses.
 
     Args:
         document: the document.
-        is_input: whether they are those of requests, not of responses.
+        is_input: True for requests, False for responses.
     """
 
     __slots__ = (

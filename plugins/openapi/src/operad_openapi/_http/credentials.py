@@ -1,7 +1,7 @@
-"""Choose the credentials of a request: security requirements met by configured credentials.
+"""Choose the configured credentials that meet a request's security requirements.
 
 A requirement is a list of alternatives, each a set of schemes that are needed together; ``{}`` is anonymous, an
-empty list switches security off. Credentials are bound to origins: the caller applies nothing to other ones.
+empty list switches security off. Credentials are bound to origins: they are not sent to any other origin.
 """
 
 from __future__ import annotations

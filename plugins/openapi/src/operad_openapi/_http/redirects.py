@@ -97,6 +97,6 @@ class Gate:
                 raise refuse(f"a redirect to the link-local address {target.host} is not followed")
             if not self.trusted:
                 if await is_private(target.host) and not await is_private(source):
-                    raise refuse(f"a redirect into the private address {target.host} is not followed")
+                    raise refuse(f"a redirect to the private address {target.host} needs trusted = true")
                 self.guard(target.host, source)
         return str(target.with_fragment(None))

@@ -106,8 +106,9 @@ def plan_inputs(
 ) -> Inputs:
     """Merge parameters and body into one object.
 
-    On a collision the parameter becomes ``name__path`` (``query``, ``header``, ``cookie``), the field of the body
-    keeps its name. A body that is not a plain object is one key, ``body``.
+    If a parameter has the name of a field of the body or of another parameter, its location is appended:
+    ``name__path``, ``name__query``, ``name__header``, ``name__cookie``. Fields of the body keep their names. A
+    body whose fields cannot be merged is one key, ``body`` (``requestBody`` or ``_body`` if that name is taken).
 
     Raises:
         SerializationError: a parameter cannot be used.

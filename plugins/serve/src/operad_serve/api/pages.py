@@ -140,6 +140,8 @@ class Explorer:
         if not self._may_manage(exchange):
             if self._guarded and exchange.identity is None:
                 raise denied("reloading a source requires a token")
+            if not self._guarded:
+                raise Problem(403, "without authentication, sources are reloaded from this machine only")
             raise Problem(403, f"reloading a source requires the scope {self._config.admin_scope}")
         # A page of another origin cannot send this header without a preflight (CORS).
         if exchange.header("operad-explorer") is None:
