@@ -134,7 +134,8 @@ async def test_another_identity_is_checked_again_and_counts() -> None:
     remove()
     registry.use(evolving(identity=ANN))
     assert (await registry.execute("t.open", {})).data == "ann"
-    with pytest.raises(CallError, match="does not have the scopes write"):  # checked before: an interceptor lends nobody an identity
+    # Checked before: an interceptor lends no identity.
+    with pytest.raises(CallError, match="does not have the scopes write"):
         await registry.execute("t.guarded", {})
 
 
