@@ -89,7 +89,7 @@ class OperationContext:
     """What receives reports of the call for observers; set by the registry."""
     trusted: bool = attrs.field(default=False, kw_only=True)
     credentials: Any = attrs.field(default=None, kw_only=True, repr=False)
-    state: Any = attrs.field(default=None, init=False, repr=False)
+    state: Any = attrs.field(default=None, kw_only=True, repr=False)
     """What the `lifespan` of the operation's scanned folder, else that of the registry, has yielded."""
 
     @property

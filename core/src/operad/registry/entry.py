@@ -76,7 +76,7 @@ class Entry:
         alone = not (access.required_scopes_any or access.resource_type is not None)
         self.scopes = access.required_scopes if alone else None
         self.validator = None if spec.input_schema.is_unknown else spec.input_schema.validator
-        self.guarded = self.validator is not None or not self.is_open
+        self.guarded = not (self.validator is None and self.adapt is None and self.is_open)
         self.finish = self.pipeline.finisher(spec)
         streams = self._is_streaming(handler)
         self.streams = self.stream is not None or streams

@@ -145,15 +145,15 @@ class Execution:
         """Call an operation in its context. Raises `CallError`; nothing else except a cancellation."""
         entry = self._entries.get(operation_id)
         try:
-            invoke: Any = None if entry is None else entry.invoke
-            if entry is None or invoke is None:
+            invoke: Any
+            if entry is None or (invoke := entry.invoke) is None:
                 entry = await self._prepared(operation_id, call.deadline)
                 invoke = entry.invoke
             if input is None:
                 input = _left_out(entry)
-            if entry.adapt is not None:
-                input = entry.adapt(input)
             if entry.guarded:  # `Entry.admit`, without the call if the operation is open
+                if entry.adapt is not None:
+                    input = entry.adapt(input)
                 validator = entry.validator
                 if not entry.is_open or validator is None or not validator(input):
                     input = entry.admit(input, call)
