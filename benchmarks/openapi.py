@@ -25,8 +25,6 @@ import time
 import tracemalloc
 from pathlib import Path
 
-from results import compared
-
 ROOT = Path(__file__).resolve().parent.parent
 GITHUB = ROOT / "tests/peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 STRIPE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs" / "stripe.json"
@@ -227,6 +225,8 @@ print(json.dumps([spent, peak() - before]))
 
 def compare_loading(rounds=3):
     """Processor time and growth of memory of a load: the best of rounds that run all of them in turn."""
+    from results import compared  # of this folder; an environment with other packages does not see it
+
     with contextlib.ExitStack() as stack:
         pythons = {}
         for name in LOADERS:
