@@ -251,7 +251,7 @@ class Watch:
 
     @property
     def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:
-        """Return a function that runs steps of a stream's handler with the variables that observers set first."""
+        """Return a function that runs steps of a stream's handler with the variables that observers have set."""
         apart = self._apart
         if apart is None or apart == copy_context():
             return lambda step: step
