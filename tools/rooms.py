@@ -86,7 +86,7 @@ BUDGETS: dict[str, int] = {
     # in the thread that waits for them, 93; an index of search that grows in steps, 50; Python values as inputs,
     # 16; interceptors that outlive their call, 19; patterns, 4; what closes with the registry, and observers of
     # some operations, 30; lifespans, 39; copies of inputs for interceptors, 12.
-    "operad/registry": 2533,
+    "operad/registry": 2535,
     # With sessions in states, 4 lines; reloads without a gap, 155; reasons for unknown ids, 12.
     "operad/loading": 455,  # and an empty source of an unknown id, 3
     "operad/plugins": 775,

@@ -87,9 +87,9 @@ class OperationContext:
     """The thread of a plain ``def`` handler; set by the registry."""
     watch: Watch | None = attrs.field(default=None, repr=False)
     """What receives reports of the call for observers; set by the registry."""
-    trusted: bool = attrs.field(default=False, kw_only=True)
-    credentials: Any = attrs.field(default=None, kw_only=True, repr=False)
-    state: Any = attrs.field(default=None, kw_only=True, repr=False)
+    trusted: bool = False
+    credentials: Any = attrs.field(default=None, repr=False)
+    state: Any = attrs.field(default=None, repr=False)
     """What the `lifespan` of the operation's scanned folder, else that of the registry, has yielded."""
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from math import isnan
 from time import time as _now
 from types import CoroutineType, coroutine
 from typing import Any
@@ -105,8 +104,8 @@ def earlier(deadline: float | None, timeout: float | None) -> float | None:
 def checked_number(value: Any, name: str, unit: str) -> float:
     """Return a time as a float. Raises `CallError` ``VALIDATION_ERROR`` if it is not a number or NaN."""
     try:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(number := float(value)):
-            return number
+        if isinstance(value, (int, float)) and value.__class__ is not bool and value == value:  # NaN is not
+            return float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")
     message = f"{name}: expected {unit} as a number, got {value!r:.60}"

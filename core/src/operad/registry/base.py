@@ -85,7 +85,11 @@ class RegistryBase(TypedCalls, Browsable):
             CallError: the call failed. Except for the cancellation of the calling task, nothing else is raised.
         """
         execution = self._execution
-        call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
+        if context is None and idempotency_key is None:  # what `new_call` does for most calls, inline
+            request_id = f"{execution.id_prefix}{execution.next_id()}"
+            call = OperationContext(request_id, None, None, None, execution.target)
+        else:
+            call = execution.new_call(context if idempotency_key is None else with_key(context, idempotency_key))
         if operation_id.__class__ is not str and isinstance(operation_id, Operation):
             operation_id = execution.id_of(operation_id)
         if timeout is not None:

@@ -60,7 +60,7 @@ class Execution:
         resolvers: tuple[Callable[..., Any], ...],
         contributed: Iterable[Interceptor] = (),
     ) -> None:
-        self._target = target
+        self.target = target
         self._catalogue = catalogue
         self._entries = catalogue.entries
         self._pipeline = pipeline
@@ -76,8 +76,8 @@ class Execution:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
-        self._id_prefix = os.urandom(8).hex() + "-"
-        self._next_id = itertools.count(1).__next__
+        self.id_prefix = os.urandom(8).hex() + "-"
+        self.next_id = itertools.count(1).__next__
 
     def observe(self, added: Observers) -> Callable[[], None]:
         """Add observers. Call the returned function to remove them."""
@@ -87,8 +87,8 @@ class Execution:
     def _observe(self, observers: Observers) -> None:
         self.observers, self.observed = observers, bool(observers)
 
-    def _move(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Move to another event loop. Raises `RuntimeError` if the previous loop is still open."""
+    def _move(self) -> None:
+        """Move to the running event loop. Raises `RuntimeError` if the previous loop is still open."""
         forked = self._process != os.getpid()
         if self._loop is not None and not self._loop.is_closed() and not forked:
             raise RuntimeError(
@@ -97,7 +97,7 @@ class Execution:
             )
         if forked:  # the threads of the parent process do not exist in the child
             self._workers.close()
-        self._loop, self._process = loop, os.getpid()
+        self._loop, self._process = get_running_loop(), os.getpid()
 
     def id_of(self, operation: Operation[..., Any]) -> str:
         """Return the id by which an operation is called."""
@@ -105,15 +105,8 @@ class Execution:
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
         """Return the context of one call, bound to the registry."""
-        try:
-            loop = get_running_loop()
-        except RuntimeError:  # a subscription that is iterated in a loop later
-            pass
-        else:
-            if loop is not self._loop:
-                self._move(loop)
         if context is None:
-            return OperationContext(f"{self._id_prefix}{self._next_id()}", None, None, None, self._target)
+            return OperationContext(f"{self.id_prefix}{self.next_id()}", None, None, None, self.target)
         if not isinstance(context, OperationContext):  # a caller without type checks
             message = f"context: expected an OperationContext, got {type(context).__name__}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
@@ -129,7 +122,7 @@ class Execution:
             # A handler must not write into the caller's metadata, which its other calls share.
             metadata = MappingProxyType({**metadata})
         return OperationContext(
-            context.request_id or f"{self._id_prefix}{self._next_id()}",
+            context.request_id or f"{self.id_prefix}{self.next_id()}",
             context.parent_request_id,
             context.identity,
             deadline,
@@ -138,11 +131,13 @@ class Execution:
             client=context.client,
             idempotency_key=key,
             credentials=context.credentials,
-            registry=self._target,
+            registry=self.target,
         )
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
         """Call an operation in its context. Raises `CallError`; nothing else except a cancellation."""
+        if get_running_loop() is not self._loop:
+            self._move()
         entry = self._entries.get(operation_id)
         try:
             invoke: Any
@@ -189,6 +184,8 @@ class Execution:
 
         ``in_pieces``: yield the bytes of a result, in envelopes, for a download.
         """
+        if get_running_loop() is not self._loop:
+            self._move()
         deadline = earlier(call.deadline, timeout)
         items: AsyncIterator[Any] | None = None
         errors = Errors(operation_id, deadline, call.request_id)

@@ -173,6 +173,7 @@ class _ViewExecution(Execution):
 
     def __init__(self, base: Execution, catalogue: _ViewCatalogue) -> None:
         self._base, self._shown = base, catalogue
+        self.target, self.id_prefix, self.next_id = base.target, base.id_prefix, base.next_id
         self.observed = True  # `watch` asks the registry
 
     def id_of(self, operation: Operation[..., Any]) -> str:
