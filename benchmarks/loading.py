@@ -76,9 +76,10 @@ def main() -> None:
         for column in ([m[0] for m in here], [m[1] for m in here], [m[2] for m in here], [m[1] for m in bulk])
     )
     statuses, modules = here[0][3:]
+    plugins = statuses.count("loaded")
     rows = [
-        ("import operad / import attrs, pluggy", imported, of_floor, "<= 2.5"),
-        (f"load_plugins, {statuses.count('loaded')} plugins / import operad", loaded, imported, "<= 1"),
+        ("import operad / import attrs, pluggy", imported, of_floor, "<= 1"),
+        (f"and load_plugins, {plugins} plugins / the same", imported + loaded, of_floor, "<= 4"),
         ("load_plugins again / the first time", warm, loaded, ""),
         ("load_plugins with 300 more distributions / without", in_bulk, loaded, ""),
     ]

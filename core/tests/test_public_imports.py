@@ -63,5 +63,9 @@ assert asyncio.run(registry.execute("a.b")).data == 1
     assert module not in loaded_by(f"exec({code!r})")
 
 
+def test_finding_plugins_imports_no_event_loop() -> None:
+    assert "asyncio" not in loaded_by("import operad; operad.load_plugins()")
+
+
 def test_the_compiler_of_schemas_is_imported_with_the_first_schema_that_is_used() -> None:
     assert "operad_schema.compiling" not in loaded_by("import operad_schema, operad; operad.OperationSpec")

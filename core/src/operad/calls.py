@@ -7,11 +7,13 @@ Plugins implement them through the hooks `operad_call_map` and `operad_call_serv
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from operad.access import Identity
 from operad.envelopes import ResponseEnvelope
-from operad.subscriptions import Subscription
+
+if TYPE_CHECKING:  # it imports asyncio, which finding plugins does not need
+    from operad.subscriptions import Subscription
 
 
 @runtime_checkable
