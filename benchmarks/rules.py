@@ -3,8 +3,8 @@
     python benchmarks/rules.py
 
 Bounds: at most 2 us besides the libraries; nothing for operations that no rule matches. The two rows in brackets
-are what the kernel needs: each rule is a step, and an audit is also an observer, because it sees calls that were
-rejected. Each figure is the least of many rounds: other programs on the machine only add to it.
+are what the kernel needs: an audit is an observer, because it sees calls that were rejected; each other rule is a
+step. Each figure is the least of many rounds: other programs on the machine only add to it.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = sorted((ROOT / "plugins").glob("*/src"))
 FACTORIES = {("openapi", "operad_openapi.envelopes"), ("mcp", "operad_mcp.envelopes")}
 OTHERS = {
+    ("rules", "operad_rules.results"): "other data with the metadata that are there already",
     ("serve", "operad_serve.api.responses"): "metadata that are there already, in their wire form",
     ("testing", "operad_testing.transport.participant"): "a participant that serves by hand",
     ("testing", "operad_testing._envelopes"): "the kit tries what a kind's metadata become",

@@ -20,6 +20,8 @@ from operad.records import record
 
 logger = logging.getLogger("operad")
 
+_FAILED = "observer %r failed %s of %s"
+
 T = TypeVar("T")
 
 # Later versions than 00 may have more fields; ff is not a version.
@@ -74,10 +76,12 @@ class CallRecord:
     """Free for observers: values that one keeps between start and finish."""
     passed_on: dict[str, Any] = attrs.field(factory=dict)
     """Metadata that an observer adds at the start; nested calls and peers receive them, too."""
-    called_as: str | None = attrs.field(default=None, kw_only=True)
+    called_as: str | None = None
     """The id by which it was called, if that was through a view."""
-    is_outgoing: bool = attrs.field(default=False, kw_only=True)
+    is_outgoing: bool = False
     """Whether it was made by a call map: it runs at a peer, and its type is not known here."""
+    input: Any = attrs.field(default=None, repr=False)
+    """The input as the caller gave it, before any check; ``None`` if it was left out. Do not change it."""
 
 
 @record(eq=False)
@@ -119,14 +123,6 @@ Observer = Callable[..., None]
 MaybeObserver = Observer | None
 
 
-def _never() -> bool:
-    return False
-
-
-def _always(operation_id: str) -> bool:
-    return True
-
-
 class Carrier(Protocol):
     """An object that carries metadata and sends reports to a watch: the context of a call."""
 
@@ -142,12 +138,14 @@ class Observers:
     finished: tuple[Observer, ...] = ()
     reported: tuple[Observer, ...] = ()
 
-    _conditions: frozenset[tuple[Callable[[], bool], Callable[[str], bool]]] = attrs.field(init=False)
-    """When an observer is idle, and which operations it observes; the same for most of them."""
+    _conditions: frozenset[tuple[Callable[[], bool] | None, Callable[[str], bool] | None]] = attrs.field(
+        init=False
+    )
+    """When an observer is idle (``None``: never), and which operations it observes (``None``: all)."""
 
     def __attrs_post_init__(self) -> None:
         each = {
-            (getattr(one, "is_idle", None) or _never, getattr(one, "matches", None) or _always)
+            (getattr(one, "is_idle", None), getattr(one, "matches", None))
             for observers in self._each
             for one in observers
         }
@@ -159,12 +157,12 @@ class Observers:
     @property
     def any_active(self) -> bool:
         """Whether an observer is active: one without an ``is_idle`` that returns True."""
-        return any(not is_idle() for is_idle, _ in self._conditions)
+        return any(is_idle is None or not is_idle() for is_idle, _ in self._conditions)
 
     def any_of(self, operation_id: str) -> bool:
         """Return True if an observer of this operation is active."""
-        for is_idle, matches in self._conditions:  # noqa: SIM110  # as `any` it costs each call twice as much
-            if matches(operation_id) and not is_idle():
+        for is_idle, matches in self._conditions:  # as `any` it costs each call twice as much
+            if (matches is None or matches(operation_id)) and (is_idle is None or not is_idle()):
                 return True
         return False
 
@@ -185,14 +183,6 @@ class Observers:
     @property
     def _each(self) -> tuple[tuple[Observer, ...], ...]:
         return self.started, self.finished, self.reported
-
-
-def _tell(observers: tuple[Observer, ...], when: str, call: CallRecord, **event: Any) -> None:
-    for observer in observers:
-        try:
-            observer(call=call, **event)
-        except Exception:
-            logger.exception("observer %r failed %s of %s", observer, when, call.operation_id)
 
 
 class Watch:
@@ -220,7 +210,9 @@ class Watch:
             # Context variables that an observer sets are for the stream's handler, not for the reader between its
             # steps.
             self._apart = copy_context()
-        self._tell(self._observers.started, "at the start")
+            self._apart.run(self._tell_start)
+        else:
+            self._tell_start()
         if call.passed_on:
             carrier.metadata = {**carrier.metadata, **call.passed_on}
         if self._observers.reported:
@@ -236,18 +228,34 @@ class Watch:
         self._carrier.watch = None  # break the reference cycle
         # Subscriptions usually end because the consumer leaves: not an error.
         error = None if exc is None or isinstance(exc, GeneratorExit) else map_error(exc)
-        self._tell(self._observers.finished, "at the end", outcome=CallOutcome(duration, error, self.items))
+        outcome = CallOutcome(duration, error, self.items)
+        if self._apart is None:
+            self._tell_end(outcome)
+        else:
+            self._apart.run(self._tell_end, outcome)
 
     def report(self, report: CallReport) -> None:
         """Pass a report on, unless the call has ended: its thread may still run."""
         if not self._is_over:
-            _tell(self._observers.reported, "at a report", self._call, report=report)
+            for observer in self._observers.reported:
+                try:
+                    observer(call=self._call, report=report)
+                except Exception:
+                    logger.exception(_FAILED, observer, "at a report", self._call.operation_id)
 
-    def _tell(self, observers: tuple[Observer, ...], when: str, **event: Any) -> None:
-        if self._apart is None:
-            _tell(observers, when, self._call, **event)
-        else:
-            self._apart.run(_tell, observers, when, self._call, **event)
+    def _tell_start(self) -> None:
+        for observer in self._observers.started:
+            try:
+                observer(call=self._call)
+            except Exception:
+                logger.exception(_FAILED, observer, "at the start", self._call.operation_id)
+
+    def _tell_end(self, outcome: CallOutcome) -> None:
+        for observer in self._observers.finished:
+            try:
+                observer(call=self._call, outcome=outcome)
+            except Exception:
+                logger.exception(_FAILED, observer, "at the end", self._call.operation_id)
 
     @property
     def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:

@@ -41,7 +41,6 @@ class Usage:
 
     def __enter__(self) -> None:
         self._running += 1
-        self._ended.clear()
         if self._outer is not None:
             self._outer.__enter__()
 
@@ -55,9 +54,17 @@ class Usage:
     def counted(self, function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
         """Return a function that counts while ``function`` runs."""
 
-        async def call(*args: Any) -> T:
-            with self:
+        if self._outer is not None:
+            function = self._outer.counted(function)
+
+        async def call(*args: Any) -> T:  # without `with`, which costs two calls
+            self._running += 1
+            try:
                 return await function(*args)
+            finally:
+                self._running -= 1
+                if not self._running:
+                    self._ended.set()
 
         return call
 
@@ -75,6 +82,7 @@ class Usage:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._running:
+                    self._ended.clear()
                     await self._ended.wait()
 
 

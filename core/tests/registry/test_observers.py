@@ -538,3 +538,18 @@ async def test_a_call_that_no_observer_matches_is_not_recorded(monkeypatch: pyte
     registry.observe(lambda call: made.append("all"))
     await registry.execute("o.two")
     assert made[1:] == ["o.two", "all"]
+
+
+async def test_an_observer_sees_the_input_as_the_caller_gave_it() -> None:
+    seen: list[tuple[str, Any]] = []
+    registry = OperationRegistry()
+    registry.register(spec("one", type="query", input_schema={"type": "object", "required": ["id"]}), one)
+    registry.observe(lambda call: seen.append((call.operation_id, call.input)))
+    await registry.execute("o.one", {"id": 1})
+    with pytest.raises(CallError):
+        await registry.execute("o.one", {"wrong": 1})
+    with pytest.raises(CallError):
+        await registry.view(prefix="v").execute("v.o.one")
+    async for _ in registry.subscribe("o.one", {"id": 2}):
+        pass
+    assert seen == [("o.one", given) for given in ({"id": 1}, {"wrong": 1}, None, {"id": 2})]

@@ -638,8 +638,7 @@ async def test_each_call_leaves_one_line_of_audit(tmp_path: Path) -> None:
         ("shop.follow", "ann", "ok"),
     ]
     assert lines[0]["parent"] == lines[1]["requestId"]
-    assert lines[0]["input"] == lines[1]["input"]
-    assert "input" not in lines[2]
+    assert lines[0]["input"] == lines[1]["input"] == lines[2]["input"] != lines[4]["input"]
     assert lines[4]["items"] == 3
 
 

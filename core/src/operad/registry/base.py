@@ -94,7 +94,7 @@ class RegistryBase(TypedCalls, Browsable):
             operation_id = execution.id_of(operation_id)
         if timeout is not None:
             call.deadline = earlier(call.deadline, timeout)
-        if execution.observed and (watch := execution.watch(operation_id, call)) is not None:
+        if execution.observed and (watch := execution.watch(operation_id, input, call)) is not None:
             with watch:
                 envelope = await execution.run(operation_id, input, call)
                 watch.items = 1
@@ -118,7 +118,7 @@ class RegistryBase(TypedCalls, Browsable):
         call = execution.new_call(context)
         if isinstance(operation_id, Operation):
             operation_id = execution.id_of(operation_id)
-        watch = execution.watch(operation_id, call, is_stream=True) if execution.observed else None
+        watch = execution.watch(operation_id, input, call, is_stream=True) if execution.observed else None
         stream = execution.stream(operation_id, input, call, timeout)
         return Subscription(stream) if watch is None else Subscription(watched(stream, watch), call.report)
 
@@ -134,7 +134,7 @@ class RegistryBase(TypedCalls, Browsable):
         execution = self._execution
         call = execution.new_call(context)
         stream = execution.stream(operation_id, input, call, None, in_pieces=True)
-        watch = execution.watch(operation_id, call, is_stream=True) if execution.observed else None
+        watch = execution.watch(operation_id, input, call, is_stream=True) if execution.observed else None
         async with aclosing(stream if watch is None else watched(stream, watch)) as pieces:
             async for piece in pieces:
                 yield piece.data

@@ -155,7 +155,8 @@ class Execution:
             deadline = call.deadline
             chain = entry.call_chain
             if chain is not None:
-                outer = InterceptedCall(entry.spec, copied(input), call)
+                checked = (call.identity, call.trusted, deadline)
+                outer = InterceptedCall(entry.spec, copied(input), call, checked)
                 return await (chain(outer) if deadline is None else until(deadline, chain, outer))
             try:
                 result = await (invoke(input, call) if deadline is None else until(deadline, invoke, input, call))
@@ -336,7 +337,13 @@ class Execution:
         return error
 
     def watch(
-        self, operation_id: str, call: OperationContext, *, called_as: str | None = None, is_stream: bool = False
+        self,
+        operation_id: str,
+        input: Any,
+        call: OperationContext,
+        *,
+        called_as: str | None = None,
+        is_stream: bool = False,
     ) -> Watch | None:
         """Return the observers' watch of a call; ``None`` if none is active. ``called_as`` is the id in a view."""
         if not (self.observed and self.observers.any_of(operation_id)):
@@ -352,7 +359,11 @@ class Execution:
             time.time() * 1000,
             is_stream,
             call.metadata,
-            called_as=called_as,
+            {},
+            {},
+            called_as,
+            False,
+            input,
         )
         return Watch(self.observers, record, call)
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import msgspec
 from operad import CallError, ErrorCode
 from operad.observers import CallOutcome, CallRecord
 from operad.plugin import InterceptedCall
+from operad_rules.rule import Rule
 from operad_rules.steps import Guard
 
 if TYPE_CHECKING:
@@ -36,58 +36,52 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
     operation: str
     outcome: str
     ms: float
+    input: str
     parent: str | None = None
     items: int | None = None
-    input: str | None = None
 
 
 class Audit(Guard):
     """Append a line for each call of some operations: also for calls that were rejected before they ran.
 
-    The line is written by an observer, which sees every call with its outcome; the interceptor adds the digest of
-    the input. The two meet in a context variable, which holds what is known of the innermost call.
-
-    If a line cannot be written, that call has already run; further calls are rejected until writing works again.
-    Lines that could not be written are kept for then, 1 MiB at most.
+    Observers write it, because they see every call with its outcome. If a line cannot be written, its call has
+    already run; an interceptor rejects further calls until writing works again. Until then, up to 1 MiB of lines
+    that could not be written are kept.
 
     Args:
         path: the file, made with mode 0600. Each line is one ``write`` in append mode, so several processes can
             share it.
-        matches: returns True for the id of an operation whose calls are audited.
+        rule: the rule that has the audit.
+        order: the order of the interceptor.
     """
 
-    def __init__(self, path: Path, matches: Callable[[str], bool]) -> None:
+    def __init__(self, path: Path, rule: Rule, order: int) -> None:
         self._path, self._name = path, str(path)
-        self._matches = lru_cache(1_000)(matches)
+        self._rule, self._order = rule, order
         self._file: int | None = None
         self._unwritten = b""
         self._broken: str | None = None
-        self._current: ContextVar[list[str] | None] = ContextVar("operad_audit", default=None)
+        self._accept: Callable[[], None] | None = None
+        """Removes the interceptor; ``None`` without it."""
 
     async def check(self, call: InterceptedCall) -> None:
-        """Add the digest of the input. Raises ``UNAVAILABLE`` if the file cannot be written."""
-        if self._broken is not None:
-            self._write(b"")
+        """Try to write again. Raises ``UNAVAILABLE`` if that fails."""
+        self._write(b"")
         if self._broken is not None:
             message = f"calls are audited, and the audit log cannot be written: {self._broken}"
             raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False})
-        if (own := self._current.get()) is not None:
-            own[:] = [_digest(call.input)]
 
     def observe(self, registry: OperationRegistry) -> None:
-        """Observe the calls of a registry: note their start, and write the line at their end."""
-        current, name, matches = self._current, self._name, self._matches
+        """Observe the calls of a registry: take the digest of the input, and write the line at the end."""
+        name, matches = self._name, lru_cache(1_000)(self._rule.matches)
 
         def started(call: CallRecord) -> None:
             if matches(call.operation_id):
-                own: list[str] = []
-                call.state[name] = current.get(), own
-                current.set(own)
+                call.state[name] = _digest({} if call.input is None else call.input)
 
         def finished(call: CallRecord, outcome: CallOutcome) -> None:
-            if name in call.state:
-                outer, own = call.state.pop(name)
-                current.set(outer)
+            digest = call.state.pop(name, None)
+            if digest is not None:
                 line = Line(
                     int(call.started),
                     call.request_id[:_LONGEST],
@@ -95,27 +89,41 @@ class Audit(Guard):
                     call.operation_id[:_LONGEST],
                     "ok" if outcome.error is None else str(outcome.error.code)[:_LONGEST],
                     int(outcome.duration_ms * 1_000) / 1_000,
+                    digest,
                     None if call.parent_request_id is None else call.parent_request_id[:_LONGEST],
                     outcome.items if call.is_stream else None,
-                    *own,
                 )
                 self._write(_encoded(line) + b"\n")
+                if (self._broken is None) is not (self._accept is None):
+                    self._guard(registry)
 
         for observer in (started, finished):
             vars(observer)["matches"] = matches  # calls of other operations need not be observed
         registry.observe(started, finished)
 
+    def _guard(self, registry: OperationRegistry) -> None:
+        """Reject calls from now on, because a line could not be written, or accept them again."""
+        if self._accept is not None:
+            self._accept()
+            self._accept = None
+        else:
+            patterns = self._rule.patterns
+            self._accept = registry.use(self.call, subscribe=self.stream, match=patterns, order=self._order)
+
     def _write(self, line: bytes) -> None:
-        if len(self._unwritten) <= _UNWRITTEN:
-            self._unwritten += line
+        """Write a line, after those that could not be written before."""
+        if self._unwritten:
+            line = self._unwritten + line if len(self._unwritten) <= _UNWRITTEN else self._unwritten
         try:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
-            self._broken = "a line was written in part: the disk is full" if self._unwritten else None
+            written = os.write(self._file, line)
         except OSError as error:
-            self._broken = f"{self._path}: {error.strerror}"
+            self._unwritten, self._broken = line, f"{self._path}: {error.strerror}"
+        else:
+            self._unwritten = line[written:]
+            self._broken = "a line was written in part: the disk is full" if self._unwritten else None
 
     def close(self) -> None:
         """Close the file."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from operad import CallError, ErrorCode, OperationContext, OperationSpec
+from operad import CallError, ErrorCode, OperationContext, OperationSpec, ResponseEnvelope
 from operad.envelopes import EnvelopeKinds, local_envelope
 from operad.plugin import InterceptedCall
 from operad.wire import to_json
@@ -52,7 +52,7 @@ class Shape(Step):
             return envelope
         if is_error:
             raise CallError(ErrorCode.EXECUTION_ERROR, f'"{call.spec.id}" failed', {"data": data})
-        return local_envelope(data, call.spec.id, meta.timestamp if is_local else None)
+        return ResponseEnvelope(data, meta) if is_local else local_envelope(data, call.spec.id)
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
         """Change the result."""

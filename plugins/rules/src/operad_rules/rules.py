@@ -76,10 +76,6 @@ class Rules:
 
     def _steps(self, rule: Rule) -> Iterator[tuple[str, Step]]:
         kinds = self.registry.plugins.envelope_kinds
-        if rule.audit is not None:
-            audit = Audit(self.base_dir / Path(rule.audit).expanduser(), rule.matches)
-            self.audits.append(audit)
-            yield "audit", audit
         if rule.deny:
             yield "deny", Deny(rule.deny if isinstance(rule.deny, str) else None)
         if rule.approve is not None:
@@ -136,8 +132,11 @@ class Rules:
             self.registry.register(DECIDE, self.queue.decide)
         if self.rules:
             self.registry.register(EXPLAIN, self.explain)
-        for audit in self.audits:
-            audit.observe(self.registry)
+        for rule in self.rules:
+            if rule.audit is not None:
+                audit = Audit(self.base_dir / Path(rule.audit).expanduser(), rule, ORDERS["audit"])
+                audit.observe(self.registry)
+                self.audits.append(audit)
         self.registry.on_close(self.aclose)
 
     async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:

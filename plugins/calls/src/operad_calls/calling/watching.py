@@ -71,4 +71,5 @@ def _record(call: CallRequest, request_id: str, carrier: _Carrier, *, is_stream:
         is_stream,
         carrier.metadata,
         is_outgoing=True,
+        input=call.input,
     )
