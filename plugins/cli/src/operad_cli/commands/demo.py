@@ -1,4 +1,4 @@
-"""``operad demo``."""
+"""The command ``operad demo``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``operad doctor``."""
+"""The command ``operad doctor``."""
 
 from __future__ import annotations
 

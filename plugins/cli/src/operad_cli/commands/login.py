@@ -1,4 +1,4 @@
-"""``operad login`` and ``operad logout``."""
+"""The commands ``operad login`` and ``operad logout``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``operad stubs``."""
+"""The command ``operad stubs``."""
 
 from __future__ import annotations
 

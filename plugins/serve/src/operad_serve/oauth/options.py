@@ -47,7 +47,7 @@ class OAuthServerOptions:
     id_prefix: str = ""
     """A text that is added before the claim to make the id."""
     claims: dict[str, Any] = attrs.field(factory=dict)
-    """Claims that a user must have, such as ``hd = "example.com"``. Claims that are lists must contain the value."""
+    """Claims that a user must have, such as ``hd = "example.com"``. A list must contain the value."""
     registration: bool = True
     """Whether clients may register themselves (RFC 7591)."""
     client_hosts: list[str] = attrs.field(factory=lambda: [ANY])
