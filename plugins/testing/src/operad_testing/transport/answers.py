@@ -1,4 +1,4 @@
-"""Transport suite: calls, the workers that receive them, their results and errors."""
+"""The part of the transport suite about calls, the handlers that receive them, and their results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from operad_testing.transport.participant import (
 
 
 class Answers(TransportSuite):
-    """Calls that have one response."""
+    """Tests of calls with one response."""
 
     @with_kit
     async def test_answers_find_their_calls(self, kit: Kit) -> None:
-        """Of many concurrent calls, answered out of order, each receives its own response."""
+        """Each of many concurrent calls receives its own response, also if responses arrive out of order."""
         async with kit.serving(), kit.calling() as calls:
             delays = [((number * 7) % 10) / 1000 for number in range(100)]
             made = (calls.call("kit.echo", {"value": n, "delay": d}) for n, d in enumerate(delays))
@@ -76,7 +76,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_that_nothing_ran_is_not_said_for_another_call(self, kit: Kit) -> None:
-        """A handler that ran and failed in a nested call does not return a code that means that it did not run."""
+        """A handler whose nested call failed does not report a code that means that the handler did not run."""
         async with kit.serving(), kit.calling() as calls:
             for code in ("NO_RESPONDERS", "OPERATION_NOT_FOUND", "OVERLOADED", "UNAVAILABLE"):
                 error = await error_of(calls.call("kit.blames", {"code": code}))
@@ -192,7 +192,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_an_inbox_cannot_be_guessed(self, kit: Kit) -> None:
-        """The addresses of some links reveal nothing about that of another one."""
+        """The addresses of some links do not reveal the address of another link."""
         async with kit.participant() as one, kit.participant() as two, kit.participant() as three:
             inboxes = [peer.link.inbox for peer in (one, two, three)]
             assert all(inbox.startswith("inbox:") for inbox in inboxes), f"got {inboxes}"

@@ -1,4 +1,4 @@
-"""Check the events that a transport delivers against the published schemas of the call protocol."""
+"""The check of delivered events against the published schemas of the call protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CheckedFrames:
 
 
 def frame_error(event: Event) -> str | None:
-    """Return the error of an event by the schema of its type, or None."""
+    """Return the error of an event by the schema of its type; None if the event is valid."""
     payload = event["payload"]
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):  # within one process, an envelope is handed over as an object
