@@ -34,7 +34,7 @@ class AdHocSources:
     def check(self) -> None:
         """Raise `click.UsageError` if ``--base-url`` or ``--header`` has no source that it can apply to."""
         if self.base_url is not None and len(self.openapi) != 1:
-            raise click.UsageError("--base-url requires exactly one --openapi")
+            raise click.UsageError(f"--base-url requires exactly one --openapi, got {len(self.openapi)}")
         places = (*self.openapi, *self.mcp_servers, self.base_url or "")
         if self.headers and not any(_URL.match(place) for place in places):
             raise click.UsageError("--header requires an --openapi or --mcp-server that is a URL, or --base-url")
@@ -66,7 +66,7 @@ class AdHocSources:
 
 
 def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Parse ``--header NAME=VALUE``. ``${NAME}`` in a value is replaced from the environment."""
+    """Return the names and values of ``--header NAME=VALUE``, with ``${NAME}`` replaced from the environment."""
     pairs = []
     for value in values:
         name, separator, text = value.partition("=")
@@ -78,7 +78,7 @@ def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) ->
 
 
 def from_environment(name: str, text: str) -> str:
-    """Replace each ``${NAME}`` in an option's value. Raises `click.BadParameter`, which begins with ``name``."""
+    """Replace each ``${NAME}`` in an option's value. Raises `click.BadParameter` if a variable is not set."""
     try:
         return Template(text).substitute(os.environ)
     except (KeyError, ValueError) as error:

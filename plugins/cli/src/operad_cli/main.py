@@ -21,7 +21,7 @@ _GRACE = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command line (None: that of this process), and exit the process with the command's code."""
+    """Run a command line, by default that of this process, and exit with the code of the command."""
     if argv is None:
         _open_streams()
     code = _run_with_signals(_split_json(list(sys.argv[1:] if argv is None else argv)))

@@ -28,19 +28,19 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class Seconds(click.FloatRange):
-    """The type of options for seconds. Errors name it so instead of "float range"."""
+    """The type of options in seconds. Errors call it "number of seconds", not "float range"."""
 
     name = "number of seconds"
 
 
 class Count(click.IntRange):
-    """The type of options for counts. Errors name it "whole number" instead of "integer range"."""
+    """The type of options for counts. Errors call it "whole number", not "integer range"."""
 
     name = "whole number"
 
 
 def find_configuration(path: Path | None = None) -> Path | None:
-    """Return ``path``, else ``$OPERAD_CONFIG``, else the nearest one in this folder or a parent, or None."""
+    """Return ``path``, else ``$OPERAD_CONFIG``, else the nearest file from this folder upwards, or None."""
     if path is not None:
         return path
     if named := os.environ.get("OPERAD_CONFIG"):
@@ -65,7 +65,7 @@ def _has_tables(project: Path) -> bool:
 
 
 def require_configuration(config: Path | None) -> Path:
-    """Return the configuration to use. Raises `ConfigError` if there is none."""
+    """Return the configuration to use. Raises `ConfigError` if there is none, or ``OPERAD_CONFIG`` is wrong."""
     from operad import ConfigError
 
     path = find_configuration(config)

@@ -1,6 +1,6 @@
 """The common base of the ASGI 3 applications: requests, responses, admission and lifespans.
 
-The HTTP API, the front door and MCP over HTTP use it.
+The HTTP API, the front door and MCP over HTTP are built on it.
 """
 
 from __future__ import annotations
@@ -349,7 +349,8 @@ class Gate:
         """
         admission = await self.admission(exchange)
         if admission.is_refused:
-            raise denied("the credentials are not valid", invalid=True, metadata_url=admission.metadata_url)
+            detail = "the credentials are not valid; send a valid token"
+            raise denied(detail, invalid=True, metadata_url=admission.metadata_url)
         if self.requires_credentials(admission):
             detail = "this server requires credentials; send Authorization: Bearer <token>"
             raise denied(detail, metadata_url=admission.metadata_url)

@@ -12,7 +12,7 @@ def health_of(registry: OperationRegistry, *, is_draining: bool) -> tuple[int, b
     """Return the HTTP status and the JSON body of ``/health``.
 
     The status is 200 if the server is ready, else 503. The server is not ready while it drains, or if all of its
-    sources failed and it has no operations. The body leaves out the reasons, because it needs no credentials.
+    sources failed and it has no operations. Reasons are only in the log, because the path needs no credentials.
     """
     states = registry.sources.states()
     failed = sorted(state.name for state in states if state.status == "failed")

@@ -32,9 +32,8 @@ def to_openapi(
     """Return an ASGI application that serves the operations of a registry.
 
     ``POST /operations/{id}`` calls an operation. ``GET`` calls a query or subscription with its input in the query
-    string, if the input is flat (no required field is an object).
-    ``/openapi.json`` describes the operations (OpenAPI 3.1), ``/health`` reports whether calls are accepted, and
-    ``/`` is the explorer.
+    string, if all required fields are scalars or lists of scalars. ``/openapi.json`` describes the operations
+    (OpenAPI 3.1), ``/health`` reports whether calls are accepted, and ``/`` is the explorer.
 
     Args:
         registry: the registry whose operations are served. Changes take effect at once.

@@ -67,11 +67,11 @@ class BrokerConformance:
 
     def url(self) -> str:
         """Return the URL of a server that tests share."""
-        raise NotImplementedError("override url()")
+        raise NotImplementedError("the suite needs the URL of a server; override url()")
 
     def server(self) -> AbstractContextManager[ServerProcess]:
-        """Return a server for one test, which the test kills and freezes."""
-        raise NotImplementedError("override server()")
+        """Return a context with a new server, which one test kills or freezes."""
+        raise NotImplementedError("the suite needs a separate server; override server()")
 
     def transport(self, url: str, bus: str, **options: Any) -> Transport:
         """Return a transport to a server. Transports with the same ``bus`` reach each other.
@@ -79,7 +79,7 @@ class BrokerConformance:
         Options are ``max_payload``, in bytes, and ``impatient``, a bool: whether to detect within a second that a
         server no longer responds.
         """
-        raise NotImplementedError("override transport()")
+        raise NotImplementedError("the suite needs a transport; override transport()")
 
     def server_url(self, server: ServerProcess) -> str:
         """Return the URL of a server that `server` returned."""
@@ -90,7 +90,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_transport_and_link_have_the_interface_of_the_core(self, bus: _Bus) -> None:
-        """Transport and link implement the protocols of `operad.plugin`."""
+        """The transport and its links implement the protocols of `operad.plugin`."""
         assert isinstance(self.transport(self.url(), "any"), Transport)
         assert isinstance((await bus.join()).link, Link)
 

@@ -267,7 +267,7 @@ def _redacted(value: Any) -> Any:
 
 
 async def _absent(input: Any, context: Any) -> Any:
-    raise AssertionError("this operation is replayed from a cassette")
+    raise AssertionError("a replayed operation must not be called")
 
 
 def _key(operation_id: str, kind: str, input: Any) -> str:

@@ -89,7 +89,7 @@ class EnvelopeKindConformance:
             equal(self._crossed(envelope), envelope, "the envelope after the wire")
 
     def test_wire_names_are_camel_case(self) -> None:
-        """The JSON form names the source first and writes its fields in camelCase."""
+        """In the JSON form of metadata, ``source`` is first and all names are in camelCase."""
         for meta in self._metas():
             names = list(ResponseEnvelope(None, meta).to_wire()["meta"])
             equal(names[0], "source", "the first name of the JSON form")
@@ -104,14 +104,14 @@ class EnvelopeKindConformance:
             assert not schema.errors(wire), [error.message for error in schema.errors(wire)]
 
     def test_unknown_fields_are_ignored(self) -> None:
-        """A newer peer may send fields that this version does not know."""
+        """Fields that this version does not know, from a newer peer, are ignored."""
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             wire["meta"]["fieldOfTheFuture"] = {"a": 1}
             equal(self._kinds().from_wire(wire), ResponseEnvelope(1, meta), "the envelope of a newer peer")
 
     def test_wire_forms_are_recognised(self) -> None:
-        """`is_response_envelope` recognises the mapping by its source."""
+        """`is_response_envelope` returns True for the JSON form of every example."""
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             assert is_response_envelope(wire, self._kinds()), f"not taken for an envelope: {wire}"

@@ -95,4 +95,4 @@ async def assert_nothing_pending(before: HeldResources | None = None, *, grace: 
         if not left:
             return
         await asyncio.sleep(_STEP)
-    raise AssertionError(f"left behind: {', '.join(left)}")
+    raise AssertionError(f"the test left behind: {', '.join(left)}")

@@ -35,11 +35,11 @@ class ResultStoreConformance:
 
     def store(self, name: str) -> AbstractAsyncContextManager[ResultStore]:
         """Return a context with an open store. Stores with the same ``name`` share their results."""
-        raise NotImplementedError("override store()")
+        raise NotImplementedError("the suite needs a store; override store()")
 
     def away(self) -> AbstractAsyncContextManager[ResultStore]:
         """Return a context with a store that detects within seconds that its server cannot be reached."""
-        raise NotImplementedError("override away()")
+        raise NotImplementedError("the suite needs a store without a server; override away()")
 
     @in_loop
     async def test_two_workers_run_a_repeated_request_once(self) -> None:

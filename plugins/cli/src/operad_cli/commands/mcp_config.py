@@ -50,7 +50,7 @@ def mcp_config(
     operad mcp-config --url http://127.0.0.1:8000/mcp --header 'X-Key=${KEY}'
     """
     if target is not None and only_print:
-        raise click.UsageError("--install and --print cannot be combined")
+        raise click.UsageError("--install and --print cannot be combined; remove one of them")
     host = target or host
     if url is not None:
         shown = {header: value if target is not None else f"<value of {header}>" for header, value in headers}

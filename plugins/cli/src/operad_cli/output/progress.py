@@ -1,4 +1,4 @@
-"""The last line of a terminal, which shows for what a command waits, and the reports of calls."""
+"""The last line of a terminal, which shows the progress of a command and the reports of its calls."""
 
 from __future__ import annotations
 

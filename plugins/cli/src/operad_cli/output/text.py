@@ -16,7 +16,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def has_colours(file: TextIO) -> bool:
-    """Return True if the file is a terminal with colours and the user allows them (https://no-color.org)."""
+    """Return True for a terminal, unless ``NO_COLOR`` (https://no-color.org) or ``TERM`` forbids colours.
+
+    ``FORCE_COLOR`` allows colours for any file."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or file.isatty()

@@ -127,7 +127,11 @@ class OpenAPIApplication:
 
 
 async def serve(registry: OperationRegistry, config: OpenAPIServerConfig) -> None:
-    """Serve on the address in ``config`` until cancelled, then drain. Raises `ConfigError` if it is wrong."""
+    """Serve the HTTP API on the host and port in ``config`` until cancelled, then drain it.
+
+    Raises:
+        ConfigError: the address cannot be used, or other machines could connect without authentication.
+    """
     application = OpenAPIApplication(registry, config)
     await serve_alone(application, (config.host, config.port), is_guarded=config.authenticate is not None)
 

@@ -38,7 +38,7 @@ _UNTRACED = nullcontext()
 
 
 class Calls:
-    """The calls of one application: reads each request, runs the operation and sends the response."""
+    """The handler of an application's calls: reads requests, runs operations and sends responses."""
 
     def __init__(
         self,

@@ -190,7 +190,7 @@ class _Writer:
         self._shared.definitions[_END_NAME] = _json_event({"type": "object", "properties": count}, "operad.end")
 
     def components(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the components as JSON."""
+        """Yield the name and the JSON of each part of ``components``."""
         definitions = self._shared.definitions.items()
         titled = _with_own_titles(definitions)
         yield "schemas", _joined((name, to_json(self._plain(schema))) for name, schema in titled)

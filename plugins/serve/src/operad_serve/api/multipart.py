@@ -122,7 +122,7 @@ def _json(name: str, data: bytes) -> Any:
     try:
         return from_json(data)
     except ValueError as error:
-        raise _unreadable(f'the part "{name}": {error}') from None
+        raise _unreadable(f'the part "{name}" is {error}') from None
 
 
 def _text(name: str, data: bytes) -> str:

@@ -58,7 +58,7 @@ class OpenAPIServerConfig:
     """How many streams may be open at the same time."""
     allowed_hosts: Sequence[str] = ()
     """Allowed values of ``Host``: names, with or without a port; ``*`` for any. A loopback address also allows the
-    names of this machine. Any other address allows every value if there are none."""
+    names of this machine. Any other address allows every value if none is listed."""
     allowed_origins: Sequence[str] = ()
     """Origins, such as ``https://app.example.com``, whose pages may send requests (CORS); ``*`` for any."""
     mask_errors: bool = True

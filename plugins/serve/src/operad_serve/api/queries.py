@@ -64,14 +64,15 @@ class Field:
         try:
             return json.loads(texts[0], parse_constant=_refused)
         except (ValueError, RecursionError):
-            raise Problem(
-                400, f'query parameter "{self.name}": expected JSON text; a string needs quotes'
-            ) from None
+            message = (
+                f'query parameter "{self.name}": expected JSON text, got {texts[0][:50]}; a string needs quotes'
+            )
+            raise Problem(400, message) from None
 
 
 @attrs.frozen
 class QueryForm:
-    """The form of an input as a query string."""
+    """The form of an input as a query string, with a `Field` for each property."""
 
     fields: Mapping[str, Field]
 
@@ -111,7 +112,7 @@ def query_form(
 
     Args:
         spec: the operation. A mutation has no such form: a GET must be safe (RFC 9110, 9.2.1).
-        schema: its bundled input schema.
+        schema: the bundled input schema of the operation.
         definitions: the definitions that the schema refers to.
         prefix: the prefix of references to the definitions.
     """

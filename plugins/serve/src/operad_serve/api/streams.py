@@ -65,7 +65,7 @@ class EventStream:
     async def run(self, items: Subscription) -> None:
         """Write all items and the final event.
 
-        The response begins with the first item or heartbeat. An error before that becomes a response of its own.
+        The response begins with the first item or heartbeat. After an earlier error, no response has begun.
 
         Raises:
             CallError: the subscription raised it; ``PAYLOAD_TOO_LARGE`` if an item exceeds ``item_bytes``;

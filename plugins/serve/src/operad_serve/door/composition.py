@@ -76,7 +76,7 @@ class Composition:
         self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request. WebSockets are refused. Lifespan messages are ignored, because of `running`."""
+        """Serve one HTTP request. WebSockets are refused. Lifespans are ignored, because `running` runs them."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await close_websocket(send)
@@ -131,7 +131,7 @@ class Composition:
 
 @asynccontextmanager
 async def _lifespan(mounted: Mounted) -> AsyncIterator[None]:
-    """Run the lifespan of one application in a task. It may also support no lifespan (ASGI 3, Lifespan)."""
+    """Run the lifespan of one application in a task, if the application supports one (ASGI 3, Lifespan)."""
     loop = asyncio.get_running_loop()
     incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outcomes = {"startup": loop.create_future(), "shutdown": loop.create_future()}

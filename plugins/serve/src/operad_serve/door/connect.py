@@ -156,7 +156,7 @@ class ConnectPages:
         kept = _cookies(exchange).get(_cookie_name(users), "")
         opener, expected = _opener(exchange), users.identity_of_login(kept)
         if opener is not None and opener != expected:
-            raise ConnectRefused("You are logged in as another user than the one who began this.")
+            raise ConnectRefused("You are logged in as another user than the one who opened the link.")
         exchange.add_header(b"set-cookie", _cookie(users, "", 0))
         await users.finish(_query(exchange), kept)
         text = "Close this page, and call the operation again."
@@ -228,7 +228,7 @@ async def _form(exchange: Exchange, users: UserTokens) -> dict[str, str]:
     else:
         is_allowed = origin == f"{own.scheme}://{own.netloc}".lower()
     if not is_allowed:
-        raise _Shown(403, "Not allowed", "This form must be sent by its own page.")
+        raise _Shown(403, "Not allowed", "The form was not sent from a page of this server. Open the page again.")
     return _fields((await exchange.body(_MAX_FORM, _FORM_SECONDS)).decode("latin-1"))
 
 

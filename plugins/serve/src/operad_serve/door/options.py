@@ -45,7 +45,7 @@ class ServeOptions:
     """Seconds that running calls get to finish after a signal."""
     allowed_hosts: list[str] = attrs.field(factory=list)
     """Allowed values of ``Host``: ``name`` or ``name:port``; ``*`` for any. A loopback address also allows the
-    names of this machine. Any other address allows every value if there are none."""
+    names of this machine. Any other address allows every value if none is listed."""
     allowed_origins: list[str] = attrs.field(factory=list)
     """Origins, besides the server's own, whose pages may send requests (CORS); ``*`` for any."""
     proxy_headers: bool = False

@@ -72,7 +72,8 @@ def plan_of(
     """Return the plan for the options of a command line. The configuration decides if they name no server.
 
     ``changes`` are values of `ServeOptions` that the command line sets; None leaves a value as it is configured.
-    If the configuration names no server either, HTTP is served on ``default_http``.
+    If the configuration names no server either, HTTP is served on ``default_http``. The other parameters are
+    those of `Plan` and `CallSettings`.
 
     Raises:
         ConfigError: no server is named, an option is wrong, or there are tokens but no HTTP.

@@ -69,7 +69,7 @@ def _work(command: Callable[[], Any], given: Share) -> None:
 
 
 class Supervisor:
-    """A parent process that starts processes, and stops them on a signal.
+    """The parent of several processes: starts them, and stops them on SIGINT or SIGTERM.
 
     Args:
         command: the function that each process runs. It must be importable from its module.

@@ -199,15 +199,15 @@ class OAuthApplication:
         before the user agrees would lead from this server to any address (RFC 9700, 4.11.2).
         """
         if query.get("response_type") != "code":
-            raise Refused("response_type: expected code.")
+            raise Refused(f"response_type: expected code, got {query.get('response_type', 'nothing')[:50]}.")
         if query.get("response_mode", "query") != "query":
-            raise Refused("response_mode: expected query.")
+            raise Refused(f"response_mode: expected query, got {query['response_mode'][:50]}.")
         challenge = query.get("code_challenge", "")
         if query.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(challenge):
             raise Refused("Expected code_challenge and code_challenge_method=S256 (PKCE).")
         resource = query.get("resource", self._options.base)
         if resource not in self._options.resources:
-            raise Refused(f"resource: expected {self._options.mcp_url}.")
+            raise Refused(f"resource: expected {self._options.mcp_url}, got {resource[:200]}.")
         known, wanted = self._options.all_scopes, query.get("scope", "").split()
         scopes = [scope for scope in known if scope in wanted] if wanted else known
         return {"challenge": challenge, "resource": resource, "scopes": scopes}
@@ -304,7 +304,7 @@ class OAuthApplication:
         record = await self._login_of(exchange, state, agreed=False)
         user, _ = await self._user(query, record)
         if self._options.scopes_of(user) is None:
-            raise Refused("You may not log in here.")
+            raise Refused("This account may not log in here. Ask the operator of this server for access.")
         proof = secrets.token_urlsafe(32)
         browser = self._browser(exchange) or ""
         await self._saved(self._store.add_login(proof, browser, {"user": user}, agreed=False))
@@ -363,8 +363,8 @@ class OAuthApplication:
         try:
             return await change
         except (CallError, ConfigError) as error:
-            logger.error("a login cannot be kept or renewed: %s", error)
-            raise Problem(503, "logins cannot be kept now; try again", code=ErrorCode.UNAVAILABLE) from None
+            logger.error("a login cannot be stored or renewed: %s", error)
+            raise Problem(503, "logins cannot be stored now; try again", code=ErrorCode.UNAVAILABLE) from None
 
     # --- endpoints of clients --------------------------------------------------------------------
 
@@ -442,5 +442,5 @@ def _fields(encoded: bytes) -> dict[str, str]:
 def _text(fields: Mapping[str, str], name: str) -> str:
     value = fields.get(name)
     if not value:
-        raise Refused(f"{name} is missing.")
+        raise Refused(f"The parameter {name} is missing.")
     return value

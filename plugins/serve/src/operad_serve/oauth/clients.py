@@ -156,7 +156,7 @@ class Clients:
             return RefusedClient(f"the document of the client cannot be read: {error}")
 
     async def register(self, metadata: Any) -> dict[str, Any]:
-        """Register a client, and return the response (RFC 7591, 3.2.1). Raises `RefusedClient`."""
+        """Register a client by its metadata (RFC 7591, 2), and return the response. Raises `RefusedClient`."""
         if not isinstance(metadata, Mapping):
             raise RefusedClient("expected a JSON object with redirect_uris")
         client = self._client(secrets.token_hex(16), metadata)

@@ -71,7 +71,7 @@ class OAuthServerOptions:
         parts = urlsplit(self.url)
         if parts.query or parts.fragment or "@" in parts.netloc:
             raise ConfigError(
-                'url: expected a URL such as "https://gateway.example.com", without user, query and fragment'
+                'url: expected a URL such as "https://gateway.example.com", without user name, query and fragment'
             )
         if self.issuer is None and not (self.authorization_url and self.token_url and self.userinfo_url):
             raise ConfigError("oauth: expected issuer; or authorization_url, token_url and userinfo_url")

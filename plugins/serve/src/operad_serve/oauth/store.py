@@ -1,8 +1,8 @@
 """Clients, pending logins and grants in a SQLite file, which all processes of a server share.
 
 Secrets are stored as SHA-256 digests only: they are random texts of 256 bits, so a digest reveals nothing. Each
-change is one transaction, so that a code, a refresh token and a login are valid exactly once, in all processes
-together.
+change is one transaction, so that a code, a refresh token and a login are valid exactly once, across all
+processes.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Store:
                     with self._writer:  # commits, or undoes the transaction
                         return change(self._writer)
                 except sqlite3.Error as error:
-                    raise CallError(ErrorCode.UNAVAILABLE, f"{self.path}: {error}") from None
+                    raise CallError(ErrorCode.UNAVAILABLE, f"cannot use {self.path}: {error}") from None
 
         return await asyncio.to_thread(run)
 
@@ -156,7 +156,7 @@ class Store:
         try:
             return self._reader.execute(query, values).fetchone()
         except sqlite3.Error as error:
-            raise CallError(ErrorCode.UNAVAILABLE, f"{self.path}: {error}") from None
+            raise CallError(ErrorCode.UNAVAILABLE, f"cannot use {self.path}: {error}") from None
 
     # --- clients -----------------------------------------------------------------------------------
 

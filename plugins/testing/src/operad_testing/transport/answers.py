@@ -56,7 +56,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_details_of_an_error_are_any_json_value(self, kit: Kit) -> None:
-        """Details arrive as they were given: a list, a string, a number, false; for a call and a stream."""
+        """The details of an error can be any JSON value, and arrive unchanged, for calls and for streams."""
         async with kit.serving(), kit.calling() as calls:
             for details in ([1, {"a": None}], "a text", 0, 1.5, False, 10**30, {}, {"a": [1]}):
                 error = await error_of(calls.call("kit.fail", {"declared": True, "details": details}))
@@ -102,7 +102,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_the_context_crosses(self, kit: Kit) -> None:
-        """The handler receives parent, deadline and trace of a call."""
+        """The handler receives the parent, the deadline and the trace of a call."""
         async with kit.serving(), kit.calling() as calls:
             deadline = time.time() * 1000 + 60_000
             trace = {"traceparent": "t", "tracestate": "s", "baggage": "k=" + "é%C3%A9," * 500}

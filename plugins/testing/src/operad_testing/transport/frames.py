@@ -26,7 +26,7 @@ class CheckedFrames:
         self.capabilities = transport.capabilities
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Open a link of the transport."""
+        """Open a link of the transport that checks the events it receives."""
 
         def checked(event: Event, delivery: Delivery) -> None:
             if event["id"] != BY_HAND and (error := frame_error(event)) is not None:

@@ -107,7 +107,7 @@ class Loss(TransportSuite):
             except TransportError:
                 pass
             else:
-                raise AssertionError("expected a TransportError")
+                raise AssertionError("expected a TransportError from a closed link, got none")
 
     @with_kit
     async def test_what_was_not_sent_is_called_again(self, kit: Kit) -> None:

@@ -1,4 +1,4 @@
-"""Parts of the transport suite: a peer that sends raw events, and the operations that it calls."""
+"""Helpers of the transport suite: a peer that sends raw events, and the operations that tests call."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Participant:
 
 @attrs.define(eq=False)
 class Served:
-    """The records of the operations of the kit."""
+    """The record of the kit's operations, and the gate for which some of them wait."""
 
     runs: list[str] = attrs.field(factory=list)
     """The inputs of `kit.work`, in order."""
@@ -319,7 +319,7 @@ class TransportSuite:
 
     def transport(self) -> AbstractAsyncContextManager[Transport]:
         """Return a context with a transport to a bus, hub or broker that only this test uses."""
-        raise NotImplementedError
+        raise NotImplementedError("the suite needs a transport; override transport()")
 
     def authenticated(self, transport: Transport, identity: Identity) -> Transport:
         """Return a transport to the same hub whose links are authenticated as ``identity``.
@@ -327,7 +327,7 @@ class TransportSuite:
         Override this if `Capabilities.authenticates_peer` is declared. The suite uses the ids ``alice``, with the
         scope ``kit``, and ``bob``, without it.
         """
-        raise NotImplementedError
+        raise NotImplementedError("the transport declares authenticates_peer; override authenticated()")
 
     async def sever(self, transport: Transport) -> None:
         """Cut all connections of the transport's links at once, as a lost network would. The links may reconnect.

@@ -102,7 +102,7 @@ class Trust(TransportSuite):
 
         async def verify(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
             if payload.get("traceparent") != "token":
-                raise CallError(ErrorCode.ACCESS_DENIED, "no token")
+                raise CallError(ErrorCode.ACCESS_DENIED, "the request has no token")
             return Identity("verified", ["kit"])
 
         async with kit.serving(identity=verify), kit.calling() as calls:
@@ -256,4 +256,4 @@ class Trust(TransportSuite):
             except LookupError:
                 pass
             else:
-                raise AssertionError("expected a LookupError")
+                raise AssertionError("expected a LookupError for a request that has ended, got none")
