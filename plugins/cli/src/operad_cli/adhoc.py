@@ -94,7 +94,7 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"--mcp-server: cannot parse the command: {error}") from None
+        raise ConfigError(f"--mcp-server: cannot parse the command: {error}; quote it as in a shell") from None
     if not words:
         raise ConfigError("--mcp-server: expected a command or a URL, got nothing")
     return words

@@ -83,7 +83,7 @@ def install(path: Path, entry: Mapping[str, Any]) -> Path | None:
         raise ConfigError(f"{path}: expected JSON without comments: {error}; add the entry by hand") from None
     for key, servers in entry.items():
         if not isinstance(whole, dict) or not isinstance(whole.setdefault(key, {}), dict):
-            raise ConfigError(f'{path}: expected an object with the object "{key}"; add the entry by hand')
+            raise ConfigError(f'{path}: expected a JSON object with the object "{key}"; add the entry by hand')
         whole[key].update(servers)
     backup = None
     if old is not None:

@@ -16,7 +16,7 @@ from operad.sources import Source, SourceContext, SourceSession
 
 
 def plugins_of(*plugins: object) -> Plugins:
-    """Return `Plugins` with exactly these plugins, installed or not. Raises `PluginError` if one is not valid."""
+    """Return a `Plugins` with exactly these plugins, installed or not. Raises `PluginError` if one is wrong."""
     made = Plugins()
     for plugin in plugins:
         made.register(plugin)

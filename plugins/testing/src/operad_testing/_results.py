@@ -72,7 +72,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_name_is_claimed_once_replaced_freed_and_expires(self) -> None:
-        """If many claim a name at once, one succeeds; the others receive the result that it stores."""
+        """One of several concurrent claims of a name succeeds. A value can be replaced or dropped, and expires."""
         async with self.store(secrets.token_hex(8)) as store:
             claims = await asyncio.gather(*(store.claim("a", str(number).encode(), 60) for number in range(20)))
             assert claims.count(None) == 1

@@ -97,7 +97,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 async def pause(seconds: float) -> None:
-    """Wait in many short sleeps, so that the event loop runs even if a busy machine stalls for longer than one."""
+    """Wait in many short sleeps, because a busy machine may stall for longer than a single sleep."""
     for _ in range(round(seconds * 100)):
         await asyncio.sleep(0.01)
 

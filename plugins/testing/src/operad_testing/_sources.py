@@ -227,7 +227,7 @@ class SourceConformance:
 
     @in_loop
     async def test_operations_follow_changes(self) -> None:
-        """The operations in the registry change when the source offers other ones."""
+        """The operations in the registry change when those of the server change."""
         if not self.capabilities.changes:
             skip(f"{type(self).__name__} does not declare changes")
         async with self.environment() as options, self._loaded(options) as registry:

@@ -115,7 +115,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_nobody_serves(self, kit: Kit) -> None:
-        """A call without a server ends immediately, if the transport can detect it."""
+        """A call of an operation without a server fails immediately, if the transport can detect that."""
         if not kit.capabilities.detects_no_responders:
             skip("the transport does not detect operations without a server")
         knows = kit.capabilities.detects_peer_loss
@@ -200,7 +200,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_what_has_no_json_form_is_an_error(self, kit: Kit) -> None:
-        """A result or input without a form in the strict profile immediately fails its own call, and no other."""
+        """A result or input that JSON cannot represent immediately fails its own call, and no other."""
         async with kit.serving(), kit.calling() as calls:
             if not await kit.encodes(calls):
                 skip("events are handed over without encoding")
