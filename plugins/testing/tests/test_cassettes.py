@@ -213,7 +213,7 @@ async def test_a_stream_that_breaks_or_is_left_is_recorded_as_far_as_it_came(
             await anext(broken)
         left = live.subscribe("pets.feed", {"n": 100})
         assert (await anext(left)).data == 0
-        with pytest.raises(CallError, match="NOT_RECORDED: .* its reader left it"):
+        with pytest.raises(CallError, match="NOT_RECORDED: .* ends where its reader left"):
             await anext(left)
 
 
