@@ -1,4 +1,4 @@
-"""Access control: what operations require of callers, and the identities of callers. Fails closed."""
+"""Access control: the requirements of operations, and the identities of callers. It fails closed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def _strings(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and deny every caller
         raise TypeError(f'expected a list of strings, got the string "{value}"; write ["{value}"]')
     if isinstance(value, Mapping):  # {"write": false} would become ("write",), and grant it
-        raise TypeError("expected a list of strings, got a mapping")
+        raise TypeError('expected a list of strings, such as ["read"], got a mapping')
     strings = tuple(value)
     for string in strings:
         if not isinstance(string, str):
-            raise TypeError(f"expected a list of strings, got {type(string).__name__} in it")
+            raise TypeError(f"expected a list of strings, got a list that contains {type(string).__name__}")
     return strings
 
 
@@ -35,16 +35,16 @@ def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str
 
 @record
 class AccessControl:
-    """What an operation requires of its caller. Without any requirement, every caller may use it."""
+    """The requirements of an operation on its callers. Without any, every caller may call the operation."""
 
     required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
-    """Scopes that the identity must have, all of them."""
+    """Scopes that the identity must all have."""
     required_scopes_any: tuple[str, ...] = attrs.field(default=(), converter=_strings)
     """Scopes of which the identity must have at least one."""
     resource_type: str | None = None
-    """With ``resource_action``: the type of the resource on which a grant is needed."""
+    """The type of the resource on which the identity needs a grant; requires ``resource_action``."""
     resource_action: str | None = None
-    """The action that the grant must hold."""
+    """The action that the grant must allow."""
     resource_id_from: str | None = None
     """The input field that holds the resource's id.
 
@@ -53,16 +53,16 @@ class AccessControl:
 
     def __attrs_post_init__(self) -> None:
         if (self.resource_type is None) != (self.resource_action is None):
-            raise ValueError("resource_type and resource_action go together: one of them is missing")
+            raise ValueError("resource_type and resource_action go together, but only one is set; set both")
         if self.resource_id_from is not None and self.resource_type is None:
-            raise ValueError("resource_id_from needs resource_type and resource_action")
+            raise ValueError("resource_id_from needs resource_type and resource_action; set all three")
         if self.resource_type is not None and ":" in self.resource_type:
             # "a:b" with id "c" and "a" with id "b:c" would be one grant, "a:b:c".
-            raise ValueError(f'resource_type "{self.resource_type}" must not hold a colon')
+            raise ValueError(f'resource_type: expected a name without a colon, got "{self.resource_type}"')
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is required."""
+        """Whether the requirements are empty, so that every caller may call the operation."""
         return not (self.required_scopes or self.required_scopes_any or self.resource_type is not None)
 
 
@@ -76,7 +76,7 @@ class Identity:
     id: str
     scopes: frozenset[str] = attrs.field(default=frozenset(), converter=_scopes)
     resources: Mapping[str, frozenset[str]] = attrs.field(factory=dict, converter=_resources)
-    """``{"type:id": {actions}}``, read-only; ``type:*`` means every resource of the type."""
+    """The granted actions, ``{"type:id": {actions}}``; ``type:*`` means every resource of the type. Read-only."""
 
     def __reduce__(self) -> tuple[type[Identity], tuple[str, frozenset[str], dict[str, frozenset[str]]]]:
         return Identity, (self.id, self.scopes, dict(self.resources))  # a read-only mapping cannot be pickled
@@ -90,13 +90,14 @@ class Identity:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Identity:
-        """Return the identity of a JSON form. Raises `ValueError` if the form is not one."""
+        """Return the identity with this JSON form. Raises `ValueError` if ``wire`` is not one of an identity."""
         try:
             if not isinstance(wire["id"], str):
                 raise TypeError(f"id: expected string, got {type(wire['id']).__name__}")
             return cls(wire["id"], wire.get("scopes", ()), wire.get("resources") or {})
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not an identity {{id, scopes, resources?}}: {error!r}") from error
+            reason = "the id is missing" if isinstance(error, KeyError) else error
+            raise ValueError(f"not an identity {{id, scopes, resources?}}: {reason}") from error
 
 
 def check_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> None:
@@ -122,9 +123,7 @@ def check_access(access_control: AccessControl, identity: Identity | None, input
 
 
 def missing_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> dict[str, Any]:
-    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``; empty if it meets
-    all.
-    """
+    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``; empty for none."""
     if access_control.is_open:
         return {}
     scopes = frozenset() if identity is None else identity.scopes
@@ -140,9 +139,9 @@ def missing_access(access_control: AccessControl, identity: Identity | None, inp
 
 
 def may_list(access_control: AccessControl, identity: Identity | None) -> bool:
-    """Return True if ``identity`` could call the operation with some input.
+    """Return True if ``identity`` may call the operation with at least some inputs.
 
-    Listings and searches filter by this.
+    Listings and searches show only such operations.
     """
     missing = missing_access(access_control, identity)
     if missing.keys() <= {"resourceType", "resourceAction"} and identity is not None:

@@ -1,7 +1,7 @@
-"""The call map and the call server: the interfaces of calling and serving operations across processes.
+"""The call map and the call server: the interfaces for calling and serving operations across processes.
 
-Plugins implement them through the hooks `operad_call_map` and `operad_call_server`; ours is operad-calls.
-`Plugins.call_map` and `Plugins.call_server` return one.
+Plugins implement them through the hooks `operad_call_map` and `operad_call_server`; operad-calls is such a plugin.
+`Plugins.call_map` and `Plugins.call_server` return the implementation for a transport.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # it imports asyncio, which finding plugins does not need
 
 @runtime_checkable
 class CallMap(Protocol):
-    """The calling side: calls operations wherever the transport finds them.
+    """The calling side: calls operations that other processes serve over a transport.
 
-    Every call ends exactly once, with an envelope or a `CallError`, at its deadline at the latest. As an async
-    context manager it opens, returns itself, and closes.
+    Every call ends exactly once, with an envelope or a `CallError`, at its deadline at the latest. A call map is
+    an async context manager: entering opens and returns it, leaving closes it.
     """
 
     async def open(self) -> None:
-        """Connect. Raises `TransportError`."""
+        """Connect the transport. Raises `TransportError` if that fails."""
 
     async def aclose(self) -> None:
         """End every call in progress with ``ABORTED`` and disconnect; idempotent."""
@@ -45,16 +45,16 @@ class CallMap(Protocol):
         parent_request_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> Awaitable[ResponseEnvelope[Any]]:
-        """Call an operation and return its envelope; of a subscription, the first item.
+        """Call an operation and return its envelope; for a subscription, the first one.
 
         Args:
             operation_id: ``namespace.name``.
             input: the input of the operation; ``None`` means ``{}``.
             timeout: seconds; the map's default if neither this nor a deadline is given.
             deadline: when the call must have ended, in epoch ms.
-            identity: the caller. The serving side decides whether it believes this.
+            identity: the caller. The serving side decides whether to trust this.
             parent_request_id: the id of the call that makes this one.
-            idempotency_key: the same for a call and its repetitions.
+            idempotency_key: a key that a call and its repetitions have in common.
 
         Raises:
             CallError: the call failed.
@@ -70,7 +70,7 @@ class CallMap(Protocol):
         identity: Identity | None = None,
         parent_request_id: str | None = None,
     ) -> Subscription:
-        """Subscribe to an operation; a query or mutation yields its one envelope.
+        """Subscribe to an operation; a query or mutation yields one envelope.
 
         The arguments are those of `call`, except that ``timeout`` limits the wait for each item.
         """
@@ -81,7 +81,7 @@ class CallServer(Protocol):
     """The serving side: an async context manager that serves the operations of a registry while it is open.
 
     Entering returns it, or raises `TransportError`; `operad serve` tries again after a `LinkDownError`. Leaving
-    it is a drain: it takes no more requests, lets those in progress finish, and ends the rest.
+    drains it: it takes no more requests, waits for calls in progress, and ends those that take too long.
     """
 
     async def __aenter__(self) -> Self: ...

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Callables(Listed, Protocol):
-    """The part of a registry that makes calls: what nested calls, clients and typed calls use."""
+    """The part of a registry that nested calls, clients and typed calls use to make calls."""
 
     async def execute(
         self,
@@ -32,7 +32,7 @@ class Callables(Listed, Protocol):
         *,
         timeout: float | None = None,
     ) -> ResponseEnvelope[Any]:
-        """Call an operation."""
+        """Call an operation and return its envelope; see `OperationRegistry.execute`."""
 
     def subscribe(
         self,
@@ -42,13 +42,13 @@ class Callables(Listed, Protocol):
         *,
         timeout: float | None = None,
     ) -> Subscription:
-        """Subscribe to an operation."""
+        """Subscribe to an operation; see `OperationRegistry.subscribe`."""
 
 
 logger = logging.getLogger("operad")
 
 LONGEST_KEY = 255
-"""Maximum length of an idempotency key."""
+"""The maximum length of an idempotency key, in characters."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _LEVELS = {
     "debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING,
@@ -65,13 +65,13 @@ class OperationContext:
         parent_request_id: the id of the call that made this one.
         identity: the caller.
         deadline: when the call must have ended, in epoch ms.
-        trusted: skips the access check. Only code of this process can set it, no message from a peer.
-        metadata: free for the application; passed on to nested calls. A handler sees a read-only copy.
+        trusted: whether to skip the access check. Only code of this process can set it, no message from a peer.
+        metadata: values of the application; nested calls receive them too. A handler sees a read-only copy.
         client: receives progress and log messages; set by the server that received the call, passed on to nested
-            calls. The package of a protocol may find more in it: `operad_mcp.client_of`.
-        idempotency_key: the same for a request and its repetitions; nested calls have their own.
-        credentials: what the caller authenticated with, `operad.auth.Credentials`; set by the server that received
-            the call, for `operad_credentials` only. Passed on to nested calls, never to another process.
+            calls. With MCP it offers more, see `operad_mcp.client_of`.
+        idempotency_key: a key that a request and its repetitions have in common; nested calls have their own.
+        credentials: the `operad.auth.Credentials` of the caller; set by the server that received the call, for
+            `operad_credentials` only. Passed on to nested calls, never to another process.
     """
 
     request_id: str | None = None
@@ -86,24 +86,25 @@ class OperationContext:
     worker: Worker | None = attrs.field(default=None, repr=False)
     """The thread of a plain ``def`` handler; set by the registry."""
     watch: Watch | None = attrs.field(default=None, repr=False)
-    """What receives reports of the call for observers; set by the registry."""
+    """The object that passes reports of the call to observers; set by the registry."""
     trusted: bool = False
     credentials: Any = attrs.field(default=None, repr=False)
     state: Any = attrs.field(default=None, repr=False)
-    """What the `lifespan` of the operation's scanned folder, else that of the registry, has yielded."""
+    """The value that the lifespan of the operation's source, else that of the registry, has yielded."""
 
     @property
     def env(self) -> OperationEnv:
         """The operations of the registry, callable as ``await context.env.namespace.name({...})``.
 
         Such calls are made on behalf of the handler's own code: they are trusted, keep the identity, and end with
-        this call's deadline at the latest. For an id that came from outside use `env_as_caller`.
+        this call's deadline at the latest. For an id that came from outside use `env_as_caller`. Raises
+        `RuntimeError` if the context does not belong to a registry.
         """
         return build_env(self._bound(), self)
 
     @property
     def env_as_caller(self) -> OperationEnv:
-        """As `env`, but every call is checked against the caller's identity.
+        """The same operations as `env`, but with an access check of the caller's identity for every call.
 
         Use it if the caller chose the operation (a gateway, a generic ``call`` tool). With `env` the handler would
         lend its own authority to the caller (the confused deputy).
@@ -131,14 +132,14 @@ class OperationContext:
 
         Raises:
             CallError: the call failed; ``ABORTED`` if the handler's own call has ended.
-            RuntimeError: when called in the event loop, which it would block.
+            RuntimeError: the handler does not run in a worker thread, so that waiting would block the event loop.
         """
         if self.worker is None:
             raise RuntimeError("call_sync works in a plain def handler only; use `await context.env[id](input)`")
         return self.worker.wait_for(self.env[operation_id](input, timeout=timeout))
 
     def child(self, *, trusted: bool) -> OperationContext:
-        """Return the context of a call made from this one."""
+        """Return the context of a call nested in this one; ``trusted`` skips the access check of that call."""
         return OperationContext(
             None, self.request_id, self.identity, self.deadline, trusted=trusted, metadata=self.metadata,
             client=self.client, registry=self.registry, credentials=self.credentials,
@@ -150,9 +151,9 @@ class OperationContext:
         """Report progress to observers and, unless the call is nested, to the client.
 
         Args:
-            progress: must increase from one report to the next.
-            total: the value of ``progress`` at the end, if known.
-            message: a few words for people.
+            progress: a number in any unit, which must increase from one report to the next.
+            total: the value of ``progress`` at the end, if it is known.
+            message: a short text for people.
         """
         if self.watch is not None:
             self.report("progress", message, progress=progress, total=total)
@@ -164,9 +165,9 @@ class OperationContext:
 
         Args:
             level: a severity of RFC 5424, 6.2.1: ``debug``, ``info``, ``notice``, ``warning``, ``error``,
-                ``critical``, ``alert``, ``emergency``. Raises `ValueError` for another one.
+                ``critical``, ``alert``, ``emergency``. Raises `ValueError` for any other value.
             data: any JSON value.
-            logger: the name of the logger.
+            logger: the name of the logger; ``None`` for no name.
         """
         if level not in _LEVELS:
             raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
@@ -191,10 +192,10 @@ class OperationContext:
         unit: str | None = None,
         **attributes: str | float | bool,
     ) -> None:
-        """Report to observers what happens while the call runs. After the call has ended, nothing is reported.
+        """Send a report of the running call to observers. After the call has ended, nothing is sent.
 
-        It can be called from any thread that runs a handler. For the arguments see `CallReport`; ``attributes``
-        are additional ones.
+        The method can be called from any thread that runs a handler. The arguments are the fields of `CallReport`;
+        other keywords become its ``attributes``.
         """
         watch = self.watch
         if watch is None:
@@ -228,13 +229,13 @@ def build_env(registry: Callables, context: OperationContext, *, trusted: bool =
     Args:
         registry: the registry in which the operations are looked up, at the time of each call.
         context: the call in which the nested ones are made.
-        trusted: whether they skip the access check (see `OperationContext.env`).
+        trusted: whether the nested calls skip the access check (see `OperationContext.env`).
     """
     return OperationEnv(registry, context, trusted)
 
 
 class OperationEnv:
-    """Operations by namespace and name: ``env.petstore.getPetById`` or ``env["petstore.getPetById"]``."""
+    """The operations of a registry, for nested calls: ``env.shop.getBook`` or ``env["shop.getBook"]``."""
 
     __slots__ = ("_context", "_registry", "_trusted")
 
@@ -252,7 +253,7 @@ class OperationEnv:
         return self.namespace(namespace)
 
     def namespace(self, namespace: str) -> BoundNamespace:
-        """Return the operations of one namespace; its name may have any characters."""
+        """Return the operations of one namespace, also if its name is not a Python identifier."""
         return BoundNamespace(self, namespace)
 
     def __dir__(self) -> list[str]:
@@ -263,7 +264,7 @@ class OperationEnv:
 
 
 class BoundNamespace:
-    """The operations of a namespace: ``ns.name`` or ``ns["pulls/create"]``."""
+    """The operations of a namespace, for nested calls: ``ns.name`` or ``ns["pulls/create"]``."""
 
     __slots__ = ("_env", "_namespace")
 
@@ -285,7 +286,7 @@ class BoundNamespace:
 
 @record(eq=False)
 class BoundOperation:
-    """An operation that can be called within a call."""
+    """An operation that a handler can call; the call is nested in the handler's own call."""
 
     _env: OperationEnv = attrs.field(repr=False)
     id: str
@@ -293,13 +294,13 @@ class BoundOperation:
     async def __call__(
         self, input: Any = None, /, *, timeout: float | None = None, **fields: Any
     ) -> ResponseEnvelope[Any]:
-        """Call it with an input object, or with the object's fields as keywords. Raises `CallError`.
+        """Call the operation with an input object, or with its fields as keywords. Raises `CallError`.
 
         Args:
             input: the input.
             timeout: seconds; the deadline of the handler's own call may end it sooner.
-            fields: the fields of the input, instead of ``input``. A field whose name is not a Python keyword
-                argument is given as `keyword_names` names it: ``from_`` for ``from``.
+            fields: the fields of the input, instead of ``input``. If a field's name cannot be a keyword argument,
+                use the keyword that `keyword_names` returns, such as ``from_`` for ``from``.
         """
         env = self._env
         given = input_of(env._registry, self.id, input, fields)
@@ -308,7 +309,7 @@ class BoundOperation:
         )
 
     def subscribe(self, input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Subscription:
-        """Subscribe to it; the arguments are those of a call."""
+        """Subscribe to the operation; the arguments are those of a call, and ``timeout`` limits each item."""
         env = self._env
         given = input_of(env._registry, self.id, input, fields)
         return env._registry.subscribe(self.id, given, env._context.child(trusted=env._trusted), timeout=timeout)

@@ -1,4 +1,4 @@
-"""Deadlines: end what runs in the current task when its time is up."""
+"""Deadlines: cancel the work of the current task when its time is up."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from operad.errors import CallError, ErrorCode
 
 
 class DeadlineExpired(Exception):
-    """The deadline passed before the awaitable was done."""
+    """Raised by `until` if the deadline passes before the function has returned."""
 
 
 async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-    """Return ``await function(*args)``; cancel it at the deadline (epoch ms).
+    """Return ``await function(*args)``, and cancel the function at the deadline (epoch ms).
 
-    After the deadline it is not started.
+    If the deadline has already passed, the function is not called.
 
     `asyncio.timeout` sets and cancels a timer for every call, which costs as much as a call. Most functions called
     here never wait, so the first step runs without a timer, and only a function that waits gets one.
@@ -26,7 +26,8 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
     A cancellation from outside passes through, and takes precedence over an expiry at the same time.
 
     Raises:
-        DeadlineExpired: the deadline passed, even if the awaitable caught its cancellation.
+        DeadlineExpired: the deadline passed, even if the function caught its cancellation.
+        RuntimeError: the function waits, and the caller does not run in an asyncio task.
     """
     if deadline / 1000 <= _now():
         raise DeadlineExpired
@@ -41,7 +42,7 @@ async def until(deadline: float, function: Callable[..., Awaitable[Any]], *args:
     task = asyncio.current_task(loop)
     if task is None:
         work.close()
-        raise RuntimeError("a deadline needs a running asyncio task")
+        raise RuntimeError("a call with a deadline needs a running asyncio task; use asyncio.create_task")
     requested, expired = task.cancelling(), False
 
     def expire() -> None:
@@ -89,11 +90,11 @@ def _go_on(work: Any, waits_for: Any) -> Generator[Any, Any, Any]:
 
 
 def earlier(deadline: float | None, timeout: float | None) -> float | None:
-    """Return the deadline (epoch ms) or ``timeout`` seconds from now, whichever is first; ``None`` without both.
+    """Return the earlier of a deadline and ``timeout`` seconds from now, in epoch ms; ``None`` without both.
 
     Raises:
-        CallError: ``VALIDATION_ERROR`` if the timeout is not a number. (NaN in the event loop's heap of timers
-            would delay all other timers.)
+        CallError: ``VALIDATION_ERROR`` if the timeout is not a number, or NaN, which would delay all timers of the
+            event loop.
     """
     if timeout is None:
         return deadline
@@ -102,7 +103,7 @@ def earlier(deadline: float | None, timeout: float | None) -> float | None:
 
 
 def checked_number(value: Any, name: str, unit: str) -> float:
-    """Return a time as a float. Raises `CallError` ``VALIDATION_ERROR`` if it is not a number or NaN."""
+    """Return a time as a float. Raises `CallError` ``VALIDATION_ERROR`` if it is not a number, or is NaN."""
     try:
         if isinstance(value, (int, float)) and value.__class__ is not bool and value == value:  # NaN is not
             return float(value)

@@ -26,12 +26,12 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 WIRE_SOURCES = ("local", "http", "mcp")
-"""The sources of the original protocol: those that `is_response_envelope` accepts if no kinds are given."""
+"""The sources of the original protocol, which `is_response_envelope` accepts if no kinds are given."""
 
 _DISTRIBUTIONS = {"http": "operad-openapi", "mcp": "operad-mcp"}
-"""The distribution that brings a kind: only for the hint in a warning."""
+"""The distribution that declares a kind, for the hint in a warning."""
 _MAX_WARNED = 100
-"""The number of sources for which a warning is logged: a peer chooses their names."""
+"""The largest number of sources for which a warning is logged, because a peer chooses their names."""
 
 
 def _read_only(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ class _Received:
 
 @record(init=False)
 class ResponseEnvelope(_Received, Generic[T_co]):
-    """The result of a call.
+    """The result of a call: its data, and metadata about where they came from.
 
     Args:
         data: the result; JSON-like, or ``bytes`` for binary content.
@@ -66,7 +66,7 @@ class ResponseEnvelope(_Received, Generic[T_co]):
 
     @property
     def received(self) -> Any:
-        """What the handler returned, before its data were cast to the output schema: the same object, not a copy.
+        """The handler's data before they were cast to the output schema: the same object, not a copy.
 
         It is `data` if nothing was cast here, as for an envelope that came from another process.
         """
@@ -97,7 +97,7 @@ _set_received: Callable[[Any, Any], None] = _Received.__dict__["_received"].__se
 
 
 def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvelope[T]:
-    """Return the same envelope, which was just made, with `received` set to what its data were cast from."""
+    """Set `received` of a new envelope to the data before the cast, and return the envelope."""
     _set_received(envelope, received)
     return envelope
 
@@ -117,7 +117,7 @@ class LocalResponseMeta:
         _set_timestamp(self, timestamp)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form: ``{source, operationId, timestamp}``."""
         return {"source": "local", "operationId": self.operation_id, "timestamp": self.timestamp}
 
 
@@ -127,40 +127,40 @@ _set_timestamp: Callable[[Any, int], None] = LocalResponseMeta.__dict__["timesta
 
 @record
 class OpaqueMeta:
-    """Metadata of an envelope whose kind this process does not know; its wire form is what was received.
+    """Metadata of an envelope whose kind this process does not know.
 
     Such an envelope is passed on unchanged: the work was done, even if its metadata cannot be read here.
     """
 
     source: str
     fields: Mapping[str, Any] = attrs.field(converter=_read_only)
-    """The metadata as JSON, ``source`` included; read-only."""
+    """The metadata as JSON, including ``source``; read-only."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form: a copy of `fields`, as this process received them."""
         return dict(self.fields)
 
 
 def local_envelope(data: T, operation_id: str, timestamp: int | None = None) -> ResponseEnvelope[T]:
-    """Return an envelope of kind ``local``; ``timestamp`` in epoch ms, now by default."""
+    """Return an envelope of kind ``local``; ``timestamp`` is in epoch ms, by default now."""
     return ResponseEnvelope(
         data, LocalResponseMeta(operation_id, _now() // 1_000_000 if timestamp is None else timestamp)
     )
 
 
 def unwrap(envelope: ResponseEnvelope[T_co]) -> T_co:
-    """Return the data of an envelope."""
+    """Return the data of an envelope, without its metadata."""
     return envelope.data
 
 
 def is_response_envelope(
     value: object, kinds: EnvelopeKinds | Iterable[str] | None = None
 ) -> TypeGuard[ResponseEnvelope[Any] | Mapping[str, Any]]:
-    """Return True if ``value`` is an envelope: the object, or the mapping that is its wire form.
+    """Return True if ``value`` is a `ResponseEnvelope`, or a mapping that is the JSON form of one.
 
     Args:
-        value: anything.
-        kinds: the sources that are accepted for a mapping; the default is ``local``, ``http`` and ``mcp``.
+        value: any object.
+        kinds: the values of ``meta.source`` that a mapping may have; by default ``local``, ``http`` and ``mcp``.
     """
     if isinstance(value, ResponseEnvelope):
         return True
@@ -176,17 +176,18 @@ def is_response_envelope(
 
 @record
 class EnvelopeKind:
-    """A kind of envelope, as a plugin declares it.
+    """A kind of envelope, as a plugin declares it. Raises `OperadError` for an unusable ``meta_type``.
 
-    The meta type is an attrs class with a class attribute ``source``. Its JSON form is derived: names become
-    camelCase (``attrs.field(metadata={"wire": "_meta"})`` chooses another one), and a field whose value is
-    ``None`` or ``msgspec.UNSET`` is left out (use ``UNSET`` as the default if ``None`` is a legal value). A class
-    used in its fields may have ``to_wire(self)`` and ``from_wire(wire)`` (a class method) of its own.
+    The meta type is an attrs class with a class attribute ``source``. Its JSON form is derived from it: names
+    become camelCase (``attrs.field(metadata={"wire": "_meta"})`` sets another name). A field is left out if its
+    value is ``msgspec.UNSET``, or if value and default are ``None`` (use ``UNSET`` as the default if ``None`` is a
+    legal value). A class used in its fields may define ``to_wire(self)`` and a class method ``from_wire(wire)``.
 
     Args:
         source: the value of ``meta.source``, unique among all plugins.
         meta_type: the attrs class of the metadata.
-        is_error: returns True for the meta of a failed call, whose data do not follow the output schema.
+        is_error: a function that returns True for the metadata of a failed call, whose data do not follow the
+            output schema.
     """
 
     source: str
@@ -227,30 +228,30 @@ class EnvelopeKinds:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The known sources."""
+        """The ``source`` of each known kind."""
         return tuple(self._kinds)
 
     def get(self, source: str) -> EnvelopeKind | None:
-        """Return the kind of a source, or ``None``."""
+        """Return the kind with this ``source``, or ``None`` if no plugin declares it."""
         return self._kinds.get(source)
 
     def add(self, kind: EnvelopeKind) -> None:
-        """Add a kind. Raises `OperadError` if its source is taken."""
+        """Add a kind. Raises `OperadError` if another kind has the same ``source``."""
         taken = self._kinds.get(kind.source)
         if taken is not None and taken != kind:
             raise OperadError(
                 f'envelope kind "{kind.source}" is claimed twice: by {_name(taken.meta_type)} '
-                f"and by {_name(kind.meta_type)}"
+                f"and by {_name(kind.meta_type)}; choose another source for one of them"
             )
         self._kinds[kind.source] = kind
 
     def is_error(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Return True if the envelope is that of a failed call; False if its kind is not known."""
+        """Return True if the envelope is the result of a failed call; False if its kind is not known."""
         kind = self.get(envelope.meta.source)
         return kind is not None and kind.is_error is not None and kind.is_error(envelope.meta)
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Return True if the data must stay unchanged: the call failed, or the kind is not known."""
+        """Return True if the data must not be cast, because the call failed or the kind is not known."""
         meta = envelope.meta
         kind = self._kinds.get(meta.source)
         if kind is None:
@@ -259,27 +260,27 @@ class EnvelopeKinds:
         return kind.is_error is not None and kind.is_error(meta)
 
     def warn_unknown(self, source: str) -> None:
-        """Log a warning, once for each source that no plugin declares, with what to install."""
+        """Log a warning for a source that no plugin declares, once for each source, with what to install."""
         if source in self._warned or len(self._warned) >= _MAX_WARNED:
             return
         self._warned.add(source)
         known = _DISTRIBUTIONS.get(source)
         install = f"pip install {known}" if known else "install the plugin that declares it"
         logger.warning(
-            "no plugin declares the envelope source %.100r (known: %s): such results are passed on "
-            "unchanged; to have "
-            "their metadata typed, %s, and use OperationRegistry(load_plugins()) or "
-            "PendingRequestMap(…, plugins=…)",
+            "no plugin declares the envelope source %.100r (known: %s), so its results are passed on unchanged; "
+            "for typed metadata, %s, and use OperationRegistry(load_plugins()) or PendingRequestMap(…, plugins=…)",
             source,
             ", ".join(sorted(self._kinds)),
             install,
         )
 
     def from_wire(self, wire: object) -> ResponseEnvelope[Any]:
-        """Return the envelope of a JSON form; unknown fields are ignored, an unknown kind becomes an `OpaqueMeta`.
+        """Return the envelope with this JSON form.
+
+        Unknown fields are ignored. The metadata of an unknown kind become an `OpaqueMeta`.
 
         Raises:
-            CallError: ``SERIALIZATION_ERROR`` if the form is not an envelope.
+            CallError: ``SERIALIZATION_ERROR`` if ``wire`` is not the JSON form of an envelope.
         """
         # The commonest kind, made for every remote call: without a converter, which is slower.
         if type(wire) is dict and "data" in wire and type(meta := wire.get("meta")) is dict:

@@ -25,19 +25,19 @@ class OperadError(Exception):
 
 
 class ConfigError(OperadError):
-    """A configuration cannot be used; the message names the file, the key and what was expected."""
+    """Raised when a configuration cannot be used. The message names the file and the key, if they are known."""
 
 
 class RegistrationError(OperadError):
-    """An operation cannot be registered; the message names the operation and its owners."""
+    """Raised when an operation cannot be registered; the message names the operation and the reason."""
 
 
 class PluginError(OperadError):
-    """A plugin is missing, or cannot be used; the message names it and what to install or fix."""
+    """Raised when a plugin is missing or cannot be used; the message names what to install or fix."""
 
 
 class SourceError(OperadError):
-    """A source's operations cannot be loaded; the message names the source and the reason."""
+    """Raised when the operations of a source cannot be loaded; the message names the source and the reason."""
 
 
 class ErrorCode(StrEnum):
@@ -62,7 +62,7 @@ class ErrorCode(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
     """The peer or server cannot be reached, or was lost during the call."""
     OVERLOADED = "OVERLOADED"
-    """A limit on concurrent work is reached; details name it."""
+    """A limit on concurrent work is reached. Details name the limit."""
     SLOW_CONSUMER = "SLOW_CONSUMER"
     """The consumer of a stream did not keep up."""
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
@@ -78,8 +78,9 @@ class CallError(OperadError):
 
     Args:
         code: an `ErrorCode`, or a code that the operation declares in its ``error_schemas``.
-        message: what happened, for a person.
-        details: more, for a program: any JSON value. What JSON cannot hold is replaced by its ``str()``.
+        message: what happened, for people.
+        details: data for programs, any JSON value. Objects that JSON cannot represent are replaced by their
+            ``str()``.
     """
 
     code: str
@@ -87,17 +88,15 @@ class CallError(OperadError):
     details: Any
     """Any JSON value; ``None`` without details."""
     undeclared: bool = False
-    """Whether `map_error` made it from an exception that the operation does not declare (see `mask_error`)."""
+    """Whether `map_error` made this error from an exception that the operation does not declare."""
     logged: str | None = None
-    """The id of the call beside which the log has the traceback of that exception; ``None`` if it has none yet."""
+    """The request id under which the exception was logged; ``None`` if it was not logged yet."""
     ran: bool | None = None
-    """``False`` if the call's own transport or registry knows that nothing ran: the call may be made again."""
+    """``False`` if the transport or registry of the call knows that nothing ran, so that it can be repeated."""
     hint: str = ""
-    """More for a programmer, such as which source failed: at the end of ``str(error)``, never sent to a peer."""
+    """A hint for developers, such as which source failed. It ends ``str(error)`` and is never sent to a peer."""
     forwarded: bool = False
-    """Whether the handler that raised it only forwarded this very call to another operation (see
-    `out_of_handler`).
-    """
+    """Whether the handler that raised this error only forwarded its call to another operation."""
 
     def __init__(self, code: str, message: str = "", details: Any = None) -> None:
         super().__init__(code, message)
@@ -107,7 +106,7 @@ class CallError(OperadError):
 
     @property
     def says_nothing_ran(self) -> bool:
-        """Whether the code means that the operation was not run."""
+        """Whether code and details state that the operation was not run, as ``OPERATION_NOT_FOUND`` does."""
         if self.code == ErrorCode.UNAVAILABLE:
             return isinstance(self.details, dict) and self.details.get("sent") is False
         return self.code in (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND, ErrorCode.OVERLOADED)

@@ -17,7 +17,7 @@ logger = logging.getLogger("operad")
 
 
 def operation_not_found(operation_id: str, message: str | None = None) -> CallError:
-    """Return the error for an id that is not registered."""
+    """Return the ``OPERATION_NOT_FOUND`` error for an id that is not registered; its `ran` is ``False``."""
     error = CallError(
         ErrorCode.OPERATION_NOT_FOUND,
         message or f'operation "{operation_id}" not found',
@@ -30,11 +30,12 @@ def operation_not_found(operation_id: str, message: str | None = None) -> CallEr
 def out_of_handler(
     error: CallError, operation_id: str, error_schemas: Iterable[ErrorDefinition] = ()
 ) -> CallError:
-    """Return the error of a handler's own call for a `CallError` that the handler raised.
+    """Return the error with which a call fails if its handler raised ``error``.
 
-    It keeps its code, with one exception. Only the transport of a call can report that nothing ran: a handler that
-    charged a card and then called a missing operation did run. Such an error becomes ``EXECUTION_ERROR`` with
-    ``details.cause``, unless the operation declares the code, or its handler only forwarded the call.
+    Usually that is the same error. But a code that states that nothing ran would be wrong for the handler's call:
+    a handler that charged a card and then called a missing operation did run. Such an error becomes
+    ``EXECUTION_ERROR`` with ``details.cause``, unless the operation declares the code or its handler only
+    forwarded the call.
     """
     if error.ran is False and not error.says_nothing_ran:
         # The handler that raised it did nothing before; the one around that may have.
@@ -52,13 +53,13 @@ def out_of_handler(
 def map_error(error: BaseException, error_schemas: Iterable[ErrorDefinition] = ()) -> CallError:
     """Return the `CallError` for any exception that a handler raised.
 
-    In this order: a `CallError` is returned as it is; an exception whose class name or ``code`` attribute is a
-    declared code becomes that code, as does one with a declared code as a whole word in its message; a
-    cancellation is ``ABORTED``; ``SystemExit`` is ``UNKNOWN_ERROR``; anything else is ``EXECUTION_ERROR`` with
-    ``details={"message": …}``. The exception becomes the ``__cause__`` of the result.
+    In this order: a `CallError` is returned unchanged; a cancellation becomes ``ABORTED``; ``SystemExit`` becomes
+    ``UNKNOWN_ERROR``. An exception gets a declared code if its class, a base class or its ``code`` attribute has
+    that name, or if its message contains the code as a whole word. Any other exception becomes ``EXECUTION_ERROR``
+    with ``details={"message": …}``. The exception becomes the ``__cause__`` of a new error.
 
     Args:
-        error: what was raised.
+        error: the exception.
         error_schemas: the errors that the operation declares.
     """
     if isinstance(error, CallError):
@@ -75,7 +76,7 @@ def _map_foreign(error: BaseException, declared: tuple[ErrorDefinition, ...]) ->
     if isinstance(error, CancelledError):
         return CallError(ErrorCode.ABORTED, message or "the call was cancelled")
     if isinstance(error, SystemExit):
-        return _undeclared(ErrorCode.UNKNOWN_ERROR, "the handler tried to exit", {"raw": text_of(repr(error))})
+        return _undeclared(ErrorCode.UNKNOWN_ERROR, "the handler raised SystemExit", {"raw": text_of(repr(error))})
     definition = _declared(error, message, declared)
     if definition is not None:
         return CallError(definition.code, message or definition.description, _details(error, definition))
@@ -105,7 +106,7 @@ def _declared(error: BaseException, message: str, declared: tuple[ErrorDefinitio
 
 
 def _attribute(error: BaseException, name: str) -> Any:
-    """Return an attribute of any exception: a property that raises must not replace the error being reported."""
+    """Return an attribute of any exception; ``None`` if it is missing or is a property that raises."""
     try:
         return getattr(error, name, None)
     except (Exception, SystemExit):  # noqa: BLE001  # any exception class may come here
@@ -137,16 +138,16 @@ def mask_error(
 ) -> CallError:
     """Return the part of an error that may leave the process.
 
-    An exception that the operation did not declare may quote paths, queries or secrets of this process: its
-    message is replaced by a reference id, and the log has both. A `CallError` that a handler raised on purpose is
-    returned unchanged.
+    The message of an exception that the operation did not declare may contain paths, queries or secrets of this
+    process. It is replaced by a message with a reference, under which the log has the original. A `CallError` that
+    a handler raised on purpose is returned unchanged.
 
     Args:
         error: the error of the call.
-        declared: additional codes that are not masked.
-        mask: ``False`` masks nothing (for development).
+        declared: codes that are never masked.
+        mask: ``False`` returns every error unchanged (for development).
         operation_id: the operation that failed, for the log.
-        request_id: the reference of an error that is not in the log yet; default: a random one.
+        request_id: the reference for an error that is not in the log yet; by default a random one.
     """
     if not (mask and error.undeclared) or error.code in declared:
         return error

@@ -1,8 +1,8 @@
 """The hooks of operad: what a plugin can contribute, and when each hook is called.
 
 A plugin is a module (the target of an entry point of group ``operad``) with functions of these names, each marked
-with `hookimpl`. Hooks that contribute run once, when plugins are loaded. Only the three observers run during
-calls, and they cost nothing if no plugin implements them.
+with `hookimpl`. The hooks for envelope kinds, sources, servers and transports are called once, when the plugin is
+loaded. Only ``operad_resolve_operation`` and the three observers, ``operad_call_…``, are called during calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROJECT = "operad"
 API_VERSION = 1
-"""The version of these hooks. A plugin may declare ``operad_api_version``; another number is incompatible."""
+"""The version of these hooks. A plugin that declares another number as ``operad_api_version`` is not loaded."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -40,7 +40,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return the kinds of envelopes that the plugin's operations return.
 
-    Two plugins claiming one source conflict.
+    A plugin with a kind whose ``source`` is already taken is not loaded.
     """
 
 
@@ -49,31 +49,31 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-bod
 
 @hookspec
 def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the sources that ``registry.load(name, …)`` can load. Two plugins claiming one name conflict."""
+    """Return the sources for ``registry.load(name, …)``. A plugin with a name that is taken is not loaded."""
 
 
 @hookspec
 def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return interceptors of calls (`OperationRegistry.use`). Called when a registry is made.
 
-    ``registry.configured(…)`` returns the plugin's own table. If the hook fails, no registry is made, because a
+    ``registry.configured(…)`` returns the plugin's own table. If the hook raises, no registry is made, because a
     call that the plugin would have rejected must not run.
     """
 
 
 @hookspec
 def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvider]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return providers of credentials; with them, sources act on behalf of the caller of each call.
+    """Return providers of credentials, with which sources act on behalf of the caller of each call.
 
-    Called when a source first needs one. Two plugins claiming one name conflict.
+    Called when a source first needs a provider. Two providers with the same name are a `ConfigError`.
     """
 
 
 @hookspec(firstresult=True)
 def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
-    """Return the operation for an id that a registry does not have, or ``None``: for catalogues too large to list.
+    """Return the operation for an id that a registry does not have, or ``None``; for catalogues too large to list.
 
-    The first result that is not ``None`` is used, and the registry keeps it. May be a coroutine function.
+    The first result that is not ``None`` is used, and the registry keeps it. The hook may be a coroutine function.
     """
 
 
@@ -81,13 +81,13 @@ def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
 def operad_search() -> Callable[[Iterable[OperationSpec]], SearchIndex] | None:
     """Return a function that makes a registry's search index from its specs, or ``None``.
 
-    The first implementation that returns one is used; without any, search counts matching words.
+    The first result that is not ``None`` is used. Without any, search counts matching words.
     """
 
 
 @hookspec
 def operad_register_operations(registry: OperationRegistry) -> None:
-    """Register ready operations; called when a registry is made. An exception is logged."""
+    """Register the plugin's own operations in a registry that was just made. An exception is logged."""
 
 
 @hookspec
@@ -102,7 +102,7 @@ def operad_operation_removed(spec: OperationSpec) -> None:
 
 @hookspec
 def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the servers that can serve a registry to clients. Two plugins claiming one name conflict."""
+    """Return servers, which offer a registry to clients. A plugin with a name that is taken is not loaded."""
 
 
 @hookspec
@@ -120,15 +120,15 @@ def operad_commands(cli: Any) -> None:
 
 @hookspec
 def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the transports that the plugin offers, by URL scheme. Two plugins claiming one scheme conflict."""
+    """Return the factories of the plugin's transports. A plugin with a URL scheme that is taken is not loaded."""
 
 
 @hookspec(firstresult=True)
 def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
     """Return a call map for a transport, or ``None`` if this plugin does not support the transport.
 
-    ``transport`` may be of any class, ``options`` are keyword arguments of the caller. Nothing is connected yet.
-    The implementation of operad-calls comes last; it accepts every transport that implements `Transport`.
+    ``transport`` may be of any class; ``options`` are the caller's keyword arguments. The hook connects nothing.
+    The implementation of operad-calls comes last and accepts every transport that implements `Transport`.
     """
 
 
@@ -139,14 +139,14 @@ def operad_call_server(registry: OperationRegistry, transport: Transport, option
 
 @hookspec
 def operad_call_started(call: CallRecord) -> None:
-    """Observe a call before it runs. Called in the event loop; must not block. An exception is logged."""
+    """Observe a call before it runs. Called in the event loop, so it must not block. An exception is logged."""
 
 
 @hookspec
 def operad_call_reported(call: CallRecord, report: CallReport) -> None:
-    """Observe a report that a call makes while it runs, such as progress; rules as for `operad_call_started`."""
+    """Observe a report of a running call, such as its progress; the rules of `operad_call_started` apply."""
 
 
 @hookspec
 def operad_call_finished(call: CallRecord, outcome: CallOutcome) -> None:
-    """Observe the end of a call, with a result or an error; rules as for `operad_call_started`."""
+    """Observe the end of a call, with a result or an error; the rules of `operad_call_started` apply."""

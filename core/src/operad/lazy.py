@@ -10,10 +10,10 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a module (PEP 562); ``__all__`` is one of its lazy names.
+    """Return ``__getattr__`` and ``__dir__`` for a module (PEP 562); ``__getattr__`` also provides ``__all__``.
 
     A name may belong to another distribution, such as operad-calls. If that is not installed, the name is neither
-    in ``__all__`` nor in ``dir()``, and using it raises `ModuleNotFoundError` with what to install.
+    in ``__all__`` nor in ``dir()``, and using it raises `ModuleNotFoundError`, which names what to install.
 
     Args:
         package: the name of the module.

@@ -1,4 +1,4 @@
-"""Safe names for operations, such as names of tools, and the way back to their ids."""
+"""Safe names for operations, such as tool names and Python attributes, and the ids behind them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _HASH = 8
 
 
 def safe_names(wanted: Mapping[str, str], *, limit: int = 50) -> dict[str, str]:
-    """Return a name for each id: ``[A-Za-z_][A-Za-z0-9_-]*``, of at most ``limit`` characters, all different.
+    """Return unique names that match ``[A-Za-z_][A-Za-z0-9_-]*``, and the id of each name.
 
-    A name that is too long or has other characters is cut and ends in a hash of the id. If two ids would have one
-    name, both get the hash. So a name never passes from one id to another when ids come and go: a name that a user
-    approved keeps its meaning, or disappears.
+    Other characters become ``_``. A name longer than ``limit`` is cut and ends in a hash of the id. If two ids
+    would get the same name, both names end in a hash, so that an added operation never takes over a name that a
+    user has approved for another one.
 
     Args:
         wanted: for each id, the text from which its name is made.
-        limit: characters; hosts put a prefix of their own before names of at most 64.
+        limit: maximum length in characters. Many hosts allow 64, including a prefix that they add themselves.
 
     Returns:
         The ids by name, in the order of ``wanted``. Keep this mapping: an id cannot be derived from its name.
@@ -58,26 +58,25 @@ OWN_KEYWORDS = frozenset({"self", "timeout"})
 
 
 def attribute_names(names: Iterable[str]) -> dict[str, str]:
-    """Return attributes for names of operations, such as ``pulls_create`` for ``pulls/create``.
+    """Return a Python attribute for each name of an operation, such as ``pulls_create`` for ``pulls/create``.
 
-    A name that can be an attribute stays as it is. In others, characters that are not allowed become ``_``. If the
-    result is taken, it ends in a hash, so that no attribute passes from one operation to another as they come and
-    go.
+    A name that is a valid attribute is kept. In other names, characters that are not allowed become ``_``. If the
+    result is already taken, it ends in a hash of the name.
 
     Returns:
-        The names by attribute.
+        The operations' names by attribute.
     """
     return _identifiers(names, lambda name: not name.startswith("_"), "")
 
 
 def keyword_names(fields: Iterable[str]) -> dict[str, str]:
-    """Return keyword arguments for the fields of an input; see `attribute_names`.
+    """Return a keyword argument for each field of an input; see `attribute_names`.
 
-    A field that cannot be a keyword, such as ``from`` or ``X-Api-Key``, gets one that ends in ``_``: ``from_``,
-    ``X_Api_Key_``. So does ``timeout``, which is a parameter of the call itself.
+    A field that cannot be a keyword, such as ``from`` or ``X-Api-Key``, gets a keyword that ends in ``_``:
+    ``from_``, ``X_Api_Key_``. So do ``self`` and ``timeout``, which are parameters of the method itself.
 
     Returns:
-        The fields by keyword.
+        The names of the fields by keyword.
     """
     return _identifiers(fields, lambda name: not name.startswith("__") and name not in OWN_KEYWORDS, "_")
 
@@ -115,7 +114,7 @@ class Listed(Protocol):
     """The part of a registry that lists operations."""
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """Return the spec of an operation, or ``None``."""
+        """Return the spec of an operation, or ``None`` if the id is unknown."""
 
     def specs(self) -> Sequence[OperationSpec]:
         """Return the specs of all operations."""
@@ -125,7 +124,7 @@ _known: WeakKeyDictionary[Any, tuple[Sequence[OperationSpec], _Tables]] = WeakKe
 
 
 def attributes_of(registry: Listed, namespace: str) -> dict[str, str]:
-    """Return the names of a namespace's operations by attribute, computed once for each state of the registry."""
+    """Return `attribute_names` of the operations in a namespace; cached until the registry changes."""
     specs = registry.specs()
     tables = _tables(registry, specs)
     table = tables.get(namespace)
@@ -146,16 +145,16 @@ def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
 
 
 def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
-    """Return the name of the operation for an attribute; the attribute itself if none has it."""
+    """Return the name of the operation that an attribute stands for; the attribute itself if none matches."""
     if registry.get_spec(f"{namespace}.{attribute}") is not None:
         return attribute
     return attributes_of(registry, namespace).get(attribute, attribute)
 
 
 def input_of(registry: Listed, operation_id: str, input: Any, fields: dict[str, Any]) -> Any:
-    """Return ``input``, or the object made from keyword arguments; see `keyword_names`.
+    """Return ``input``, or the input object made from the keyword arguments ``fields``; see `keyword_names`.
 
-    Only keywords that end in ``_`` may represent other names. Raises `CallError` if both are given.
+    Only keywords that end in ``_`` are renamed. Raises `CallError` ``VALIDATION_ERROR`` if both are given.
     """
     if not fields:
         return input
@@ -170,7 +169,7 @@ def input_of(registry: Listed, operation_id: str, input: Any, fields: dict[str, 
 
 
 def members_of(spec: OperationSpec) -> tuple[dict[str, Any], set[str]]:
-    """Return the fields of an operation's input, wherever its schema has them, and which are required."""
+    """Return the schemas of an input's fields by name, including ``anyOf`` branches, and the required names."""
     schema = spec.input_schema.bundled()
     definitions = schema.get("$defs", {}) if isinstance(schema, Mapping) else {}
     return object_members(schema, definitions, branches=True)

@@ -39,11 +39,11 @@ _fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     """Return ``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3).
 
-    State and baggage are passed on unchanged if a header can hold them; their readers parse them.
+    A malformed value is left out, as are a ``tracestate`` of more than 512 characters or without a
+    ``traceparent``, and a ``baggage`` of more than 8,192 characters. The others are returned unchanged.
 
     Args:
-        carrier: the metadata of a call, or the headers of a request. Values that are malformed, or longer than 512
-            (the state) or 8,192 characters (the baggage), are left out; without a parent, so is the state.
+        carrier: the metadata of a call, or the headers of a request.
     """
     found = {}
     for name in _FORMS:
@@ -64,60 +64,60 @@ class CallRecord:
     parent_request_id: str | None
     operation_id: str
     type: OperationType | None
-    """``None`` for an operation that was not found."""
+    """The type of the operation; ``None`` if the operation was not found."""
     identity_id: str | None
     started: float
-    """Epoch ms."""
+    """The start of the call, in epoch ms."""
     is_stream: bool = False
-    """Whether it was made by ``subscribe``: its start and end may be reported by different tasks."""
+    """Whether the call was made by ``subscribe``; different tasks may then report its start and end."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """Metadata of the call, such as the trace context of its caller."""
     state: dict[str, Any] = attrs.field(factory=dict)
-    """Free for observers: values that one keeps between start and finish."""
+    """Values that an observer keeps from the start of the call to its end."""
     passed_on: dict[str, Any] = attrs.field(factory=dict)
     """Metadata that an observer adds at the start; nested calls and peers receive them, too."""
     called_as: str | None = None
-    """The id by which it was called, if that was through a view."""
+    """The id in the view through which the call was made; ``None`` without a view."""
     is_outgoing: bool = False
-    """Whether it was made by a call map: it runs at a peer, and its type is not known here."""
+    """Whether a call map made the call; it then runs at a peer, and its type is not known here."""
     input: Any = attrs.field(default=None, repr=False)
-    """The input as the caller gave it, before any check; ``None`` if it was left out. Do not change it."""
+    """The caller's input before any check; ``None`` if it was left out. Observers must not change it."""
 
 
 @record(eq=False)
 class CallReport:
-    """A report of a call while it runs: its progress, a log message, that a request is sent again."""
+    """A report of a running call, such as its progress, a log message or a retry."""
 
     kind: str
-    """``progress`` and ``log``; ``retry``; ``upload`` and ``download`` of a large body; ``stall`` of a response
-    for which the caller gives no credit; or a plugin's own.
+    """``progress``, ``log``, ``retry``, ``upload`` or ``download`` (of a large body), ``stall`` (the caller of a
+    stream gives no credit), or a plugin's own kind.
     """
     message: str | None = None
-    """A few words for people. They may come from a server: untrusted, and of any length."""
+    """A short text for people. It may come from a server, so it is untrusted and of any length."""
     level: str = "info"
     """A severity of RFC 5424, 6.2.1."""
     progress: float | None = None
     total: float | None = None
     """The final value of ``progress``, if it is known."""
     unit: str | None = None
-    """The unit of both; ``By`` for bytes (UCUM)."""
+    """The unit of ``progress`` and ``total``; ``By`` for bytes (UCUM)."""
     attributes: Mapping[str, str | int | float | bool] = attrs.field(factory=dict)
     """Additional values, such as ``attempt`` and ``delay`` (s) of a retry."""
 
 
 @attrs.define(eq=False)
 class CallOutcome:
-    """The end of a call."""
+    """The end of a call, as observers see it."""
 
     duration_ms: float
     error: CallError | None = None
-    """``None`` for success; ``ABORTED`` for a cancelled call."""
+    """The error of the call, ``ABORTED`` for a cancelled one; ``None`` for success."""
     items: int = 1
-    """The number of its envelopes."""
+    """The number of envelopes that the call returned."""
 
 
 Observer = Callable[..., None]
-"""Called with the keywords of its hook: ``call``; in addition ``report``, or ``outcome`` at the end."""
+"""Called with the keyword arguments of its hook: ``call``, and ``report`` or ``outcome`` if the hook has it."""
 
 
 MaybeObserver = Observer | None
@@ -132,7 +132,7 @@ class Carrier(Protocol):
 
 @attrs.frozen(eq=False, repr=False)
 class Observers:
-    """The observers of an application. One that raises is logged and does not disturb the call."""
+    """The observers of an application. The exception of an observer is logged and does not affect the call."""
 
     started: tuple[Observer, ...] = ()
     finished: tuple[Observer, ...] = ()
@@ -141,7 +141,7 @@ class Observers:
     _conditions: frozenset[tuple[Callable[[], bool] | None, Callable[[str], bool] | None]] = attrs.field(
         init=False
     )
-    """When an observer is idle (``None``: never), and which operations it observes (``None``: all)."""
+    """When an observer is idle (``None`` means never), and which operations it observes (``None`` means all)."""
 
     def __attrs_post_init__(self) -> None:
         each = {
@@ -156,11 +156,11 @@ class Observers:
 
     @property
     def any_active(self) -> bool:
-        """Whether an observer is active: one without an ``is_idle`` that returns True."""
+        """Whether at least one observer is active. An observer whose ``is_idle()`` returns True is not."""
         return any(is_idle is None or not is_idle() for is_idle, _ in self._conditions)
 
     def any_of(self, operation_id: str) -> bool:
-        """Return True if an observer of this operation is active."""
+        """Return True if at least one observer of this operation is active."""
         for is_idle, matches in self._conditions:  # as `any` it costs each call twice as much
             if (matches is None or matches(operation_id)) and (is_idle is None or not is_idle()):
                 return True
@@ -168,15 +168,15 @@ class Observers:
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:
-        """Return observers of starts, ends and reports; each may be missing."""
+        """Return the observers of starts, ends and reports, in this order; ``None`` for a missing one."""
         return cls(*(() if one is None else (one,) for one in each))
 
     def with_others(self, others: Observers) -> Observers:
-        """Return these observers and the others."""
+        """Return new `Observers` with these observers and the others."""
         return Observers(*(mine + theirs for mine, theirs in zip(self._each, others._each, strict=True)))
 
     def without(self, others: Observers) -> Observers:
-        """Return these observers without the others."""
+        """Return new `Observers` with these observers, except the others."""
         pairs = zip(self._each, others._each, strict=True)
         return Observers(*(tuple(one for one in mine if one not in theirs) for mine, theirs in pairs))
 
@@ -186,12 +186,12 @@ class Observers:
 
 
 class Watch:
-    """A context manager around a call that reports its start and end; ``items`` is the number of its envelopes.
+    """A context manager that reports the start and end of a call; its user counts the envelopes in ``items``.
 
     Args:
         observers: the observers to notify.
         call: the call. A stream has its own context variables, see `inside`.
-        carrier: its context, which receives the metadata that observers pass on.
+        carrier: the context of the call, which receives the metadata that observers pass on.
     """
 
     __slots__ = ("_apart", "_call", "_carrier", "_is_over", "_observers", "_started", "items")
@@ -235,7 +235,7 @@ class Watch:
             self._apart.run(self._tell_end, outcome)
 
     def report(self, report: CallReport) -> None:
-        """Pass a report on, unless the call has ended: its thread may still run."""
+        """Pass a report to the observers, unless the call has ended (its thread may still run)."""
         if not self._is_over:
             for observer in self._observers.reported:
                 try:
@@ -292,10 +292,10 @@ class _Inside(Awaitable[T]):
 
 
 class CallListener(Protocol):
-    """Receives a call's progress and log messages for its client; provided by the server that took the call."""
+    """A receiver of a call's progress and log messages, provided by the server that received the call."""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Receive the progress of the call."""
+        """Receive the progress of the call; for the arguments see `OperationContext.progress`."""
 
     async def log(self, level: str, data: Any, logger: str | None) -> None:
         """Receive a log message; ``level`` is a severity of RFC 5424, 6.2.1, such as ``info``."""
@@ -309,7 +309,7 @@ class Worker(Protocol):
         """Whether the call has ended."""
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop and wait for it in the thread."""
+        """Run a coroutine in the event loop, wait for it in this thread, and return its result."""
 
     def soon(self, callback: Callable[[T], None], argument: T) -> None:
         """Call a function in the event loop, unless the loop is closed."""

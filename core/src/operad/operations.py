@@ -30,7 +30,7 @@ Handler = Callable[..., Any]
 
 
 Normalize = Literal["cast", "complete", "keep", "off"]
-"""Whether data are cast to the output schema. ``keep`` converts values and fills in declared defaults only;
+"""How data are cast to the output schema. ``keep`` converts values and fills in declared defaults only;
 ``complete`` also makes up a zero value for each missing required property."""
 NormalizeRule = Normalize | Mapping[str, Normalize]
 """One value for all operations, or values by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
@@ -39,9 +39,7 @@ OnMismatch = Literal["warn", "raise", "ignore"]
 
 
 def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
-    """Return True if ``predicate`` holds for a function, for what a partial calls, or for the ``__call__`` of an
-    object.
-    """
+    """Return True if ``predicate`` holds for a function, that of a partial, or the ``__call__`` of an object."""
     while isinstance(handler, partial):
         handler = handler.func
     call = getattr(type(handler), "__call__", None)  # noqa: B004  # not "is it callable" but "what is its call"
@@ -49,12 +47,12 @@ def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
 
 
 class OperationType(StrEnum):
-    """What calling an operation means; the values are the wire's."""
+    """The type of an operation: reading, changing something, or a stream."""
 
     QUERY = "query"
     """Reads. May be called again after a failure."""
     MUTATION = "mutation"
-    """Changes something. Never called twice, unless it is declared idempotent."""
+    """Changes something. Is not called again after a failure, unless it is declared idempotent."""
     SUBSCRIPTION = "subscription"
     """Yields a stream of envelopes."""
 
@@ -72,7 +70,7 @@ def _access(value: AccessControl | Mapping[str, Any] | None) -> AccessControl:
 
 
 def _words(value: Any) -> Any:
-    """Return text that every listing can represent: lone surrogates are escaped."""
+    """Return text with lone surrogates escaped, so that every listing can represent it; other values unchanged."""
     return value if not isinstance(value, str) or value.isascii() else encodable(value)
 
 
@@ -142,13 +140,13 @@ class OperationSpec:
     """The description of an operation: its id, type, schemas, requirements, and texts for people and models.
 
     Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (any value). Raises
-    `RegistrationError` for a namespace or name that cannot make an id.
+    `RegistrationError` for an invalid namespace, name or type.
     """
 
     namespace: str
-    """``[A-Za-z0-9_-]+``"""
+    """The part of the id before its first dot: ``[A-Za-z0-9_-]+``."""
     name: str
-    """Any printable characters but white space; everything after the id's first dot."""
+    """The part of the id after its first dot: printable characters without white space."""
     type: OperationType = attrs.field(default=OperationType.MUTATION, converter=_type)
     version: str = "1.0.0"
     title: str | None = attrs.field(default=None, converter=_words)
@@ -163,14 +161,14 @@ class OperationSpec:
     idempotent: bool = False
     """Whether running a mutation twice has the same effect as running it once.
 
-    The server promises this: a transport that loses its handler may give the request to another one.
+    A transport that loses the server of such a call may send the request to another server.
     """
     unchecked_patterns: bool = False
-    """Whether ``re`` checks the input's patterns that cannot be checked in linear time. It may take very long."""
+    """Whether ``re`` checks patterns of the input that cannot be checked in linear time. It may take long."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
-    """Free for sources and applications; JSON-like."""
+    """JSON-like values for sources and applications."""
     id: str = attrs.field(init=False, eq=False, repr=False)
-    """``namespace.name``"""
+    """The id of the operation, ``namespace.name``."""
 
     def __attrs_post_init__(self) -> None:
         if not _is_namespace(self.namespace):
@@ -189,7 +187,7 @@ class OperationSpec:
             object.__setattr__(self, "input_schema", self.input_schema.running_unchecked())
 
     def require_checked_patterns(self) -> None:
-        """Raise `RegistrationError` if a pattern of the input would not be checked."""
+        """Raise `RegistrationError` if a pattern of the input schema would not be checked."""
         try:
             unchecked = self.input_schema.unchecked
         except Exception:  # noqa: BLE001  # a lazy schema that cannot be built; each call reports why
@@ -215,7 +213,7 @@ class OperationSpec:
         return self.type is OperationType.QUERY
 
     def to_wire(self, *, schemas: bool = True) -> dict[str, Any]:
-        """Return the JSON form, self-contained; ``schemas=False`` omits schemas and metadata (for listings)."""
+        """Return the JSON form (`OPERATION_SPEC_SCHEMA`); ``schemas=False`` omits schemas and metadata."""
         wire: dict[str, Any] = {
             "id": self.id,
             "namespace": self.namespace,
@@ -245,9 +243,9 @@ class OperationSpec:
 
     @classmethod
     def from_wire(cls, wire: Any, **overrides: Any) -> OperationSpec:
-        """Return the spec of a JSON form (`OPERATION_SPEC_SCHEMA`).
+        """Return the spec with this JSON form (`OPERATION_SPEC_SCHEMA`); ``overrides`` replace its fields.
 
-        Raises `RegistrationError` if the form is not one.
+        Raises `RegistrationError` if ``wire`` does not match the schema.
         """
         if errors := _spec_schema().errors(dict(wire) if isinstance(wire, Mapping) else wire):
             raise RegistrationError(f"not an operation spec: {errors[0].message}")
@@ -331,53 +329,55 @@ _LOOKS = (
     "__name__", "__qualname__", "__module__", "__doc__", "__annotations__",
     "__code__", "__defaults__", "__kwdefaults__", "__globals__",
 )  # fmt: skip
-"""What makes a function known as one to `inspect`, `help` and FastAPI."""
+"""The attributes by which `inspect`, `help` and FastAPI recognise a function."""
 
 
 class Pages(Protocol):
-    """The pagination of an operation: how to request the next page, and where its items are."""
+    """The pagination of an operation: how to request the next page, and where the items of a page are."""
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
-        """Return the input of the next page; ``None`` after the last one. Raises `CallError`."""
+        """Return the input of the call for the next page; ``None`` after the last one.
+
+        ``envelope`` is the current page, and ``input`` the input of its call. Raises `CallError` if the reference
+        to the next page cannot be used.
+        """
         ...
 
     def items(self, envelope: ResponseEnvelope[Any]) -> Any:
-        """Return the list of items of a page. Raises `CallError`."""
+        """Return the list of items of a page. Raises `CallError` if the page does not show which list has them."""
         ...
 
 
 class _Dressed:
-    """Has a ``__dict__`` for the function attributes of an operation; its own fields are in slots, which is
-    faster.
-    """
+    """A base class with a ``__dict__`` for the function attributes of an operation; the fields use slots."""
 
 
 @record(eq=False)
 class Operation(_Dressed, Generic[P, R_co]):
-    """A spec and its handler; what the decorator `operation` returns. Calling it calls the function.
+    """A spec and its handler, as the decorator `operation` returns them. Calling it calls the decorated function.
 
     It has the attributes of the function (``__name__``, ``__doc__``, ``__wrapped__``, its signature), so that
-    other libraries accept it as one. In a class body it is a method: accessed through an instance, it is an
-    operation that can be registered.
+    other libraries accept it as a function. In a class body it is a method, and only an instance (or the class,
+    for a class method) has an operation that can be registered.
     """
 
     spec: OperationSpec
     handler: Handler | None
-    """``None``: known, but not callable until a handler is registered."""
+    """The handler; ``None`` if the operation cannot be called until one is registered."""
     blocking: bool | None = None
-    """Whether a plain ``def`` handler runs in a worker thread: ``None`` means yes."""
+    """Whether a plain ``def`` handler runs in a worker thread; ``None`` means yes."""
     function: Callable[P, R_co] | None = None
     """The decorated function, if the operation was made from one."""
     adapt: Callable[[Any], Any] | None = None
-    """Makes the JSON of an input from what a Python caller gave (a `datetime`, ``None`` for "absent"), before the
-    input is checked. It changes nothing in place and returns unknown values unchanged.
+    """Converts the Python values of an input (a `datetime`, ``None`` for "absent") to JSON before the input is
+    checked. It changes nothing in place and returns unknown values unchanged.
     """
     signature: Any = attrs.field(default=None, kw_only=True, repr=False)
-    """How the function's arguments become an input, and data its result: a `TypedSignature`, for
+    """A `TypedSignature`, which converts the function's arguments to an input and the data to its result; for
     `OperationRegistry.call`.
     """
     pages: Pages | None = attrs.field(default=None, kw_only=True, repr=False)
-    """How to get from one page of a listing to the next; for `OperationRegistry.paginate`."""
+    """The pagination of a listing, for `OperationRegistry.paginate`."""
     stream: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
     """An asynchronous generator function for `OperationRegistry.subscribe`, in addition to a ``handler`` that
     returns one item: for operations whose response may turn out to be a stream.
@@ -407,13 +407,13 @@ class Operation(_Dressed, Generic[P, R_co]):
 
     @property
     def id(self) -> str:
-        """The operation's id."""
+        """The id of the spec, ``namespace.name``."""
         return self.spec.id
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the decorated function itself, without any registry.
 
-        Raises `TypeError` if the operation has none.
+        Raises `TypeError` if the operation was not made from a function.
         """
         if self.function is None:
             raise TypeError(f'operation "{self.id}" does not wrap a function; call it through a registry')

@@ -24,7 +24,7 @@ OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
 def from_folder(folder: Path, path: str | Path) -> Path:
-    """Return the absolute path of a path in a configuration, relative to ``folder``; ``~`` is the user's home.
+    """Return a path of a configuration as an absolute path: from ``folder``, or from the home directory for ``~``.
 
     Raises `ConfigError` for ``~name`` if the user is unknown or has no home directory.
     """
@@ -39,10 +39,10 @@ class PluginsLike(Protocol):
 
     @property
     def envelope_kinds(self) -> EnvelopeKinds:
-        """The known envelope kinds."""
+        """The envelope kinds of the core and of all plugins."""
 
     def observers(self) -> Observers:
-        """Return the observers of calls."""
+        """Return the observers of calls that plugins implement."""
 
     def transport(self, url: str, **options: Any) -> Transport:
         """Return the transport for a URL; see `Plugins.transport`."""
@@ -50,7 +50,7 @@ class PluginsLike(Protocol):
 
 @record(kw_only=True)
 class SourceContext:
-    """What a source receives besides its own configuration."""
+    """The context in which a source is loaded; its ``load`` receives this and the source's own configuration."""
 
     plugins: PluginsLike
     """The plugins of the application."""
@@ -59,13 +59,13 @@ class SourceContext:
     namespace: str | None = None
     """The namespace in the configuration; if it is ``None``, the source chooses one."""
     base_dir: Path | None = None
-    """The folder of relative paths; ``None``: the current one."""
+    """The folder from which relative paths start; ``None`` means the current folder."""
     trusted: bool = False
     """Whether the configuration trusts the source's documents."""
     registry: Any = attrs.field(default=None, repr=False)
     """The `OperationRegistry` that loads the source."""
     operation: str | None = None
-    """The id of the only operation that will be called, if it is known: a source may offer that one only."""
+    """The id of the only operation that will be called, if it is known; the source may load just this one."""
     logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))
     """The logger for diagnostics: ``operad.<name of the source plugin>``."""
 
@@ -81,8 +81,8 @@ class SourceSession:
     """
 
     usage: Usage | None = None
-    """A started `Lifespan`, whose state the handlers get. If `changed` comes with another one, the calls in
-    progress keep the former, which the source then closes."""
+    """A started `Lifespan`, whose state the handlers receive. A source may replace it before it calls `changed`;
+    calls in progress keep the previous one, which the source closes."""
 
     def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
         self._operations = tuple(operations)
@@ -90,12 +90,12 @@ class SourceSession:
 
     @property
     def operations(self) -> Sequence[Operation[..., Any]]:
-        """All current operations."""
+        """The current operations of the source."""
         return self._operations
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Why operations of the source are not registered, by their ids; calls fail with that message."""
+        """Messages by operation id: why the source does not register this operation, for the error of a call."""
         return {}
 
     def on_change(self, callback: OnChange) -> None:
@@ -109,10 +109,10 @@ class SourceSession:
             callback(self._operations)
 
     async def describe(self, operation_id: str) -> None:
-        """Load what was left out of an operation's spec, and report it with `changed`. Does nothing by default."""
+        """Load the missing parts of an operation's spec, then call `changed`. Does nothing by default."""
 
     async def aclose(self) -> None:
-        """Close what the source opened; idempotent."""
+        """Close all connections and files that the source opened; idempotent."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,19 +155,18 @@ def _config_type(owner: _Configured, _: attrs.Attribute[Any], value: object) -> 
 
 @record
 class Source(_Configured):
-    """A source plugin's contribution.
+    """A kind of source that a plugin contributes.
 
     Args:
         name: the name in ``registry.load(name, …)`` and in ``type = "name"`` of a configuration.
-        load: ``await load(config, context)`` opens the source; ``config`` is an instance of ``config_type``.
-            Raises `SourceError` with what is wrong and what to do.
+        load: ``await load(config, context)`` opens the source and returns a `SourceSession`; ``config`` is an
+            instance of ``config_type``. It raises `SourceError` with the reason and the fix.
         config_type: an attrs class, or a function that returns one; its fields are the options. Unknown options
             are rejected before ``load`` is called.
-        description: one line.
+        description: one line about the source.
         login: ``await login(config, context, account)`` returns the `operad.auth.Login` with which ``operad login
-            NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option). It opens
-            nothing, and may omit what only `load` needs. Raises `ConfigError` if this configuration needs no
-            login.
+            NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option). It connects to
+            nothing. It raises `ConfigError` if this configuration needs no login.
     """
 
     name: str
@@ -177,11 +176,11 @@ class Source(_Configured):
     login: Callable[[Any, SourceContext, str | None], Awaitable[Any]] | None = None
 
     async def open(self, config: Any, context: SourceContext) -> SourceSession:
-        """Load the source. Any other failure of the plugin becomes a `SourceError` that names the source.
+        """Load the source and return its session.
 
         Raises:
-            OperadError: what ``load`` raises on purpose.
-            SourceError: ``load`` raises anything else, or does not return a `SourceSession`.
+            OperadError: ``load`` raised it.
+            SourceError: ``load`` raised another exception, or did not return a `SourceSession`.
         """
         try:
             session = await self.load(config, context)
@@ -202,7 +201,7 @@ class Source(_Configured):
 
 @record
 class Server(_Configured):
-    """A server plugin's contribution: serves a registry to clients.
+    """A kind of server that a plugin contributes; a server offers the operations of a registry to clients.
 
     Args:
         name: its name on the command line and in the configuration.
@@ -211,9 +210,9 @@ class Server(_Configured):
             of a configuration. Fields with the names of `[serve]`'s own keys (``timeout``, ``max_body``,
             ``allowed_hosts``, …) get those values unless the server's table sets them.
         app: ``app(registry, config)`` returns an ASGI 3 application, which `operad serve` runs with others on one
-            address. It may have ``async drain(timeout)``: reject new calls, end streams, let calls finish. The
-            scope of a request has the caller, see `operad_serve.asgi.Gate`.
-        mount: the application's path on that address: exactly this path, or ``/`` for every other path.
+            address. It may have a method ``async drain(timeout)``, which rejects new calls, ends streams and lets
+            calls finish. The scope of a request contains the caller, see `operad_serve.asgi.Gate`.
+        mount: the application's path on that address: exactly this path, or with ``/`` every other path.
     """
 
     name: str
@@ -230,9 +229,9 @@ class Table(_Configured):
     Args:
         name: one of `operad.config.file.TABLES`.
         config_type: an attrs class, or a function that returns one; its fields are the keys.
-        description: one line.
-        check: ``check(config, base_dir)`` checks the files that the keys name, and starts nothing; relative paths
-            start from ``base_dir``. Raises `ConfigError`.
+        description: one line about the table.
+        check: ``check(config, base_dir)`` checks the files that the keys name, and starts nothing. Relative paths
+            start from ``base_dir``. It raises `ConfigError`.
     """
 
     name: str

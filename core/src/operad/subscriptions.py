@@ -18,7 +18,7 @@ _closing: set[asyncio.Task[None]] = set()
 
 
 def subscribe(target: Any, operation_id: str, input: Any = None, **options: Any) -> Subscription:
-    """Subscribe to an operation of a registry or a call map; the options are those of its ``subscribe``."""
+    """Subscribe to an operation of ``target``, a registry or a call map, with the options of its ``subscribe``."""
     subscription: Subscription = target.subscribe(operation_id, input, **options)
     return subscription
 
@@ -26,9 +26,9 @@ def subscribe(target: Any, operation_id: str, input: Any = None, **options: Any)
 class Subscription(AsyncIterator[Envelope]):
     """A stream of envelopes.
 
-    Iterate it (``async for``), and close it (``await aclose()``, ``async with``). Leaving a loop early closes it
-    immediately, in this process and in the one that feeds it; so only one loop can iterate it. Iterating raises
-    `CallError` if the stream ends with an error.
+    Iterate it (``async for``), and close it (``await aclose()``, ``async with``). Leaving a loop early also closes
+    the stream, in this process and in the process that sends the items, so only one loop can iterate it. Iterating
+    raises `CallError` if the stream ends with an error.
     """
 
     __slots__ = ("__weakref__", "_close_done", "_closed", "_items", "_reader", "_reader_gone", "_report")
@@ -40,15 +40,15 @@ class Subscription(AsyncIterator[Envelope]):
         self._close_done: asyncio.Future[None] | None = None
         self._reader: asyncio.Task[Any] | None = None
         self._reader_gone: asyncio.Future[None] | None = None
-        """Set while `aclose` waits for the reader to leave the generator; also the mark that it was told to."""
+        """Set while `aclose`, which has cancelled the reader, waits for it to leave the generator."""
 
     @property
     def items(self) -> AsyncGenerator[Envelope, None]:
-        """The generator behind the subscription, without its checks: for a caller that is its only reader."""
+        """The generator behind the subscription, for a caller that is its only reader; it skips all checks."""
         return self._items
 
     def report(self, kind: str, message: str | None = None, **fields: Any) -> None:
-        """Report to the observers of the call what its reader sees; arguments as for `OperationContext.report`."""
+        """Send a report of the reader to the observers of the call; arguments as for `OperationContext.report`."""
         if self._report is not None:
             self._report(kind, message, **fields)
 
@@ -61,7 +61,7 @@ class Subscription(AsyncIterator[Envelope]):
         if self._closed:
             raise StopAsyncIteration
         if self._reader is not None:
-            raise RuntimeError("this subscription is already being read by another task")
+            raise RuntimeError("another task is already reading this subscription; subscribe once for each reader")
         self._reader = task = asyncio.current_task()
         assert task is not None
         requested = task.cancelling()
@@ -87,7 +87,7 @@ class Subscription(AsyncIterator[Envelope]):
         return self._reader_gone is not None and task.uncancel() <= requested
 
     async def aclose(self) -> None:
-        """Close the stream and what feeds it; a task that waits for an item sees the stream end. Idempotent."""
+        """Close the stream and the generator behind it. If a task waits for an item, its loop ends. Idempotent."""
         self._closed = True
         if self._close_done is not None:  # another task, or a loop that was left, is closing it
             await asyncio.shield(self._close_done)
@@ -138,7 +138,7 @@ class _Loop(AsyncIterator[Envelope]):
 
 
 async def close(items: Any) -> None:
-    """Close an asynchronous iterator, if it can be closed."""
+    """Close an asynchronous iterator, if it has a method ``aclose``."""
     aclose = getattr(items, "aclose", None)
     if aclose is not None:
         await aclose()

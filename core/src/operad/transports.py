@@ -28,30 +28,30 @@ Event = dict[str, Any]
 
 
 class TransportError(OperadError):
-    """An event could not be sent."""
+    """Raised when a transport cannot connect or cannot send an event."""
 
 
 class NoRespondersError(TransportError):
-    """No link has registered the address."""
+    """Raised when no link has registered the address of an event."""
 
 
 class LinkDownError(TransportError):
-    """The link is closed or its connection is lost; the event was not sent."""
+    """Raised when a link cannot connect, is closed, or has lost its connection. Nothing was sent."""
 
 
 class PayloadTooLargeError(TransportError):
-    """The event exceeds the largest that the transport sends; the message gives both sizes in bytes."""
+    """Raised when an event is larger than `Capabilities.max_payload`; the message states both sizes in bytes."""
 
 
 @record(kw_only=True)
 class Capabilities:
-    """What a transport can do.
+    """The capabilities of a transport.
 
-    The call protocol adapts to it, and the conformance kit tests each declared capability.
+    The call protocol adapts to them, and the conformance kit tests each declared capability.
     """
 
     max_payload: int | None = None
-    """The largest encoded event in bytes; ``None``: no limit."""
+    """The size of the largest encoded event in bytes; ``None`` means no limit."""
     balances: bool = False
     """Requests to an address are spread over the members of the group that registered it."""
     redelivers: bool = False
@@ -64,11 +64,11 @@ class Capabilities:
     """
     detects_peer_loss: bool = False
     """A lost peer is reported to the links that wait for it: by an event ``link.lost {peer}`` that the transport
-    makes itself, or by ``call.error`` and ``call.aborted`` for each request. The transport also routes what
-    follows a request.
+    makes itself, or by ``call.error`` and ``call.aborted`` for each request. The transport also routes the events
+    that follow a request, such as an abort.
     """
     authenticates_peer: bool = False
-    """`Delivery.identity` is what the transport authenticated."""
+    """The transport has authenticated the identity in `Delivery.identity`."""
     same_process: bool = False
     """Both ends are one process, hence one trust domain."""
     stores: bool = False
@@ -80,7 +80,7 @@ class Capabilities:
 
 @record
 class Delivery:
-    """How an event arrived."""
+    """The circumstances of an event's arrival, such as its sender and address."""
 
     peer: str | None = None
     """The sender, as far as the transport knows it: an opaque string, stable for the peer's link."""
@@ -91,16 +91,15 @@ class Delivery:
     to: str | None = None
     """The address to which it was sent (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``).
 
-    ``None``: the transport does not report it, and itself checks that a request arrives at the address of its
-    operation, and through ``all:`` only as ``operad.discover``.
+    With ``None`` the transport does not report it, and checks itself that a request arrives at the address of its
+    operation, and that only ``operad.discover`` arrives through ``all:``.
     """
     done: Callable[[], None] | None = None
-    """Call it when the work that a request asked for has ended; set by transports that acknowledge."""
+    """A function to call when the work of a request has ended; set by transports that acknowledge requests."""
     held: float | None = None
-    """For how many milliseconds the transport itself held the event, by one clock; ``None`` if it cannot tell.
+    """Milliseconds for which the transport held the event, by its own clock; ``None`` if it does not know.
 
-    If a transport that redelivers can tell, the deadline of a request is computed from its duration, without a
-    common clock.
+    Without it, the deadline of a redelivered request depends on a common clock of caller and server.
     """
 
 
@@ -108,7 +107,7 @@ LinkState = Literal["up", "down"]
 OnEvent = Callable[[Event, Delivery], None]
 """Called with each event, in order, in the event loop; it never blocks and never raises."""
 OnLink = Callable[[LinkState, int], None]
-"""Called when the link goes up or down, with an epoch that grows by one at each connection."""
+"""Called when the link goes up or down, with a number that grows by one at each connection."""
 
 
 @runtime_checkable
@@ -116,36 +115,36 @@ class Registration(Protocol):
     """An address that a link serves."""
 
     async def unregister(self) -> None:
-        """Stop serving it; idempotent."""
+        """Stop serving the address; idempotent."""
 
 
 @runtime_checkable
 class Link(Protocol):
-    """One participant's connection."""
+    """One participant's connection to a bus, hub or broker."""
 
     @property
     def inbox(self) -> str:
-        """Its private, unguessable reply address, ``inbox:…``."""
+        """The link's private, unguessable reply address, ``inbox:…``."""
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events sent to ``topic`` (``op:…`` or ``all:…``); one member of ``group`` gets each event."""
+        """Receive events sent to ``topic``; one member of ``group`` gets each event. Raises `TransportError`."""
 
     async def send(self, to: str, event: Event) -> str | None:
-        """Send an event. The link owns it from then on and may change it. Waits until the write buffer has room.
+        """Send an event, and wait until the write buffer has room. The caller must not use the event afterwards.
 
         Returns:
-            The address for what follows a request (an abort, credit), if the transport knows it. In process it is
-                the inbox of the member that took the request; on a hub, which finds the member by the request's
-                id, it is ``to`` itself. On a broker it is ``None``: there the member sends its inbox
+            The address for events that follow a request (an abort, credit), if the transport knows it. In process
+                it is the inbox of the member that took the request. On a hub it is ``to``, because the hub finds
+                the member by the request's id. On a broker it is ``None``, because the member sends its inbox
                 (``replyTo``).
 
         Raises:
             TransportError: the event could not be sent.
-            CallError: ``SERIALIZATION_ERROR`` from the codec.
+            CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form.
         """
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses and flush what was sent, within ``timeout`` seconds."""
+        """Stop serving all addresses and flush the events that were sent, within ``timeout`` seconds."""
 
     async def close(self) -> None:
         """Close the connection; idempotent."""
@@ -156,11 +155,11 @@ class Link(Protocol):
 
 @runtime_checkable
 class Transport(Protocol):
-    """How to reach a bus, hub or broker: cheap, immutable, and can be opened several times."""
+    """A description of how to reach a bus, hub or broker: cheap, immutable, and can be opened several times."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities of its links."""
+        """The capabilities of all links of this transport."""
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
         """Connect and return a link. Raises `LinkDownError` if no server can be reached."""
@@ -172,15 +171,16 @@ def _schemes(value: Iterable[str]) -> tuple[str, ...]:
 
 @record
 class TransportFactory:
-    """A transport plugin's contribution: makes transports from URLs.
+    """A kind of transport that a plugin contributes; it makes transports from URLs.
 
     Args:
         schemes: the URL schemes that it supports, such as ``("ws", "wss")``.
         create: ``create(url, **options)`` returns a `Transport`, or an object of the plugin's own that its hooks
-            `operad_call_map` and `operad_call_server` recognise. It connects nothing. Raises `ConfigError`.
+            `operad_call_map` and `operad_call_server` recognise. It connects nothing. It raises `ConfigError` for
+            an invalid URL or option.
         config_type: an attrs class, or a function that returns one; its fields are the options, for the
-            configuration reference and for editors. ``None``: they are not published.
-        given: the field that is filled from the URL, which is not an option.
+            configuration reference and for editors. With ``None`` the options are not published.
+        given: the name of the field that is filled from the URL and is not an option.
     """
 
     schemes: tuple[str, ...] = attrs.field(converter=_schemes)

@@ -1,4 +1,4 @@
-"""The calls in progress of a source or a registry, and lifespans, which end after such calls."""
+"""Counters of the calls in progress, and lifespans, which end after the calls that use their state."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ T = TypeVar("T")
 LifespanFunction = Callable[[Any], AbstractAsyncContextManager[Any]]
 """``lifespan(registry)``: opens what handlers share, yields it as their state, and closes it."""
 LAST_CALLS = 10.0
-"""Seconds that calls in progress get before a lifespan ends."""
+"""Seconds that a lifespan waits for calls in progress before it ends."""
 
 logger = logging.getLogger("operad")
 
 
 class Usage:
-    """Counts the calls of a source that are in progress."""
+    """A counter of the calls of a source that are in progress; each call enters it as a context manager."""
 
     lifespan: Lifespan | None = None
-    """What gives the calls their state: of the source, else of the registry."""
+    """The lifespan whose state the calls receive: that of the source, else that of the registry."""
     _outer: Usage | None = None
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Usage:
         self._ended = asyncio.Event()
 
     def within(self, outer: Usage | None) -> None:
-        """Count each call for the registry as well, if it has a lifespan."""
+        """Count each call in ``outer`` too, the registry's lifespan; do nothing for ``None``."""
         if outer is not None:
             self._outer, self.lifespan = outer, self.lifespan or outer.lifespan
 
@@ -52,7 +52,7 @@ class Usage:
             self._outer.__exit__()
 
     def counted(self, function: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
-        """Return a function that counts while ``function`` runs."""
+        """Return a wrapper of ``function`` whose calls are counted as calls in progress."""
 
         if self._outer is not None:
             function = self._outer.counted(function)
@@ -69,7 +69,7 @@ class Usage:
         return call
 
     async def items(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-        """Yield the items of a stream, which is a call in progress until it is closed."""
+        """Yield the items of a stream, which is counted as a call in progress until it is closed."""
         with self:
             try:
                 async for item in items:
@@ -78,7 +78,7 @@ class Usage:
                 await close(items)
 
     async def end(self, seconds: float) -> None:
-        """Wait until no call is in progress, but not longer than ``seconds``."""
+        """Wait until no call is in progress, for at most ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._running:
@@ -104,13 +104,13 @@ class Lifespan(Usage):
 
     @property
     def state(self) -> Any:
-        """What the function yielded. Raises `RuntimeError` before its start and after its end."""
+        """The value that the function yielded. Raises `RuntimeError` before its start and after its end."""
         if self._task is None or self._started is None or not self._started.done():
             raise RuntimeError(f"the lifespan of {self._owner} is not running; enter it: `async with registry`")
         return self._started.result()
 
     async def start(self, registry: Any) -> None:
-        """Enter the function's context, unless that was done. Raises `SourceError` if it fails."""
+        """Enter the function's context unless that was done before. Raises `SourceError` if the function fails."""
         if self._task is not None:
             return
         self._leave = asyncio.Event()  # of this event loop
@@ -135,13 +135,13 @@ class Lifespan(Usage):
             raise SourceError(f"{self._owner}: its lifespan raised {in_words(error)} at {when}") from error
 
     async def aclose(self, seconds: float = LAST_CALLS) -> None:
-        """Leave the function's context once no call is in progress. Idempotent. Raises `SourceError`."""
+        """Leave the function's context if no call runs, or after ``seconds``; idempotent. Raises `SourceError`."""
         if self._task is None:
             return
         await self.end(seconds)
         if self._running:
             logger.warning(
-                "the lifespan of %s ends during %d calls, after %g s", self._owner, self._running, seconds
+                "the lifespan of %s ends after %g s; calls in progress: %d", self._owner, seconds, self._running
             )
         self._leave.set()
         task, self._task = self._task, None

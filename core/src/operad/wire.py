@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 _NO_FORM = (RecursionError, TypeError, ValueError, OverflowError)  # UnicodeEncodeError is a ValueError
 _LARGE, _FEW = 64 * 1024, 256
-"""The bytes of a large JSON text, and the number of values that are checked faster one by one than by reading such
-a text again.
+"""The size of a large JSON text in bytes, and the number of values that are faster to check one by one than by
+reading such a text again.
 """
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
@@ -43,7 +43,7 @@ def to_json(value: Any) -> bytes:
     """Return the JSON form of a value made by this process, in UTF-8 and without white space.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message says where.
+        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile.
     """
     encode, decode = _codec()
     try:
@@ -69,14 +69,14 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
     """Return the value of a JSON text of the strict profile.
 
     Raises:
-        ValueError: the text is not JSON of the strict profile.
+        ValueError: the text is not JSON of the strict profile, or is nested too deeply.
     """
     try:
         return _codec()[1](data.encode() if isinstance(data, str) else data)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("JSON that is nested too deeply to be read") from None
     except UnicodeEncodeError as error:
-        raise ValueError(f"not valid Unicode: {error}") from None
+        raise ValueError(f"not JSON: the text is not valid Unicode: {error}") from None
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
         raise ValueError(f"not JSON of the strict profile: {error}") from None
 
@@ -139,7 +139,7 @@ def wire_name(field: attrs.Attribute[Any]) -> str:
 
 
 def _of(value: Any, *types: type[Any]) -> Any:
-    """Return a value of one of ``types``; cattrs itself would convert 5 to ``"5"``, and a text to its letters."""
+    """Return ``value`` if it is of one of ``types``, else raise `TypeError`; cattrs would convert 5 to ``"5"``."""
     if type(value) not in types:
         raise TypeError(f"expected {types[0].__name__}, got {type(value).__name__}")
     return value
@@ -209,5 +209,5 @@ def meta_to_wire(meta: Any) -> dict[str, Any]:
 
 
 def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
-    """Return the meta object of a JSON form; unknown names are ignored. Raises what cattrs raises."""
+    """Return a ``meta_type`` from its JSON form; unknown names are ignored. Raises the exceptions of cattrs."""
     return wire_converter().structure(wire, meta_type)

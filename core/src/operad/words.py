@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _MANY = 15
-"""The number of names that a message lists; for the rest it gives their number."""
+"""The number of names that a message lists; of the others it states only the number."""
 MAX_TEXT = 2_000
 """The number of characters of an object's text that a message keeps."""
 _HTML = 10_000
@@ -15,9 +15,7 @@ _HTML = 10_000
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name that was probably meant by ``name``: with a similarity of at least ``cutoff`` (0 to
-    1).
-    """
+    """Return the most similar known name, or ``None`` if its similarity is below ``cutoff`` (0 to 1)."""
     from difflib import get_close_matches  # only needed for an error message
 
     return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=cutoff)), None)
@@ -33,13 +31,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Return ``TypeError: what happened``; only the type if the error has no text."""
+    """Return an exception as text, such as ``TypeError: expected a number``; only its type if it has no text."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def text_of(value: Any) -> str:
-    """Return ``str(value)``, bounded; a ``__str__`` that raises must not replace the error being reported."""
+    """Return ``str(value)``, cut after 2,000 characters; the name of its class in ``<>`` if ``__str__`` raises."""
     try:
         text = encodable(str(value))
     except (Exception, SystemExit):  # noqa: BLE001  # any object may come here, with any __str__
@@ -48,19 +46,19 @@ def text_of(value: Any) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return the text with escapes for what UTF-8 cannot encode: lone surrogates, as in names of files."""
+    """Return the text with lone surrogates escaped. File names may have them, and UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def printable(text: str, longest: int = 200) -> str:
-    """Return foreign text made safe for a log: one line, no escape sequences, at most ``longest`` characters."""
+    """Return text from outside made safe for a log: on one line, escaped, cut after ``longest`` characters."""
     if len(text) > longest:
         text = text[:longest] + "…"
     return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def html_json(value: Any) -> str:
-    """Return a value as JSON for notebooks, over several lines, bounded and escaped."""
+    """Return a value as indented JSON in an HTML ``<pre>``, for notebooks; cut after 10,000 characters."""
     import json
     from html import escape
 
@@ -77,8 +75,8 @@ _MAX_NODES = 10_000
 def json_safe(value: Any) -> Any:
     """Return a copy of ``value`` that JSON can represent.
 
-    Other objects, and everything below depth 32 or after 10,000 values, become text. So it ends soon even for data
-    that contain themselves.
+    Objects of other types become text, as does everything below depth 32 or after 10,000 containers. Data that
+    contain themselves therefore have a finite copy.
     """
     return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
 

@@ -144,7 +144,10 @@ async def test_a_bound_is_checked_wherever_it_stands() -> None:
             "has no form in JSON Schema, so it would never be checked",
         ),
         (Annotated[int, pydantic.Field(alias="b")], "alias='b' is not supported; give the parameter that name"),
-        (Annotated[datetime.date, annotated_types.Ge(datetime.date(2024, 1, 1))], "is not a number"),
+        (
+            Annotated[datetime.date, annotated_types.Ge(datetime.date(2024, 1, 1))],
+            "expected a number as the bound ge",
+        ),
         (
             Annotated[str, pydantic.Field(ge=1)],
             "minimum does not apply to a JSON string, so it would never be checked",
@@ -513,7 +516,7 @@ async def test_partials_and_objects_are_functions() -> None:
     added = operation(namespace="m", name="inc")(Adder())
     assert added.spec.description == "Add one."
     assert await call(added, {"a": 1}) == 2
-    with pytest.raises(RegistrationError, match="an object of Adder has no name; give one"):
+    with pytest.raises(RegistrationError, match="an object of type Adder has no name; pass name"):
         operation(Adder())
     with pytest.raises(RegistrationError, match="expected a function, got int 3"):
         operation(namespace="m")(3)  # type: ignore[call-overload]  # what is tested

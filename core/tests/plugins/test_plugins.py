@@ -228,9 +228,9 @@ def test_an_async_hook_is_refused() -> None:
     [
         ("pigeon_source", "got function"),
         (pigeon_source(), "got Source"),
-        (["pigeon"], "got one with str"),
+        (["pigeon"], "got a list with str"),
         (3, "got int"),
-        ("pigeon", "got one with str"),
+        ("pigeon", "got a list with str"),
         ([pigeon_source(), pigeon_source()], "twice"),
         ([pigeon_source("")], "a name must be"),
         ([pigeon_source("two words")], "a name must be"),

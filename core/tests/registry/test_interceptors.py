@@ -605,5 +605,5 @@ async def test_an_interceptor_that_sets_a_field_of_the_input_does_not_change_the
 
 
 def test_an_interceptor_needs_a_function() -> None:
-    with pytest.raises(TypeError, match="needs a function"):
+    with pytest.raises(TypeError, match="expected a function"):
         OperationRegistry().use(None)

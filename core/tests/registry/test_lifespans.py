@@ -180,7 +180,7 @@ async def test_calls_that_do_not_end_are_logged(
     assert registry.lifespan is not None
     with caplog.at_level(logging.WARNING, "operad"):
         await registry.lifespan.aclose(0)
-    assert "the lifespan of the registry ends during 1 calls" in caplog.text
+    assert "the lifespan of the registry ends after 0 s; calls in progress: 1" in caplog.text
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     await registry.aclose()

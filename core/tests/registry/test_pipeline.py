@@ -138,7 +138,7 @@ async def test_bytes_are_data() -> None:
 
 @pytest.mark.parametrize("switch", [{"normalize": "yes"}, {"on_mismatch": "shout"}])
 def test_an_unknown_switch_is_refused(switch: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="must be in"):
+    with pytest.raises(ValueError, match="must be in|expected one of"):
         OperationRegistry(**switch)
 
 
@@ -200,7 +200,7 @@ def test_the_longest_pattern_says_how_an_operation_is_normalised() -> None:
     rule = {"*": "off", "t.*": "keep", "t.other": "cast"}
     assert made_by(THING, {"id": "7", "extra": 1}, normalize=rule).data == {"id": 7, "extra": 1, "tag": "x"}
     assert made_by(THING, {"id": 7, "extra": 1}, normalize={"x.*": "off"}).data == {"id": 7, "tag": "x"}
-    with pytest.raises(ValueError, match="'normalize' must be in"):
+    with pytest.raises(ValueError, match="normalize: expected one of cast, complete, keep, off, got "):
         made_by(THING, {}, normalize={"*": "warn"})
 
 

@@ -99,7 +99,7 @@ async def test_a_spec_without_handler_is_not_found_and_says_why() -> None:
     registry.register_spec(spec())
     error = await code_of(registry.execute("math.add", {}))
     assert error.code == ErrorCode.OPERATION_NOT_FOUND
-    assert error.message == 'no handler registered for operation "math.add"'
+    assert error.message == 'no handler registered for operation "math.add"; use register_handler'
     assert error.details == {"operationId": "math.add"}
 
 

@@ -313,7 +313,7 @@ async def test_requirements_hold_for_operations_that_come_later(shop: Shop) -> N
 async def test_a_pattern_that_fits_nothing_is_reported(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     async with shop.registry() as registry:
         await registry.load("shop", names=["buy"], access={"bye": {"required_scopes": ["s"]}})
-    assert 'access pattern "bye" fits no operation' in caplog.text
+    assert 'access pattern "bye" matches no operation' in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -353,4 +353,4 @@ async def test_a_source_is_told_of_the_operation_that_alone_will_be_called(
             await registry.load_configured(["shop"], operation=operation)
             assert len(registry.specs()) == (2 if operation is None else 1)
     assert told == [None, "shop.buy"]
-    assert "fits no operation" not in caplog.text  # of those that were left out
+    assert "matches no operation" not in caplog.text  # of those that were left out

@@ -1,4 +1,4 @@
-"""Configuration: operad.toml, its variables, and its tables as attrs classes."""
+"""Configuration: the file operad.toml, its variables, and its tables as attrs classes."""
 
 from operad.lazy import lazily
 

@@ -1,4 +1,4 @@
-"""Access rules: the requirements that a configuration adds to a source's operations."""
+"""Access rules: the requirements that a configuration sets for a source's operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from operad.operations import Operation, OperationSpec
 
 
 class AccessRules(NamedTuple):
-    """Requirements by pattern, in order: the first shell pattern that matches an operation's name or id applies.
+    """Access requirements by shell pattern; the first pattern that matches an operation's name or id applies.
 
     They replace the requirements that the source itself declares. If no pattern matches, the source's own remain.
     """
@@ -24,10 +24,11 @@ class AccessRules(NamedTuple):
 
     @classmethod
     def of(cls, access: AccessControl | Mapping[str, Any] | None, where: str) -> AccessRules:
-        """Return the rules of an `AccessControl`, of its fields, or of ``{"pattern": either}``.
+        """Return the rules for an `AccessControl`, for its fields, or for a mapping from patterns to either.
 
         Raises:
-            ConfigError: an unknown field, or requirements that contradict each other.
+            ConfigError: ``access`` is not a mapping, has an unknown field, or has unusable requirements. The
+                message starts with ``where``.
         """
         where = below(where, ".access")
         if access is None:
@@ -49,11 +50,11 @@ class AccessRules(NamedTuple):
         return attrs.evolve(operation, spec=attrs.evolve(operation.spec, access_control=control))
 
     def control(self, spec: OperationSpec) -> AccessControl | None:
-        """Return what is required of an operation's callers; ``None`` if no rule matches."""
+        """Return the requirements of the first rule that matches an operation; ``None`` if no rule matches."""
         return next((control for pattern, control in self.rules if _fits(spec, pattern)), None)
 
     def unused(self, specs: Iterable[OperationSpec]) -> list[str]:
-        """Return the patterns that match no operation: a misspelt one would leave an operation open."""
+        """Return the patterns that match no operation; a misspelt pattern would leave an operation open."""
         listed = list(specs)
         return [
             pattern

@@ -1,4 +1,4 @@
-"""Convert tables of a configuration to attrs classes with cattrs, if `structuring` alone cannot."""
+"""Convert tables of a configuration to attrs classes with cattrs, if `structuring` alone cannot convert them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ Structure = Callable[[Any, Any], Any]
 
 
 class Unusable(ValueError):
-    """A value that does not fit its key; the message does not quote it."""
+    """Raised for a value that does not fit its key; the message does not quote the value."""
 
 
 def formatter(table: Mapping[str, Any]) -> Callable[[BaseException, type[Any] | None], str]:
-    """Return a function that describes one error of cattrs, or of a plugin's validator, without the table's
-    values.
-    """
+    """Return a function that describes an error of cattrs or a validator without quoting values of ``table``."""
     values = sorted(set(_strings(table)), key=len, reverse=True)
 
     def text(error: BaseException, _: type[Any] | None) -> str:
@@ -58,7 +56,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def config_converter() -> Converter:
-    """Return the converter of configuration tables."""
+    """Return the cattrs converter from configuration tables to attrs classes, which rejects unknown keys."""
     converter = Converter()
     for plain in (str, bool, int):
         converter.register_structure_hook(plain, _exactly(plain))

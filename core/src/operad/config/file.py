@@ -1,4 +1,4 @@
-"""A configuration that was read: its tables, its sources, and the places of both."""
+"""A configuration that was read: its tables and sources, and their places in files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ TABLES = (
 )
 """The tables of a configuration, besides ``include`` and ``profiles``."""
 ARRAYS = frozenset({"rules", "credentials"})
-"""Tables that a configuration may have several of: ``[[rules]]``. Those of included files come first."""
+"""Tables that may occur several times, such as ``[[rules]]``. Those of included files come first."""
 PLUGIN_TABLES = frozenset({"idempotency", "rules", "credentials"})
-"""Tables that change how calls run and that a plugin reads: without such a plugin they are an error."""
+"""Tables that only plugins read and that change how calls run. Without such a plugin they are an error."""
 
 
 @record(kw_only=True)
@@ -43,9 +43,9 @@ class PluginOptions:
     """The table ``[plugins]``; see `load_plugins`."""
 
     only: list[str] | None = None
-    """Names of plugins or distributions to load; left out: all."""
+    """Names of plugins or distributions to load; by default all."""
     disable: list[str] = attrs.field(factory=list)
-    """Names not to load."""
+    """Names of plugins or distributions not to load."""
     strict: bool = False
     """Whether a plugin that cannot be loaded is an error."""
 
@@ -55,13 +55,13 @@ class RegistryOptions:
     """The table ``[registry]``; see `OperationRegistry`."""
 
     normalize: NormalizeRule = "cast"
-    """How results are made to fit their output schema: one value for all, or values by patterns of ids."""
+    """How results are cast to their output schema: one value for all operations, or values by patterns of ids."""
     on_mismatch: OnMismatch = "warn"
     """What happens when a result does not match its output schema."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """The number of plain functions that run at once, each in a thread."""
     limits: Limits | None = None
-    """The table ``[registry.limits]``: the limits of all schemas, by the names that error messages use."""
+    """The table ``[registry.limits]``: limits for all schemas, by the names that error messages use."""
 
 
 @record
@@ -71,17 +71,15 @@ class Configuration:
     base_dir: Path
     path: Path | None = None
     tables: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
-    """The tables of `TABLES`, of this file, of those that it includes, and of the chosen profile."""
+    """The tables of this file, of the files that it includes, and of the chosen profile, merged; see `TABLES`."""
     folders: Mapping[str, Path] = attrs.field(factory=dict, repr=False)
-    """The folder from which relative paths of each source start, by the source's name: that of the file with its
-    table.
-    """
+    """For each source, the folder of the file with the source's table; its relative paths start there."""
     lines: Mapping[str, tuple[str, int]] = attrs.field(factory=dict, repr=False)
-    """The name of the file and the line, from 1, of each table's header."""
+    """For each table and key, the name of the file and the number of the line, from 1."""
 
     @property
     def name(self) -> str:
-        """The file's name, for messages."""
+        """The name of the file for messages; ``configuration`` without a file."""
         return "configuration" if self.path is None else self.path.name
 
     @property
@@ -90,7 +88,7 @@ class Configuration:
         return self.tables.get("sources", {})
 
     def check_sources(self, names: Collection[str]) -> None:
-        """Raise `ConfigError` for a name without a table in ``[sources]``."""
+        """Raise `ConfigError` if one of ``names`` has no table in ``[sources]``."""
         for name in names:
             if name not in self.sources:
                 raise ConfigError(f'{self.name} has no source "{name}"{did_you_mean(name, self.sources)}')
@@ -111,12 +109,12 @@ class Configuration:
         return type(error)(f"{error} @ {self.where(*table)}")
 
     def values(self, table: str) -> Mapping[str, Any]:
-        """Return a table with its variables filled in; empty if it is missing.
+        """Return a table with its variables filled in; empty if the table is missing.
 
-        ``"serve.mcp"`` is a table inside a table.
+        ``"serve.mcp"`` names a table inside a table.
 
         Raises:
-            ConfigError: a ``${VAR}`` in it is not set, or it is not a table.
+            ConfigError: a ``${VAR}`` in the table is not set, or the value of that name is not a table.
         """
         found: Any = self.tables
         for part in table.split("."):
@@ -130,7 +128,7 @@ class Configuration:
         """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``.
 
         Raises:
-            ConfigError: as for `table`; the message says which one it is, from 1.
+            ConfigError: as for `table`; the message has the number of the table, from 1.
         """
         made = []
         for number, values in enumerate(self.tables.get(table, ()), 1):
@@ -139,26 +137,28 @@ class Configuration:
         return made
 
     def transport_options(self) -> Mapping[str, Any]:
-        """Return the table ``[transport]``; paths of its certificates are resolved from this file's folder."""
+        """Return the table ``[transport]``, with the paths of its certificates resolved from this file's folder.
+
+        Raises `ConfigError`.
+        """
         from operad.config.options import with_paths
 
         options = self.values("transport")
         if not isinstance(url := options.get("url", ""), str):
-            raise ConfigError(f"expected str, got {type(url).__name__} @ {self.where('transport', 'url')}")
+            raise ConfigError(f"expected a string, got {type(url).__name__} @ {self.where('transport', 'url')}")
         return with_paths(options, self.base_dir)
 
     def table(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
-        """Return a table as an instance of the attrs class ``config_type``; with its defaults if the table is
-        missing.
+        """Return a table as an instance of ``config_type``; a missing table gives the defaults.
 
         Args:
-            table: its name, such as ``"hub"``.
-            config_type: the class against which its keys are checked.
+            table: the name of the table, such as ``"hub"``.
+            config_type: an attrs class whose fields are the keys of the table.
             exclude: keys to ignore, such as the tables of servers in ``[serve]``.
 
         Raises:
-            ConfigError: an unknown key (the message names the nearest known one), a missing one, a value of
-                another type, or a variable that is not set.
+            ConfigError: an unknown key (the message names the nearest known key), a missing key, a value of
+                the wrong type, or a variable that is not set.
         """
         values = {key: value for key, value in self.values(table).items() if key not in exclude}
         return structure(config_type, values, self.where(table))

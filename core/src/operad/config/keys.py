@@ -1,4 +1,4 @@
-"""Errors about unknown keys of a table."""
+"""Messages about unknown keys of a table."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from operad.words import did_you_mean, nearest
 
 
 def unknown_key(config_type: type[Any], key: str, known: Collection[str]) -> str:
-    """Return the message about an unknown key: with the key that was probably meant, or the table that has it."""
+    """Return the message about an unknown key, with a similar key or the table to which the key belongs."""
     told = f'unknown key "{key}"'
     if key in ("include", "profiles"):
-        return f"{told}; it is at the top of the file, before the first table"
+        return f"{told}; it belongs at the top of the file, before the first table"
     if nearest(key, known) is None and (owner := _owner(config_type, key)):
         return f"{told}; it is a key of {owner}"
     own = f"; a transport's own go into options = {{ {key} = … }}" if "options" in known else ""

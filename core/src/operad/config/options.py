@@ -1,4 +1,4 @@
-"""Check the options of transports: names, types, and the checks of each class."""
+"""Check the options of transports, and make TLS contexts from them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def check_options(
     """Return an instance of ``config_class``, an attrs class, with the values of ``options``.
 
     Args:
-        options: the values that a configuration or a caller gave, by name.
-        config_class: its fields are the known options; values are checked against their types.
+        options: values by name, from a configuration or a caller.
+        config_class: an attrs class whose fields are the known options; values are checked against their types.
         where: the owner of the options, for messages (``"nats transport"``).
         given: values of fields that are not options, such as the URL.
 
     Raises:
-        ConfigError: an unknown option (the message names the nearest known one), or a value of another type. The
-            message quotes no value, which may be a secret.
+        ConfigError: an unknown option (the message names the nearest known option), a missing option, or a value
+            of the wrong type. The message quotes no value, which may be a secret.
     """
     given = given or {}
     known = {field.alias for field in attrs.fields(config_class) if field.init and field.alias} - given.keys()  # type: ignore[arg-type]  # an attrs class: that has no type
@@ -41,11 +41,11 @@ def check_options(
 
 
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
-"""The options of transports that are paths of files, see `client_tls`."""
+"""The options of transports that are paths of files; see `client_tls`."""
 
 
 def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
-    """Return the options of a transport, with the relative paths in them resolved from ``base_dir``."""
+    """Return the options of a transport, with the paths of `TLS_FILES` resolved from ``base_dir``."""
     return {
         name: str(from_folder(base_dir, value)) if name in TLS_FILES and isinstance(value, str) else value
         for name, value in options.items()
@@ -53,16 +53,16 @@ def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
 
 
 def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return the TLS context of a client, from files; ``None`` if none is named: the system's trust, no
-    certificate.
+    """Return the TLS context of a client from PEM files; ``None`` if neither ``ca`` nor ``cert`` is given.
 
     Args:
-        ca: path of certificates to trust instead of the system's, PEM.
-        cert: path of the client's own certificate, PEM, with its chain.
-        key: path of its key; may be in the file of ``cert``.
+        ca: the path of the certificates to trust; ``None`` means those of the system.
+        cert: the path of the client's own certificate with its chain; ``None`` means no client certificate.
+        key: the path of the certificate's key; ``None`` means that it is in the file of ``cert``.
 
     Raises:
-        ConfigError: a file cannot be read or is not PEM; the message names it.
+        ConfigError: ``key`` is given without ``cert``, or a file cannot be read, is not PEM or has a password. The
+            message names the file.
     """
     if key is not None and cert is None:
         raise ConfigError("tls_key without tls_cert: expected the certificate of the key as well; set tls_cert")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 Lines = Mapping[str, tuple[str, int]]
-"""The name of the file and the line, from 1, of each table and key, by their names as `dotted` writes them."""
+"""For each table and key, by its name as `dotted` returns it: the name of the file, and the line, from 1."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^."'\s]+))\s*(?:\.|$)""")
@@ -22,7 +22,7 @@ def dotted(*parts: str) -> str:
 
 
 def parts_of(name: str) -> list[str]:
-    """Return the parts of a name that `dotted` wrote."""
+    """Return the parts of a name that `dotted` has joined."""
     return [double or single or bare for double, single, bare in _PART.findall(name)]
 
 
@@ -33,9 +33,9 @@ def _canonical(written: str) -> str:
 
 
 def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
-    """Return where each table and each of its keys begins; ``name`` is the file's.
+    """Return the place of each table and key of a file; ``text`` is its content, ``name`` its name.
 
-    For messages only: text inside a multi-line string that looks like a table or key is found as well.
+    The result is for messages only, because a line of a multi-line string may look like a table or key.
     """
     found: dict[str, tuple[str, int]] = {}
     table = ""
@@ -52,7 +52,10 @@ def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def place_of(table: str, lines: Lines) -> tuple[str, int] | None:
-    """Return the file and line of a table or key: its own, its first part's, or those of the table around it."""
+    """Return the file and line of a table or key, else of its first part, else of a table around it.
+
+    The result is ``None`` if none of them is known.
+    """
     parts = parts_of(table)
     while parts:
         name = dotted(*parts)
@@ -65,14 +68,14 @@ def place_of(table: str, lines: Lines) -> tuple[str, int] | None:
 
 
 class Place(str):
-    """``operad.toml:12: sources.shop``, with the lines of the keys below it."""
+    """A string with the place of a table, ``operad.toml:12: sources.shop``, and with the lines of its keys."""
 
     lines: Lines
     __slots__ = ("lines",)
 
     @classmethod
     def of(cls, table: str, lines: Lines, otherwise: str) -> Place:
-        """Return the place of a table; if its line is not known, in the file called ``otherwise``."""
+        """Return the place of a table. If its line is not known, ``otherwise`` is the name of the file."""
         found = place_of(table, lines)
         made = cls(f"{otherwise}: {table}" if found is None else f"{found[0]}:{found[1]}: {table}")
         made.lines = lines
@@ -96,7 +99,10 @@ def below(where: str, tail: str) -> str:
 
 
 def exactly(where: str, message: str) -> str:
-    """Return the message, with the line of the key itself for each place below ``where`` that it names."""
+    """Return the message with more exact lines: a place that it names gets the line of its own key.
+
+    Without lines, when ``where`` is a plain string, the message is unchanged.
+    """
     if not isinstance(where, Place):
         return message
 

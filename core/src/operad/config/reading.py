@@ -18,24 +18,23 @@ from operad.words import did_you_mean
 
 CONFIG_FILE = "operad.toml"
 PROFILE = "OPERAD_PROFILE"
-"""The environment variable that chooses a profile if the caller chooses none."""
+"""The environment variable that chooses a profile if the caller does not."""
 
 
 def load_configuration(path: str | os.PathLike[str], profile: str | None = None) -> Configuration:
-    """Read a configuration: a TOML file, ``[tool.operad]`` of a pyproject.toml, or a folder that holds one of
-    them.
+    """Read a configuration: a TOML file, or ``[tool.operad]`` of a pyproject.toml.
 
     ``include = ["other.toml", "sources/*.toml"]`` reads other files first. Tables are merged, and a key of the
-    including file takes precedence; a source of one name in two files is an error. ``[profiles.NAME]`` holds
+    including file takes precedence; a source of one name in two files is an error. ``[profiles.NAME]`` contains
     tables that are merged over the others, key by key, when that profile is chosen.
 
     Args:
-        path: the file, or its folder.
-        profile: the profile to use; default: ``OPERAD_PROFILE``, else none.
+        path: the file, or a folder with an operad.toml.
+        profile: the name of the profile to use; by default the value of ``OPERAD_PROFILE``, if it is set.
 
     Raises:
-        ConfigError: a file is missing, is not TOML, has an unknown table, or includes itself; or the profile is
-            unknown.
+        ConfigError: a file is missing, is not TOML, has an unknown table, or includes itself; a source has no type
+            or is in two files; or the profile is unknown.
     """
     file = Path(path).absolute()
     if file.is_dir():
@@ -58,13 +57,13 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
 
 
 def _untyped(name: str, table: Any, lines: Lines, path: str | os.PathLike[str]) -> str:
-    """Return the message about a source without a type."""
+    """Return the message about a source without a type, with its place."""
     full = dotted("sources", name)
     found = place_of(full, lines)
     # The source may be in an included file.
     where = str(path) if found is None else f"{found[0] if found[0] != Path(path).name else path}:{found[1]}"
     below = [key for key, value in table.items() if isinstance(value, dict)] if isinstance(table, dict) else []
-    dot = f'; if "{name}.{below[0]}" is its name: a name has no dots' if below and len(below) == len(table) else ""
+    dot = f'; if its name is "{name}.{below[0]}", remove the dot' if below and len(below) == len(table) else ""
     return f'{where}: [{full}] needs a type, such as type = "openapi"{dot}'
 
 
@@ -82,10 +81,10 @@ class _Read:
     owners: dict[str, str] = attrs.field(factory=dict)
     """The file of each source."""
     lines: dict[str, tuple[str, int]] = attrs.field(factory=dict)
-    """The file and the line of the header of each table."""
+    """The file and the line of each table and key."""
 
     def under(self, over: _Read) -> _Read:
-        """Return both, with ``over`` merged over this one. Raises `ConfigError` for a source that both have."""
+        """Return ``over`` merged over these contents. Raises `ConfigError` for a source that both have."""
         if twice := self.owners.keys() & over.owners.keys():
             name = min(twice)
             both = f"{self.owners[name]} and in {over.owners[name]}"
@@ -100,7 +99,7 @@ class _Read:
 
 
 def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
-    """Return a file merged over those that it includes; ``parents`` are the files that include it."""
+    """Return a file merged over the files that it includes; ``parents`` are the files that include it."""
     tables, lines = _document(file)
     where = _where("include", file, lines)
     included, profiles = _included(file, tables.pop("include", []), where), tables.pop("profiles", {})
@@ -108,7 +107,7 @@ def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
     for path in included:
         if path in parents:
             chain = " -> ".join(parent.name for parent in (*parents[parents.index(path) :], path))
-            raise ConfigError(f"{where}: {path.name} includes itself: {chain}")
+            raise ConfigError(f"{where}: {path.name} includes itself: {chain}; remove one of these includes")
         found = found.under(_read(path, parents))
     sources = tables.get("sources", {})
     own = _Read(tables, profiles, dict.fromkeys(sources, file.parent), dict.fromkeys(sources, file.name), lines)
@@ -116,7 +115,7 @@ def _read(file: Path, parents: tuple[Path, ...]) -> _Read:
 
 
 def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
-    """Return the tables of one file, checked by name, and where each begins."""
+    """Return the tables of one file, whose names are checked, and the place of each."""
     text = _text(file)
     try:
         document = tomllib.loads(text)
@@ -130,7 +129,9 @@ def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
         document = document.get("tool", {}).get("operad", {})
     lines = lines_of(text, file.name)
     if not isinstance(document, dict):
-        raise ConfigError(f"{_where('tool.operad', file, lines)}: [tool.operad] must be a table")
+        raise ConfigError(
+            f"{_where('tool.operad', file, lines)}: [tool.operad] must be a table, got {type(document).__name__}"
+        )
     _check(document, file, (*TABLES, "include", "profiles"), lines)
     for name, layer in document.get("profiles", {}).items():
         if not isinstance(layer, dict):
@@ -143,7 +144,7 @@ def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file without its byte order mark, which some editors write."""
+    """Return the text of a file without the byte order mark that some editors write. Raises `ConfigError`."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -199,7 +200,7 @@ def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
 
 
 def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> _Tables:
-    """Return the keys of both. Tables that both have are merged, arrays of tables joined; else ``over`` wins."""
+    """Return the keys of both: tables are merged, `ARRAYS` are joined, and other values are those of ``over``."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)

@@ -1,4 +1,4 @@
-"""The tables ``[sources.NAME]`` of a configuration: the keys that all sources share, and the source's own."""
+"""The tables ``[sources.NAME]`` of a configuration: the keys that all sources share, and each source's own."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ class SourceOptions:
     """The keys of every source's table, besides the source's own options."""
 
     namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
-    """The namespace of the operations' ids; default: the table's name."""
+    """The namespace of the operations' ids; by default the table's name."""
     access: Any = None
-    """The access requirements: fields of an `AccessControl`, or these by patterns of ids."""
+    """The access requirements: the fields of an `AccessControl`, or such fields by patterns of ids."""
     normalize: NormalizeRule | None = None
-    """Overrides the value in ``[registry]``."""
+    """Overrides ``normalize`` in ``[registry]``."""
     on_mismatch: OnMismatch | None = None
-    """Overrides the value in ``[registry]``."""
+    """Overrides ``on_mismatch`` in ``[registry]``."""
     trusted: bool = False
-    """Whether documents may read other files and addresses."""
+    """Whether the source's documents may read other files and addresses."""
     exclusive: bool = False
-    """Whether it cannot be open twice: a reload closes it first, so that its operations are missing meanwhile."""
+    """Whether the source cannot be open twice. A reload then closes it first, and its operations are missing
+    meanwhile."""
 
 
 class SourceTable(NamedTuple):
-    """One table ``[sources.NAME]`` with its variables filled in."""
+    """One table ``[sources.NAME]`` with its variables filled in, split into shared and own keys."""
 
     source: str
     options: SourceOptions
@@ -49,7 +50,7 @@ class SourceTable(NamedTuple):
 
 
 def check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` for an unknown key; the message has all other mistakes of the table, too."""
+    """Raise `ConfigError` if a key is unknown; the message then lists all mistakes of the table."""
     own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
     if table.keys() <= own:
         return
@@ -67,7 +68,7 @@ def check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> 
 
 
 def read_source(configuration: Configuration, name: str, variables: Variables) -> SourceTable:
-    """Read the table of a source. Raises `ConfigError` for a key, a name or a variable that cannot be used."""
+    """Return the table of a source. Raises `ConfigError` for an unusable name, shared key or variable."""
     from operad.config.places import dotted
     from operad.config.structuring import structure
 

@@ -17,11 +17,11 @@ T = TypeVar("T")
 def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
     """Return an instance of the attrs class ``config_type`` with the values of ``table``.
 
-    Values that already have the right type (an attrs object, a callable) are taken as they are.
+    Values that already have the right type (an attrs object, a callable) are used unchanged.
 
     Raises:
-        ConfigError: an unknown key (the message names the nearest known one), a missing key, or a value of another
-            type. The message never quotes a value, which may be a secret.
+        ConfigError: an unknown key (the message names the nearest known key), a missing key, or a value of the
+            wrong type. The message starts with ``where``. It quotes no value, which may be a secret.
     """
     if (plain := _plain(config_type, table)) is not None:
         return plain
@@ -41,10 +41,10 @@ _PLAIN = frozenset({"str", "bool", "int", "float"})
 
 
 def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
-    """Return the instance if no value needs a conversion; ``None`` leaves the table to the converter.
+    """Return the instance if no value needs a conversion; ``None`` if the converter must handle the table.
 
-    Such a value is a string, a boolean, a number, or a list or table of strings, and of a type that its field
-    names. The converter also has the messages for invalid values.
+    A value needs none if it is a string, a boolean, a number, or a list or table of strings, and of a type that
+    its field names. The converter also makes the messages for invalid values.
     """
     if not attrs.has(config_type) or not isinstance(table, Mapping):
         return None
@@ -60,7 +60,7 @@ def _plain(config_type: type[T], table: Mapping[str, Any]) -> T | None:
 
 
 def _kind(value: Any) -> str | None:
-    """Return the plain type of a value, as `_alternatives` names it; ``None`` for another one."""
+    """Return the name of a value's plain type, as in `_alternatives`; ``None`` for any other type."""
     if type(value) is list:
         return _TEXTS["list[str]"] if all(type(item) is str for item in value) else None
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""Variables of a configuration: fill in ``${NAME}``, and keep the values out of errors."""
+"""Variables of a configuration: fill in ``${NAME}``, and remove the values from errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from operad.errors import CallError, ConfigError
 
 _VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 SECRET_LENGTH = 4
-"""Shorter values stay in messages: they are not secrets, and would be replaced inside unrelated words."""
+"""The minimum length of a value that is removed from messages, because shorter values occur in other words."""
 
 
 class Variables:
-    """The ``${NAME}``s of a configuration: fills them in, and keeps their values out of errors."""
+    """The values of variables ``${NAME}``, which `expand` fills in and `redact` removes from errors."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
 
     def expand(self, value: Any, where: str) -> Any:
-        """Return ``value`` with each ``${NAME}`` in its strings filled in from the environment; ``$$`` is a
-        literal ``$``.
+        """Return ``value`` with each ``${NAME}`` in its strings replaced by the environment variable.
+
+        ``$$`` is a literal ``$``.
 
         Raises:
             ConfigError: a variable is not set; the message names the variable and the key that uses it.
@@ -47,7 +48,7 @@ class Variables:
         return value
 
     def redact(self, error: BaseException) -> None:
-        """Replace the values by their names, in the error and in its causes."""
+        """Replace the variables' values by ``${NAME}``, in the error, its causes and the errors of a group."""
         seen: set[int] = set()
         pending: list[BaseException | None] = [error]
         while pending:

@@ -1,1 +1,1 @@
-"""Typed functions as operations."""
+"""Typed functions as operations, and typed calls of operations."""

@@ -20,7 +20,7 @@ _LENGTHS = {"min_length": ("minLength", "minItems", "minProperties"),
             "max_length": ("maxLength", "maxItems", "maxProperties")}  # fmt: skip
 _WORDS = ("title", "description", "examples")
 _OF_OTHERS = frozenset({"annotated_types", "pydantic", "pydantic_core"})
-"""Libraries whose annotations are checks: one that JSON Schema cannot express must not be dropped silently."""
+"""Libraries whose annotations are checks. A check that JSON Schema cannot express must not be dropped silently."""
 _HANDED_IN = frozenset({"Depends", "Security", "InjectedToolArg"})
 """Classes of FastAPI, FastMCP and LangChain that hide a parameter from callers: a framework injects its value."""
 _SAYS_OF = {
@@ -28,26 +28,26 @@ _SAYS_OF = {
     "minProperties": "object", "maxProperties": "object",
     **dict.fromkeys((*_BOUNDS.values(), "multipleOf"), "number"),
 }  # fmt: skip
-"""The type of the values that a bound says something of."""
+"""The JSON type of the values to which a bound applies."""
 
 
 def is_field(value: Any) -> bool:
-    """Return True for what pydantic's ``Field`` and FastAPI's ``Query`` return."""
+    """Return True for an object that pydantic's ``Field`` or FastAPI's ``Query`` has returned."""
     return all(hasattr(value, name) for name in ("annotation", "default_factory", "metadata", "json_schema_extra"))
 
 
 def is_handed_in(extra: Any) -> bool:
-    """Return True if an annotation, or a default, marks a parameter that callers must not set."""
+    """Return True if ``extra``, an annotation or a default, marks a parameter that a framework injects."""
     cls = extra if isinstance(extra, type) else type(extra)
     return not _HANDED_IN.isdisjoint(base.__name__ for base in cls.__mro__)
 
 
 def handed_in(extra: Any, at: str) -> RegistrationError:
-    """Return the error for a parameter that callers must not set: as an input, every caller could set it."""
+    """Return the error for an injected parameter, which callers must not set; ``at`` is its place."""
     name = getattr(extra, "__name__", type(extra).__name__)
     return RegistrationError(
-        f"{at}: {name} marks an injected parameter, but operad injects none, so callers could set it; "
-        "take an OperationContext, or bind the parameter before (functools.partial)"
+        f"{at}: {name} marks an injected parameter, but operad does not inject it, so callers could set it; "
+        "take an OperationContext, or bind the parameter with functools.partial"
     )
 
 
@@ -56,12 +56,12 @@ def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str
 
     Args:
         shape: the schema.
-        types: the JSON types that it accepts; ``None`` for any.
-        found: what `keywords` found.
+        types: the JSON types that the schema accepts; ``None`` for all.
+        found: the keywords that the function `keywords` returned.
         at: the place of the hint, for messages.
 
     Raises:
-        RegistrationError: a bound that does not apply to such values, so that it would never be checked.
+        RegistrationError: a bound does not apply to values of these types, so that it would never be checked.
     """
     numbers = {"number" if name == "integer" else name for name in types or ()}
     lost = {name for name in found if types is not None and _SAYS_OF.get(name, "") not in {"", *numbers}}
@@ -80,7 +80,7 @@ def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
     """Return the JSON Schema keywords of the extras of an ``Annotated``.
 
     Raises:
-        RegistrationError: a bound or a check that JSON Schema cannot express; the message starts with ``at``.
+        RegistrationError: JSON Schema cannot express a bound or a check. The message starts with ``at``.
     """
     found: dict[str, Any] = {}
     words = []
@@ -127,7 +127,7 @@ def _of_field(field: Any, at: str) -> dict[str, Any]:
         "ellipsis",
     ):
         raise RegistrationError(
-            f"{at}: a default inside Annotated is not supported; write it after the annotation, behind ="
+            f"{at}: a default inside Annotated is not supported; write it after the annotation and ="
         )
     found = keywords(field.metadata, at)
     found.update({name: value for name in _WORDS if (value := getattr(field, name, None))})
@@ -157,8 +157,8 @@ def _plain(values: Mapping[str, Any], at: str) -> dict[str, Any]:
         if name in _BOUNDS or name == "multiple_of":
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise RegistrationError(
-                    f"{at}: the bound {name}={value!r} is not a number, and JSON Schema has bounds "
-                    "for numbers only"
+                    f"{at}: expected a number as the bound {name}, got {value!r}, because JSON Schema bounds "
+                    "numbers only; check it in the function"
                 )
             found[_BOUNDS.get(name, "multipleOf")] = value
         elif name in _LENGTHS:

@@ -15,15 +15,15 @@ class Calls(Callables, Protocol):
     """The part of a registry that a client uses."""
 
     def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
-        """Return the data of an envelope, or raise `CallError` if it is that of a failed call."""
+        """Return the data of an envelope. Raises `CallError` if it is the envelope of a failed call."""
 
 
 class Client:
     """The operations of one namespace: ``await client.getPetById(petId=1)`` returns data, not an envelope.
 
-    Characters that Python does not allow in a name become ``_``: ``client.pulls_create`` is ``pulls/create``, as
-    is ``client["pulls/create"]``. A method takes the operation's input, as keywords or as one object, and
-    ``timeout`` in seconds. The method of a subscription returns an asynchronous generator of data.
+    Characters that Python does not allow in a name become ``_``: ``client.pulls_create`` and
+    ``client["pulls/create"]`` are the same operation. A method takes the operation's input, as keywords or as one
+    object, and ``timeout`` in seconds. The method of a subscription returns an asynchronous generator of data.
     """
 
     __slots__ = ("_calls", "_namespace")

@@ -36,7 +36,7 @@ Structure = Callable[[Any], Any]
 
 
 class Conversions:
-    """Converts JSON values to the Python values of typed functions, and back; applications can add types.
+    """The conversions between JSON values and the Python values of typed functions; applications can add types.
 
     ::
 
@@ -46,7 +46,7 @@ class Conversions:
         @operation(conversions=conversions)
         async def pay(amount: Money) -> Money: ...
 
-    `converter` is the cattrs converter behind it, for hooks of any kind.
+    `converter` is the cattrs converter that is used inside; an application can add its own hooks to it.
     """
 
     def __init__(self) -> None:
@@ -54,9 +54,7 @@ class Conversions:
 
     @cached_property
     def converter(self) -> Converter:
-        """The cattrs converter of types that msgspec does not support completely; made when the first of them is
-        used.
-        """
+        """The cattrs converter for types that msgspec does not support completely; made when it is first used."""
         from cattrs import Converter
         from cattrs.gen import make_dict_unstructure_fn
 
@@ -89,20 +87,20 @@ class Conversions:
         structure: Callable[[Any], T],
         unstructure: Callable[[T], Any],
     ) -> None:
-        """Add a type.
+        """Add a type that the functions of these conversions may use.
 
         Args:
-            cls: the class; each of its subclasses needs its own registration.
-            schema: the JSON Schema of its JSON form.
-            structure: makes a value from a valid JSON value. An exception that it raises means an invalid input.
-            unstructure: makes a JSON value from a value.
+            cls: the class; a subclass in a type hint needs its own registration.
+            schema: the JSON Schema of the JSON form.
+            structure: converts a valid JSON value to an instance. If it raises, the input is invalid.
+            unstructure: converts an instance to a JSON value.
         """
         self.types.registered[cls] = made = Registered(schema, structure, unstructure)
         if "converter" in vars(self):
             _hook(self.converter, cls, made)
 
     def structurer(self, hint: Any) -> Structure | None:
-        """Return a function that converts valid JSON values to Python values of a hint; None if not needed."""
+        """Return a function from valid JSON values to Python values of a type hint; ``None`` if none is needed."""
         hint = bare(hint)
         if hint in (str, bool, type(None), Any, object):
             return None
@@ -111,7 +109,7 @@ class Conversions:
         return lambda value: self.converter.structure(value, hint)
 
     def unstructurer(self, hint: Any) -> Callable[[Any], Any]:
-        """Return a function that converts results of a hint to JSON values."""
+        """Return a function that converts Python values of a type hint to JSON values."""
         if self.types.is_whole(bare(hint)):
             return self.types.to_json
         return lambda value: self.types.to_json(self.converter.unstructure(value))

@@ -1,4 +1,4 @@
-"""The decorator `operation`: makes an operation from a function with type hints."""
+"""The decorator `operation`, which makes an operation from a function with type hints."""
 
 from __future__ import annotations
 
@@ -58,26 +58,27 @@ def operation(
     input, and results are converted back to JSON values. ``Annotated[int, "what it is"]`` describes a parameter,
     ``Annotated[int, Field(ge=1)]`` (pydantic, annotated_types, msgspec) bounds it.
 
-    A parameter called ``context``, or annotated `OperationContext`, receives the context of the call. A function
-    of ``(input, context)`` receives the whole input if ``input`` has no annotation or that of a mapping.
+    A parameter called ``context`` without an annotation, or annotated `OperationContext`, receives the context of
+    the call. A function of ``(input, context)`` receives the whole input if ``input`` has no annotation or that of
+    a mapping.
 
     Args:
         function: the function, for the bare form ``@operation``.
-        namespace: the namespace of the id.
-        name: the name in it; the function's own by default.
-        type: an `OperationType` or its string. Default: an async generator is a subscription, everything else a
-            mutation, because only a ``query`` may be repeated.
-        input_schema: instead of the inferred one.
-        output_schema: instead of the inferred one.
-        description: instead of the docstring.
+        namespace: the namespace of the id; by default ``local``.
+        name: the name in the namespace; by default that of the function.
+        type: an `OperationType` or its string. By default a generator, or a function that returns an iterator, is
+            a subscription, and any other function is a mutation, which is never repeated.
+        input_schema: the input schema; by default it is made from the type hints.
+        output_schema: the output schema; by default it is made from the return hint.
+        description: the description; by default the docstring.
         blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
-        conversions: the application's own types, see `Conversions.register`.
+        conversions: the conversions of the application's own types, see `Conversions.register`.
         access_control, error_schemas, idempotent, tags, …: as for `OperationSpec`.
 
     Raises:
-        TypeError: an unknown keyword; the message names the nearest known one.
-        RegistrationError: it is not a function, a type hint has no JSON Schema, or a default does not fit its
-            hint; the message names the parameter.
+        TypeError: a keyword is unknown; the message names the nearest known keyword.
+        RegistrationError: the argument is not a function, a type hint has no JSON Schema, or a default does not
+            fit its hint. The message names the operation and the parameter.
     """
 
     known = OperationOptions.__annotations__

@@ -14,9 +14,9 @@ _ENTRY = re.compile(r"^\*{0,2}(\w+)(?: \([^)\n]*\))?:(.*(?:\n[ \t]+.*)*)", re.MU
 
 
 def split_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Return a docstring without its section ``Args:``, and the descriptions of the parameters in it.
+    """Return a docstring without its section ``Args:``, and that section's descriptions by parameter.
 
-    A section that describes none of the parameters stays where it is.
+    A section that describes none of ``parameters`` is kept in the docstring.
     """
     if (found := _SECTION.search(text)) is None:
         return text, {}
@@ -27,7 +27,7 @@ def split_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[s
 
 
 def docstring_of(function: Any) -> str:
-    """Return the docstring of a function, or of the one that a partial calls; empty for Python's own objects."""
+    """Return the docstring of a function, of a partial's function, or of a callable object; empty without one."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):

@@ -1,4 +1,4 @@
-"""Operations as objects, for notebooks and prompts: completion, help and calls."""
+"""Operations as objects for notebooks and interactive prompts: completion, help and calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = frozenset({"context", "timeout", "idempotency_key"})
 
 
 class Browsable(Listed):
-    """Interactive use of a registry: ``registry["id"]``, completion, tables in notebooks."""
+    """A base of registries for interactive use: ``registry["id"]``, completion, and tables in notebooks."""
 
     def __getitem__(self, operation_id: str) -> OperationHandle:
         spec = self.get_spec(operation_id)
@@ -52,16 +52,16 @@ class Browsable(Listed):
 
 
 class OperationHandle:
-    """A callable operation of a registry, made by ``registry["namespace.name"]``.
+    """A callable operation of a registry; ``registry["namespace.name"]`` returns it.
 
-    ``handle({"a": 1})`` or ``handle(a=1)`` is ``registry.execute``, ``handle.subscribe(…)`` is
-    ``registry.subscribe``; await them in the same way.
+    ``handle({"a": 1})`` and ``handle(a=1)`` are the same as ``registry.execute(id, {"a": 1})``, and
+    ``handle.subscribe(…)`` is the same as ``registry.subscribe(id, …)``.
     """
 
     def __init__(self, registry: Any, spec: OperationSpec) -> None:
         self._registry = registry
         self.spec = spec
-        """Its spec."""
+        """The spec of the operation."""
         self.id = spec.id
         self.__name__ = spec.id
         self.__doc__ = _explained(spec)
@@ -77,7 +77,7 @@ class OperationHandle:
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> Any:
-        """Call it with an input object or with its fields as keywords; see `OperationRegistry.execute`."""
+        """Call the operation with an input object or its fields as keywords; see `OperationRegistry.execute`."""
         return self._registry.execute(
             self.id,
             input_of(self._registry, self.id, input, fields),
@@ -89,7 +89,7 @@ class OperationHandle:
     def subscribe(
         self, input: Any = None, /, *, context: Any = None, timeout: float | None = None, **fields: Any
     ) -> Any:
-        """Subscribe to it; see `OperationRegistry.subscribe`."""
+        """Subscribe to the operation; see `OperationRegistry.subscribe`."""
         return self._registry.subscribe(
             self.id, input_of(self._registry, self.id, input, fields), context, timeout=timeout
         )
@@ -115,7 +115,7 @@ def _explained(spec: OperationSpec) -> str:
 
 
 def _signature(spec: OperationSpec) -> inspect.Signature:
-    """Return the signature with the fields of the input as keywords, without the keywords of every call."""
+    """Return a signature with the fields of the input as keywords, but without those that every call takes."""
     fields = {name: (what, needed) for name, what, needed, _ in _fields(spec)}
     parameters = [inspect.Parameter("input", inspect.Parameter.POSITIONAL_ONLY, default=None)]
     for keyword, name in keyword_names(fields).items():

@@ -1,4 +1,4 @@
-"""Classify type hints: containers, types that msgspec knows, types that an application registered."""
+"""Classify type hints: containers, types that msgspec supports, and types that an application registered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def library() -> Any:
 
 @cache
 def leaves() -> tuple[type[Any], ...]:
-    """Return the types that are strings in JSON, and that msgspec reads and writes."""
+    """Return the types that are strings in JSON and that msgspec converts."""
     from datetime import date, datetime, time, timedelta
     from decimal import Decimal
     from uuid import UUID
@@ -51,7 +51,7 @@ OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 class Registered(NamedTuple):
-    """An application's own type: its JSON Schema, and the functions from and to JSON."""
+    """An application's own type: its JSON Schema, and the functions that convert from and to JSON."""
 
     schema: Mapping[str, Any]
     structure: Callable[[Any], Any]
@@ -68,7 +68,7 @@ class Types:
         self.registered: dict[Any, Registered] = {Path: _PATH, PurePath: _PATH}
 
     def to_json(self, value: Any) -> Any:
-        """Return the JSON value of a typed function's result. Raises `TypeError` for a value without one."""
+        """Return a Python value as JSON. Raises `TypeError` for a value that has no JSON form."""
         return library().to_builtins(value, enc_hook=self._foreign_to_json, str_keys=True)
 
     def _foreign_to_json(self, value: Any) -> Any:
@@ -77,7 +77,7 @@ class Types:
                 return self.registered[cls].unstructure(value)
         if is_model(type(value)):
             return dumped(value)
-        raise TypeError(f"a result must consist of JSON values, got {type(value).__name__}")
+        raise TypeError(f"expected a JSON value, got {type(value).__name__}; see Conversions.register")
 
     def is_whole(self, hint: Any, seen: tuple[Any, ...] = ()) -> bool:
         """Return True if msgspec alone supports the hint completely."""
@@ -101,7 +101,7 @@ class Types:
 
 
 def bare(hint: Any) -> Any:
-    """Return the hint without its annotations, aliases and new names."""
+    """Return the type behind a hint: without ``Annotated``, aliases, ``NewType`` and type variables."""
     while True:
         if get_origin(hint) in (Annotated, typing.Required, typing.NotRequired, typing.Final):
             hint = get_args(hint)[0]
@@ -116,7 +116,7 @@ def bare(hint: Any) -> Any:
 
 
 def is_model(hint: Any) -> bool:
-    """Return True for a class of pydantic that converts itself: a model, a dataclass, a type such as `HttpUrl`."""
+    """Return True for a pydantic class: a model, a pydantic dataclass, or a type such as ``HttpUrl``."""
     return isinstance(hint, type) and any(hasattr(hint, name) for name in _OF_PYDANTIC)
 
 
@@ -125,7 +125,7 @@ _OF_PYDANTIC = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
 
 @cache
 def adapter(model: Any) -> Any:
-    """Return pydantic's adapter for one of its classes. Raises what pydantic raises."""
+    """Return pydantic's ``TypeAdapter`` for a pydantic class; it is made once. Raises the errors of pydantic."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)
@@ -143,12 +143,15 @@ def is_union(hint: Any) -> bool:
 
 
 def fields_of(cls: Any) -> dict[str, Any]:
-    """Return the hints of a class's fields, annotations included. Raises what their evaluation raises."""
+    """Return the type hints of a class's fields, including ``Annotated``.
+
+    Evaluating a hint that is a string can raise any exception.
+    """
     return get_type_hints(cls, include_extras=True)
 
 
 def has_class(hint: Any) -> bool:
-    """Return True for an attrs class or a dataclass."""
+    """Return True for an attrs class or a dataclass that is not a pydantic class."""
     return (
         isinstance(hint, type)
         and not is_model(hint)
@@ -157,12 +160,12 @@ def has_class(hint: Any) -> bool:
 
 
 def is_struct(hint: Any) -> bool:
-    """Return True for a class of msgspec."""
+    """Return True for a subclass of ``msgspec.Struct``."""
     return isinstance(hint, type) and issubclass(hint, library().Struct)
 
 
 def has_fields(hint: Any) -> bool:
-    """Return True for a class with named fields: of attrs or msgspec, a dataclass, a TypedDict, a named tuple."""
+    """Return True for an attrs class, dataclass, subclass of ``msgspec.Struct``, TypedDict or named tuple."""
     named = isinstance(hint, type) and hasattr(hint, "_fields")
     return has_class(hint) or is_struct(hint) or typing.is_typeddict(hint) or named
 

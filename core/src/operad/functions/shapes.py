@@ -1,8 +1,8 @@
-"""Make the JSON Schema of type hints.
+"""Make JSON Schemas from type hints.
 
-msgspec makes the schemas of types that it supports completely. It does not see, inside other types, bounds of
-other libraries, models, registered types, and classes whose constructor takes something else than their fields;
-those are handled here.
+msgspec makes the schemas of single types, such as enums, dates and its own structs. This module makes the others,
+in which msgspec does not see bounds of other libraries, pydantic models, registered types, and classes whose
+constructor takes other parameters than their fields.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
 
 class Shapes:
-    """The schemas of the hints of one function.
+    """The schemas of one function's type hints, with common definitions.
 
     Args:
-        types: the application's own types.
-        closed: whether classes reject keys other than their fields. True for inputs, where unknown keys would be
-            dropped silently.
+        types: the types with a JSON form, including the application's own.
+        closed: whether classes reject keys other than their fields. It is True for inputs, whose unknown keys
+            would be dropped silently.
     """
 
     def __init__(self, types: Types, closed: bool) -> None:
@@ -44,13 +44,13 @@ class Shapes:
     def schema(self, hint: Any, at: str) -> dict[str, Any]:
         """Return the schema of a hint, with its definitions in ``$defs``.
 
-        Raises `RegistrationError`, at ``at``.
+        Raises `RegistrationError` for a hint without a JSON Schema; the message starts with ``at``.
         """
         shape = self.part(hint, at)
         return {**shape, "$defs": self.definitions} if self.definitions else shape
 
     def part(self, hint: Any, at: str) -> dict[str, Any]:
-        """Return the schema of a hint inside another one."""
+        """Return the schema of a hint, whose definitions are in `definitions`; raises as `schema` does."""
         if get_origin(hint) is Annotated:
             core, *extras = get_args(hint)
             shape = self.part(core, at)
@@ -193,7 +193,7 @@ _LATER: Any = object()
 
 
 def _members(cls: Any) -> Iterable[tuple[str, Any, Any]]:
-    """Yield the name, hint and default of each member of a class's JSON object."""
+    """Yield the JSON name, the hint and the default of each field of a class."""
     hints = fields_of(cls)
     if attrs.has(cls):
         taken = get_type_hints(cls.__init__, include_extras=True) if hasattr(cls, "__init__") else hints
@@ -220,7 +220,7 @@ def _default(default: Any, nothing: Any, later: bool) -> Any:
 
 
 def _documentation(cls: Any) -> str:
-    """Return the docstring that the author wrote; dataclasses generate one of their own."""
+    """Return the docstring that the author wrote; empty for the docstring that dataclasses generate."""
     text = inspect.cleandoc(vars(cls).get("__doc__") or "")
     return "" if text.startswith(f"{cls.__name__}(") else text
 

@@ -1,4 +1,4 @@
-"""Call an operation like its function: arguments to an input, data to a return value."""
+"""The signature of a typed function: converts arguments to an input, and data to a return value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCALARS = (int, float, str, bool, type(None))
 
 
 def takes_context(name: str, hint: Any) -> bool:
-    """Return True for the parameter that receives the context; ``OperationContext | None = None`` is one, too."""
+    """Return True if a parameter receives the context, by its type (also with ``| None``) or by its name."""
     hint = bare(hint)
     return OperationContext in (hint, *(get_args(hint) if is_union(hint) else ())) or (
         name == "context" and hint is Any
@@ -25,38 +25,41 @@ def takes_context(name: str, hint: Any) -> bool:
 
 
 class Method(NamedTuple):
-    """The method that an operation was made from: how to bind a function that was written in a class body."""
+    """A function in a class body from which an operation was made. It makes operations of the bound methods."""
 
     owner: str
-    """The class's qualified name."""
+    """The qualified name of the class."""
     descriptor: Any
-    """The object that binds it: the function, or a classmethod."""
+    """The object in the class body: the function, or a classmethod."""
     rebind: Callable[[Callable[..., Any]], Operation[..., Any]]
-    """Makes the operation of the bound method."""
+    """Makes an operation from a bound method."""
 
     def bind(self, operation: Operation[..., Any], instance: object, owner: type | None) -> Operation[..., Any]:
-        """Return the operation of the bound method; a class's own method is bound to the class."""
+        """Return the operation of the method bound to ``instance``, or to ``owner`` for a classmethod.
+
+        Without an instance, return ``operation`` unchanged.
+        """
         if instance is None and not isinstance(self.descriptor, classmethod):
             return operation
         return self.rebind(self.descriptor.__get__(instance, owner))
 
     def unbound(self, operation: Operation[..., Any]) -> str:
-        """Return how to register a method that has no instance."""
+        """Return the message about a method that was registered without an object, with how to register it."""
         name = operation.spec.name if operation.function is None else operation.function.__name__
         whose = self.owner if isinstance(self.descriptor, classmethod) else f"{self.owner}(…)"
-        return f'"{operation.id}" is a method: register that of an object, registry.register({whose}.{name})'
+        return f'"{operation.id}" is a method without an object; use registry.register({whose}.{name})'
 
 
 class TypedSignature:
-    """Turns the arguments of a typed function into an input, and data into its result.
+    """The signature of a typed function, which converts arguments to an input and data to its result.
 
     Args:
         function: the function.
-        hints: its type hints.
+        hints: the type hints of the function, by parameter.
         conversions: converts values to JSON and back.
-        result: the hint of its result, or of each item; `Any` without a hint.
+        result: the type hint of the result, or of each item; `Any` without a hint.
         in_envelope: whether the function returns envelopes, so that callers receive them.
-        raw: whether it is a handler of ``(input, context)``.
+        raw: whether the function is a handler of ``(input, context)``.
     """
 
     def __init__(
@@ -74,10 +77,10 @@ class TypedSignature:
         self.in_envelope = in_envelope
 
     def input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, OperationContext | None]:
-        """Return the input made from the arguments, and the context if the function takes one and it was given.
+        """Return the input made from the arguments, and the context if it is among them, else ``None``.
 
         Raises:
-            TypeError: the arguments do not fit the parameters; with Python's own message.
+            TypeError: there are too many arguments, or an argument is given twice. The message is Python's own.
         """
         names, context_name, unstructures = self._parameters
         if args:
@@ -93,9 +96,9 @@ class TypedSignature:
         return kwargs, context
 
     def result(self, data: Any, operation_id: str) -> Any:
-        """Return the function's result for an envelope's data.
+        """Return the data of an envelope as a value of the function's return type.
 
-        Raises `CallError` if the data do not fit its type.
+        Raises `CallError` ``EXECUTION_ERROR`` if the data do not fit that type.
         """
         hint, structure = self._structure
         if structure is None or (hint in _SCALARS and type(data) is hint):

@@ -40,7 +40,10 @@ _NO_HINT: Any = object()
 
 
 def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Operation[P, R]:
-    """Return the operation of a function, with the keywords of `operation`. Raises `RegistrationError`."""
+    """Return the operation made from a function; ``options`` are the keywords of `operation`.
+
+    Raises `RegistrationError` if the function, a type hint or an option cannot be used.
+    """
     descriptor: Any = function
     if isinstance(function, (staticmethod, classmethod)):
         function = function.__func__
@@ -87,13 +90,13 @@ def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Ope
 
 
 _standard = cache(Conversions)
-"""The conversions of functions that name none; no types are registered there."""
+"""Returns the conversions of functions without ``conversions``; no types are registered in them."""
 
 
 def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | None) -> None:
-    """Reject schemas with an ignored part.
+    """Raise `RegistrationError` for a schema of which a part would be ignored.
 
-    Schemas of remote servers are not checked so strictly; your own code is.
+    Only schemas in the application's own code are checked so strictly, not those of remote servers.
     """
     for name, schema in schemas.items():
         if schema is None or isinstance(schema, Schema):
@@ -113,7 +116,7 @@ def _open_parameters(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def _name(function: Any) -> str:
-    """Return the name of a function, or of the one that a partial calls."""
+    """Return the name of a function, or of a partial's function. Raises `RegistrationError` without a name."""
     named = function
     while isinstance(named, functools.partial):
         named = named.func
@@ -123,11 +126,11 @@ def _name(function: Any) -> str:
         return str(named.__name__)
     except AttributeError:
         kind = type(named).__name__
-        raise RegistrationError(f"operation: an object of {kind} has no name; give one with name=…") from None
+        raise RegistrationError(f"operation: an object of type {kind} has no name; pass name=…") from None
 
 
 def _class_of(descriptor: Any) -> str | None:
-    """Return the class in whose body a function was written; ``None`` if it is bound already, or static."""
+    """Return the qualified name of the class whose method a function is; ``None`` if it is bound or static."""
     if isinstance(descriptor, staticmethod) or not isinstance(descriptor, (FunctionType, classmethod)):
         return None
     owner, _, name = descriptor.__qualname__.rpartition(".")
@@ -166,8 +169,9 @@ def _whole_input(input: Any, _: OperationContext) -> dict[str, Any]:
 
 
 def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
-    """Return True if it takes the whole input: parameters ``input`` and perhaps ``context``, with the type left
-    open.
+    """Return True if a function takes the whole input.
+
+    Its parameters are then ``input`` and perhaps ``context``, and the type of ``input`` is a mapping or left out.
     """
     if names not in (["input"], ["input", "context"]):
         return False
@@ -180,14 +184,14 @@ def _is_raw(names: list[str], hints: Mapping[str, Any]) -> bool:
 
 
 class _Parameter(NamedTuple):
-    """A parameter of a typed function: its JSON Schema, and the function from its JSON value to its value."""
+    """A parameter of a typed function: its JSON Schema, and the conversion from its JSON value."""
 
     name: str
     schema: dict[str, Any]
     required: bool
     structure: Structure | None
     exact: type[Any] | None = None
-    """The class of JSON values that stay as they are: ``5.0`` becomes an integer, but ``5`` is one already."""
+    """The class of JSON values that need no conversion: for an integer, ``5.0`` is converted and ``5`` is not."""
 
 
 def _described(schema: dict[str, Any], words: str | None) -> dict[str, Any]:
@@ -195,15 +199,15 @@ def _described(schema: dict[str, Any], words: str | None) -> dict[str, Any]:
 
 
 class _Arguments:
-    """The parameters of a typed function, and how an input object becomes its arguments."""
+    """The parameters of a typed function; it makes their schema, and arguments from an input object."""
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
         self.parameters: list[_Parameter] = []
         self.rest: _Parameter | None = None
-        """``**kwargs``."""
+        """The parameter ``**kwargs``; ``None`` without one."""
         self.context: str | None = None
-        """The parameter that receives the context of the call."""
+        """The name of the parameter that receives the context of the call; ``None`` without one."""
 
     @classmethod
     def of(
@@ -215,9 +219,9 @@ class _Arguments:
         *,
         infer: bool,
     ) -> _Arguments:
-        """Return the arguments of a function.
+        """Return the arguments for the parameters of a function.
 
-        Raises `RegistrationError` for a parameter that cannot be an input.
+        Raises `RegistrationError` for a parameter that cannot be a field of an input.
         """
         made = cls(Shapes(conversions.types, closed=True))
         for parameter in parameters.values():
@@ -227,7 +231,7 @@ class _Arguments:
                 made.context = parameter.name
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise RegistrationError(f"{at}: an operation's input is an object, so parameters need names")
+                raise RegistrationError(f"{at}: expected a parameter that can be passed by name, got {parameter}")
             # FastAPI's spelling of a parameter that has no default.
             default = parameter.empty if parameter.default is ... else parameter.default
             if default is None and not _takes_none(hint):
@@ -245,9 +249,7 @@ class _Arguments:
         return made
 
     def schema(self, described: Mapping[str, str]) -> Schema:
-        """Return the JSON Schema of the input object, with docstring descriptions for parameters without their
-        own.
-        """
+        """Return the JSON Schema of the input; ``described`` has descriptions for parameters that have none."""
         made = {
             "type": "object",
             "properties": {
@@ -260,7 +262,7 @@ class _Arguments:
         return from_schema({**made, "$defs": definitions} if definitions else made)
 
     def with_default(self, schema: dict[str, Any], default: Any, at: str) -> dict[str, Any]:
-        """Return the schema with a default. Raises `RegistrationError` for one that does not fit the hint."""
+        """Return the schema with a default. Raises `RegistrationError` if the default does not fit the schema."""
         if is_handed_in(default):
             raise handed_in(default, at)
         if is_field(default) or type(default).__name__ in ("Field", "_CountingAttr"):
@@ -276,7 +278,10 @@ class _Arguments:
         return whole
 
     def maker(self, operation_id: str) -> Callable[[Any, OperationContext], dict[str, Any]]:
-        """Return a function from an input and a context to the function's keyword arguments."""
+        """Return a function that makes keyword arguments from an input and a context.
+
+        It raises `CallError` ``VALIDATION_ERROR`` for a value that cannot be converted.
+        """
         structures = [(p.name, p.exact, p.structure) for p in self.parameters if p.structure is not None]
         names = frozenset(parameter.name for parameter in self.parameters)
         rest = None if self.rest is None else self.rest.structure
@@ -310,7 +315,7 @@ def _structured(operation_id: str, name: str, structure: Structure, value: Any) 
 
 
 def _innermost(error: BaseException, path: str) -> tuple[BaseException, str]:
-    """Return the first single error of a group, and its path, which cattrs keeps in a note."""
+    """Return the first single error of a group, and its path, which cattrs keeps in notes."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
         for note in getattr(error, "__notes__", ()):
@@ -328,7 +333,7 @@ def _takes_none(hint: Any) -> bool:
 
 
 class _Result(NamedTuple):
-    """The result of a typed function: its schema, and the function from its values to JSON."""
+    """The result of a typed function: its schema, and the conversion of its values to JSON."""
 
     schema: Schema
     to_json: Callable[[Any], Any]
@@ -338,7 +343,7 @@ class _Result(NamedTuple):
 
     @classmethod
     def of(cls, hint: Any, streams: bool, where: str, conversions: Conversions, *, infer: bool) -> _Result:
-        """Return the result for a return hint. Raises `RegistrationError` for one without JSON Schema."""
+        """Return the result for a return hint. Raises `RegistrationError` if the hint has no JSON Schema."""
         if streams and get_origin(hint) in _STREAMS:
             hint = get_args(hint)[0]
         core = bare(hint)
@@ -360,7 +365,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _results(to_json: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return ``to_json`` that leaves envelopes and ``None`` as they are."""
+    """Return a function that applies ``to_json``, except to envelopes and ``None``."""
     return lambda value: value if value is None or isinstance(value, ResponseEnvelope) else to_json(value)
 
 
@@ -376,9 +381,9 @@ def _handler(
     *,
     streams: bool,
 ) -> Callable[..., Any]:
-    """Return the ``(input, context)`` handler around a function, of the function's own kind.
+    """Return a handler of ``(input, context)`` for a function, of the same kind: coroutine, generator or plain.
 
-    Without ``arguments`` the function takes the input as it is, and returns JSON.
+    Without ``arguments`` the function takes the whole input and returns JSON.
     """
     make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
     if arguments is None:
@@ -425,7 +430,8 @@ def _stream_handler(
         if inspect.isawaitable(items):
             items = await items
         if not hasattr(items, "__aiter__"):
-            raise TypeError(f"a subscription must return an async iterator, got {type(items).__name__}")
+            got = type(items).__name__
+            raise TypeError(f"the function of a subscription must return an async iterator, got {got}")
         try:
             async for item in items:
                 yield to_json(item)

@@ -1,4 +1,4 @@
-"""Typed calls: call an operation made from a function with the function's arguments and get its return type."""
+"""Typed calls: call an operation with the arguments of its function, and get a value of the function's type."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Id = str | Operation[..., Any]
 
 
 class TypedCalls(Callables):
-    """Calls of operations that are functions: the methods of registries, views and bound calls."""
+    """The base of registries, views and bound calls: typed calls, clients and pagination."""
 
     plugins: Any
-    """The plugins of the registry; their envelope kinds decide which envelopes are those of failed calls."""
+    """The plugins of the registry; their envelope kinds define which envelopes are those of failed calls."""
 
     def pages(self, operation_id: str) -> Pages | None:
-        """Return how to get the next page of a listing, if its source knows. Each subclass implements it."""
+        """Return the pagination of an operation, or ``None``. Each subclass implements this method."""
         raise NotImplementedError
 
     def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
         """Return the data of an envelope.
 
         Raises:
-            CallError: ``EXECUTION_ERROR`` if the envelope is that of a failed call, such as one of an MCP tool;
-                ``details["data"]`` has its data.
+            CallError: ``EXECUTION_ERROR`` if the envelope is that of a failed call, such as a failed call of an
+                MCP tool; ``details["data"]`` has its data.
         """
         if self.plugins.envelope_kinds.is_error(envelope):
             message = f'"{operation_id}" failed: {text_of(envelope.data)}'
@@ -48,8 +48,8 @@ class TypedCalls(Callables):
     def client(self, namespace: str) -> Any:
         """Return the operations of a namespace as methods that return data: ``await client.getPetById(petId=1)``.
 
-        It is a `Client`; ``operad stubs`` writes the types of its methods for type checkers. To use a context:
-        ``registry.bound(context=…).client(namespace)``.
+        The result is a `Client`. ``operad stubs`` writes the types of its methods for type checkers. For calls
+        with a context use ``registry.bound(context=…).client(namespace)``.
         """
         return Client(self, namespace)
 
@@ -63,11 +63,10 @@ class TypedCalls(Callables):
         max_pages: int = 1_000,
         timeout: float | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """Yield the envelopes of all pages of a listing, one `execute` each; with ``items``, the items of the
-        pages.
+        """Yield the envelopes of all pages of a listing or, with ``items``, the items of all pages.
 
-        The operation's source knows how to get the next page; an operation without pages is one page. ``timeout``
-        is in seconds, for each page.
+        Each page is one `execute`, limited by ``timeout`` in seconds. An operation for which the source defines no
+        pagination has one page. After ``max_pages`` the generator ends without an error. Raises `CallError`.
         """
         pages, current = self.pages(operation_id), dict(input or {})
         for _ in range(max_pages):
@@ -90,9 +89,10 @@ class TypedCalls(Callables):
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> BoundCalls:
-        """Return the same calls with a context and a timeout: ``registry.bound(timeout=5).call(add, a=1, b=2)``.
+        """Return the same calls with a context and a timeout in seconds.
 
-        Use an ``idempotency_key`` for one call and its repetitions.
+        For example: ``registry.bound(timeout=5).call(add, a=1, b=2)``. Use an ``idempotency_key`` for one call and
+        its repetitions only.
         """
         return BoundCalls(self, with_key(context, idempotency_key), timeout)
 
@@ -114,13 +114,13 @@ class TypedCalls(Callables):
     async def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     async def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call an operation with the arguments of its function; return a value of the function's type.
+        """Call an operation with the arguments of its function, and return a value of the function's type.
 
         The call is checked and intercepted like every call of the operation. For a subscription the result is the
         first item. If the function takes a context, that argument becomes the context of the call.
 
         Raises:
-            CallError: as `execute` does; ``EXECUTION_ERROR`` for a result that is not of the type.
+            CallError: the call failed, or its result is not of the type (``EXECUTION_ERROR``).
             TypeError: the operation was not made from a function, or the arguments do not fit it.
         """
         signature = _signature(operation)
@@ -146,20 +146,23 @@ class TypedCalls(Callables):
     def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TypedStream[T]: ...
 
     def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> TypedStream[Any]:
-        """Subscribe to an operation with the arguments of its function; its items are of the function's type."""
+        """Subscribe to an operation with the arguments of its function; the items are of the function's type.
+
+        Raises `TypeError` as `call` does. Iterating raises `CallError`.
+        """
         input, context = _signature(operation).input(args, kwargs)
         return TypedStream(self, operation, self.subscribe(operation, input, context))
 
 
 def with_key(context: OperationContext | None, key: str | None) -> OperationContext | None:
-    """Return ``context`` with an idempotency key."""
+    """Return ``context``, or a new context, with an idempotency key; unchanged if ``key`` is ``None``."""
     if key is None:
         return context
     return OperationContext(idempotency_key=key) if context is None else attrs.evolve(context, idempotency_key=key)
 
 
 class BoundCalls(TypedCalls):
-    """The calls of a registry, all with one context and timeout (seconds; for streams: per item)."""
+    """The calls of a registry, all with one context and timeout in seconds; for streams it limits each item."""
 
     def __init__(
         self, target: TypedCalls, context: OperationContext | None = None, timeout: float | None = None
@@ -186,7 +189,7 @@ class BoundCalls(TypedCalls):
         *,
         timeout: float | None = None,
     ) -> ResponseEnvelope[Any]:
-        """Call an operation; ``context`` and ``timeout`` given here take precedence."""
+        """Call an operation; ``context`` and ``timeout`` take precedence over the bound ones."""
         timeout = self._timeout if timeout is None else timeout
         return await self._target.execute(operation_id, input, context or self._context, timeout=timeout)
 
@@ -198,13 +201,13 @@ class BoundCalls(TypedCalls):
         *,
         timeout: float | None = None,
     ) -> Subscription:
-        """Subscribe to an operation; ``context`` and ``timeout`` given here take precedence."""
+        """Subscribe to an operation; ``context`` and ``timeout`` take precedence over the bound ones."""
         timeout = self._timeout if timeout is None else timeout
         return self._target.subscribe(operation_id, input, context or self._context, timeout=timeout)
 
 
 class TypedStream(AsyncIterator[T], Generic[T]):
-    """A subscription whose items are of the function's type. Close it like a `Subscription`."""
+    """A subscription whose items are of the function's type. It is iterated and closed like a `Subscription`."""
 
     def __init__(self, calls: TypedCalls, operation: Operation[..., Any], envelopes: Subscription) -> None:
         self._envelopes = Subscription(_typed(calls, operation, envelopes))
@@ -218,7 +221,7 @@ class TypedStream(AsyncIterator[T], Generic[T]):
         return item  # type: ignore[no-any-return]  # of the type that the operation's signature structures
 
     async def aclose(self) -> None:
-        """Close it and the stream behind it. Idempotent."""
+        """Close this stream and the subscription behind it; idempotent."""
         await self._envelopes.aclose()
 
     async def __aenter__(self) -> Self:
@@ -244,7 +247,8 @@ def _answer(operation: Operation[..., Any], envelope: ResponseEnvelope[Any], dat
 
 def _signature(operation: Operation[..., Any] | Any) -> TypedSignature:
     if not isinstance(operation, Operation):
-        raise TypeError(f"call takes an operation made from a function, got {type(operation).__name__}")
+        got = type(operation).__name__
+        raise TypeError(f"expected an operation made from a function, got {got}; for an id use execute(id, input)")
     if operation.signature is None:
         raise TypeError(f'operation "{operation.id}" was not made from a function; use execute(id, input)')
     signature: TypedSignature = operation.signature

@@ -16,7 +16,7 @@ Structurer = Callable[[Any], Callable[[Any], Any] | None]
 
 @attrs.frozen(eq=False, repr=False)
 class Member:
-    """A member of a union: a check for values that belong to it, and their conversion."""
+    """A member of a union: its schema, the names of its properties, and the conversion of its values."""
 
     schema: Schema
     properties: frozenset[str] | None
@@ -32,7 +32,11 @@ class Member:
 
 @attrs.frozen(eq=False, repr=False)
 class Union:
-    """Converts a value to the member for which it is valid; of several classes, the one with most of its keys."""
+    """A converter to the member of a union for which a value is valid.
+
+    If an object is valid for several classes, the class that knows most of its keys is used. Raises `ValueError`
+    for a value that is valid for no member.
+    """
 
     members: list[Member]
 
@@ -44,7 +48,7 @@ class Union:
         fitting = [member for member in self.members if member.schema.is_valid(value)]
         if not fitting:
             raise ValueError(
-                f"expected one of the {len(self.members)} types of a union, got {type(value).__name__}"
+                f"expected a value of one of the {len(self.members)} types of a union, got {type(value).__name__}"
             )
         if isinstance(value, dict):
             fitting.sort(key=lambda member: len(value.keys() - (member.properties or ())))

@@ -1,1 +1,1 @@
-"""Sources in a registry: load them, follow their changes, load them again, close them."""
+"""Sources in a registry: load them, follow their changes, reload them, and close them."""

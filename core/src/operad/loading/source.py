@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad")
 
 _LAST_CALLS = 60.0
-"""Seconds that calls in progress get when their source is replaced."""
+"""Seconds that a replaced source waits for its calls in progress."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -36,26 +36,29 @@ class LoadedSource:
     rules: AccessRules
     usage: Usage
     outer: Usage | None = None
-    """That of the registry."""
+    """The counter of the registry, if it has a lifespan."""
     name: str = ""
     type: str = ""
     exclusive: bool = False
     error: str | None = None
-    """Why it could not be loaded again."""
+    """The reason why the last reload failed; ``None`` if it did not fail."""
     again: Callable[..., Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
     ids: set[str] = attrs.field(factory=set, init=False)
-    """The ids of its operations."""
+    """The ids of the source's operations."""
     _is_closed: bool = attrs.field(default=False, init=False)
 
     def start(self, old: LoadedSource | None) -> list[OperationSpec]:
-        """Add all operations or none, in place of those of ``old``, and follow the session's changes."""
+        """Add all operations or none, in place of those of ``old``, and follow changes of the session.
+
+        Raises `RegistrationError` or `SourceError` if an id is taken or offered twice.
+        """
         entries = [self._entry(operation) for operation in self.session.operations]
         seen: set[str] = set()
         for entry in entries:
             if old is None or not old.has(entry.spec.id):
                 self.catalogue.check_free(entry, "give the source another namespace")
             if entry.spec.id in seen:
-                raise SourceError(f'{self.owner} offers operation "{entry.spec.id}" twice')
+                raise SourceError(f'{self.owner} offers operation "{entry.spec.id}" twice; expected different ids')
             seen.add(entry.spec.id)
         self.session.on_change(self.follow)
         for entry in entries:
@@ -70,14 +73,14 @@ class LoadedSource:
         return operation_id in self.ids and held is not None and held.owner == self.owner
 
     def leave(self, taken: set[str]) -> None:
-        """Remove the operations, except those that another source has taken over, and ignore later changes."""
+        """Remove the operations, except those with an id in ``taken``, and ignore later changes of the session."""
         self._is_closed = True
         for operation_id in self.ids - taken:
             self._remove(operation_id)
         self.ids.clear()
 
     def follow(self, operations: Sequence[Operation[..., Any]]) -> None:
-        """Update the catalogue to the session's operations; an unusable one is logged and left out."""
+        """Update the catalogue to the session's current operations; an unusable one is logged and left out."""
         if self._is_closed:
             return
         if (usage := getattr(self.session, "usage", None)) not in (None, self.usage):  # another lifespan
@@ -101,12 +104,12 @@ class LoadedSource:
                 self._add(entry)
 
     async def retire(self) -> None:
-        """Close the session once its calls in progress have ended."""
+        """Close the session when its calls in progress have ended, after 60 s at the latest."""
         await self.usage.end(_LAST_CALLS)
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the session and remove the operations. A session that fails is logged."""
+        """Close the session and remove its operations. An exception of the session is logged."""
         self._is_closed = True
         try:
             await self.session.aclose()

@@ -1,4 +1,4 @@
-"""The sources of a registry: loading them, following what they offer, closing them."""
+"""The sources of a registry: loading them, logging in to them, reloading and closing them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ logger = logging.getLogger("operad")
 
 
 def chosen_plugins(configuration: Configuration) -> Plugins:
-    """Load the plugins that ``[plugins]`` names. Raises as `load_plugins`, with the place of the table."""
+    """Load the plugins that the table ``[plugins]`` chooses.
+
+    Raises the errors of `load_plugins`, with the place of the table if a name in it is wrong.
+    """
     from operad.config.file import PluginOptions
     from operad.plugins.discovery import load_plugins
 
@@ -44,7 +47,7 @@ def chosen_plugins(configuration: Configuration) -> Plugins:
 
 
 def check_tables(configuration: Configuration, plugins: Plugins) -> None:
-    """Raise `ConfigError` for a table that only a plugin reads, if no loaded plugin reads it."""
+    """Raise `ConfigError` if a table in `PLUGIN_TABLES` is not read by any loaded plugin."""
     from operad.config.file import PLUGIN_TABLES
 
     for name in PLUGIN_TABLES & configuration.tables.keys():
@@ -58,12 +61,12 @@ def check_tables(configuration: Configuration, plugins: Plugins) -> None:
 
 @record
 class SourceFailure:
-    """A source of a configuration that could not be loaded."""
+    """A source of a configuration that could not be loaded, with its error."""
 
     name: str
     error: OperadError
     type: str = ""
-    """The name of the source plugin's contribution, such as ``openapi``."""
+    """The kind of the source, such as ``openapi``."""
     _again: Any = attrs.field(default=None, repr=False, eq=False)
 
 
@@ -72,17 +75,17 @@ class SourceState:
     """The current state of a source of a registry."""
 
     name: str
-    """The name of its table, or its namespace."""
+    """The name of the source's table, or its namespace."""
     type: str
-    """The name of the source plugin's contribution, such as ``openapi``."""
+    """The kind of the source, such as ``openapi``."""
     status: Literal["loaded", "stale", "failed"]
-    """``stale``: it could not be loaded again, and its previous operations are still available."""
+    """``stale`` means that a reload failed and the previous operations are still available."""
     operations: int = 0
-    """The number of operations that it offers."""
+    """The number of operations that the source offers."""
     error: str | None = None
-    """Why it is not loaded, or not loaded again."""
+    """The reason why the source could not be loaded or reloaded; ``None`` without a failure."""
     session: Any = attrs.field(default=None, repr=False, eq=False)
-    """Its session, if it is loaded; the sessions of some sources have a ``title`` and ``instructions``."""
+    """The session of a loaded source; the sessions of some sources have a ``title`` and ``instructions``."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -92,14 +95,14 @@ class LoadedSources:
     plugins: Plugins
     catalogue: Catalogue
     pipeline: ResultPipeline
-    """The registry's; a source may have other options."""
+    """The result pipeline of the registry; a source may have other options."""
     registry: Any = None
     failures: list[SourceFailure] = attrs.field(factory=list)
     _loaded: list[LoadedSource] = attrs.field(factory=list, init=False)
     _closings: int = attrs.field(default=0, init=False)
-    """The number of times they were closed. A source that was being opened at that time is closed, too."""
+    """The number of times that `aclose` was called; a source that was being loaded then is closed, too."""
     _replacing: dict[str, LoadedSource] = attrs.field(factory=dict, init=False)
-    """Those that are being loaded again, by name."""
+    """The sources that are being reloaded, by name."""
     _retiring: dict[asyncio.Task[None], LoadedSource] = attrs.field(factory=dict, init=False)
     """Replaced sources that may still have calls in progress."""
 
@@ -114,10 +117,17 @@ class LoadedSources:
         again: Callable[[], Awaitable[object]] | None = None,
         operation: str | None = None,
     ) -> list[OperationSpec]:
-        """Load one source: all of its operations, or none. See `OperationRegistry.load`.
+        """Load one source: all of its operations, or none. See `OperationRegistry.load` for errors.
 
-        ``again`` reloads the source; by default, this method is called again. ``operation`` is the only operation
-        that will be called.
+        Args:
+            name: the kind of the source, such as ``openapi``.
+            options: the options that all sources share.
+            table: the source's own options.
+            base_dir: the folder from which relative paths start.
+            where: the place of the table, for messages.
+            called: the name of the table; ``None`` if the source is loaded from Python.
+            again: reloads the source; by default, this method is called again.
+            operation: the id of the only operation that will be called, if it is known.
         """
         from operad.config.access_rules import AccessRules
         from operad.config.structuring import structure
@@ -142,7 +152,7 @@ class LoadedSources:
         )
         if closings != self._closings:
             await session.aclose()
-            raise SourceError(f"{where}: the registry was closed while it was being loaded")
+            raise SourceError(f"{where}: the registry was closed while the source was being loaded")
         label = f'"{options.namespace or name}"' if called is None else where
         owner = f"source {label} ({name})"
         loaded = LoadedSource(session, owner, self.catalogue, pipeline, rules, usage, self.pipeline.usage)
@@ -153,7 +163,7 @@ class LoadedSources:
         except BaseException as error:
             await session.aclose()
             if isinstance(error, Exception) and not isinstance(error, OperadError):
-                raise SourceError(f"{where}: its operations cannot be used: {error}") from error
+                raise SourceError(f"{where}: the operations of the source cannot be used: {error}") from error
             raise
         self._loaded.append(loaded)
         if old is not None:
@@ -161,7 +171,7 @@ class LoadedSources:
             self._retiring[task := asyncio.create_task(old.retire())] = old
             task.add_done_callback(self._retiring.pop)
         for pattern in rules.unused(specs) if operation is None else ():
-            logger.warning('%s: access pattern "%s" fits no operation', where, pattern)
+            logger.warning('%s: access pattern "%s" matches no operation', where, pattern)
         return specs
 
     def _context(
@@ -178,7 +188,7 @@ class LoadedSources:
         )
 
     async def login(self, configuration: Configuration, name: str, account: str | None) -> Any:
-        """Return how to log in to the API of a configured source. See `OperationRegistry.source_login`."""
+        """Return the `operad.auth.Login` of a configured source; see `OperationRegistry.source_login`."""
         from operad.config.structuring import structure
         from operad.config.variables import Variables
 
@@ -199,10 +209,10 @@ class LoadedSources:
     async def load_all(
         self, configuration: Configuration, names: Iterable[str], *, strict: bool, operation: str | None = None
     ) -> None:
-        """Load sources of a configuration concurrently.
+        """Load sources of a configuration concurrently; failures are logged and kept in `failures`.
 
         Raises:
-            ExceptionGroup: with ``strict``, of the errors of those that could not be loaded.
+            ExceptionGroup: with ``strict``, the errors of the sources that could not be loaded.
         """
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -232,7 +242,7 @@ class LoadedSources:
                 logger.warning("source %s is not loaded: %s", name, error)
 
     def states(self) -> list[SourceState]:
-        """Return the states of all sources by name, including those that failed."""
+        """Return the states of all sources, sorted by name, including those that could not be loaded."""
         states = [
             SourceState(
                 name=each.name,
@@ -251,7 +261,7 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id, with the empty or failed sources that may have it."""
+        """Return the end of a message about an unknown id: the empty or failed sources that may have it."""
         for loaded in self._loaded:
             if not loaded.ids and operation_id.startswith(f"{loaded.name}."):
                 return f"; source [sources.{loaded.name}] has no operations at present"
@@ -262,20 +272,21 @@ class LoadedSources:
         return f"; these sources are not loaded: {names}" if names else ""
 
     def why_held(self, operation_id: str) -> str | None:
-        """Return why a source holds an operation back; ``None`` if none does."""
+        """Return the reason why a source does not register this operation; ``None`` if no source states one."""
         held = [getattr(loaded.session, "held", {}).get(operation_id) for loaded in self._loaded]
         return next(filter(None, held), None)
 
     async def reload(self, name: str) -> None:
         """Load a source again. Its operations stay available until the new ones replace them.
 
-        If that fails, they stay, and the state of the source is ``stale``. The previous source is closed when its
-        calls in progress have ended; an ``exclusive`` one is closed first. Raises `ConfigError`.
+        If loading fails, the old operations stay, and the state of the source is ``stale``. The old session is
+        closed when its calls in progress have ended; that of an ``exclusive`` source is closed first. Raises
+        `ConfigError` for an unknown name, `SourceError` during another reload, and the errors of loading.
         """
         from operad.words import did_you_mean
 
         if name in self._replacing:
-            raise SourceError(f'source "{name}" is already being reloaded')
+            raise SourceError(f'source "{name}" is already being reloaded; wait until that has ended')
         for loaded in self._loaded:
             if loaded.name == name:
                 if loaded.exclusive:
@@ -300,14 +311,14 @@ class LoadedSources:
         raise ConfigError(f'unknown source "{name}"{known}')
 
     async def describe(self, operation_id: str) -> None:
-        """Let the source of an operation complete its spec."""
+        """Let the source of an operation load the missing parts of the operation's spec."""
         for loaded in self._loaded:
             describe = getattr(loaded.session, "describe", None)  # a session need not be a SourceSession
             if describe is not None and operation_id in loaded.ids:
                 await describe(operation_id)
 
     async def aclose(self) -> None:
-        """Close the sources, the last one first, and remove their operations; one that fails is logged."""
+        """Close the sources, the last one first, and remove their operations. Exceptions are logged."""
         self._closings += 1
         self._loaded += self._retiring.values()
         for task in self._retiring:

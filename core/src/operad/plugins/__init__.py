@@ -1,1 +1,1 @@
-"""Plugins: find them, check them, hold what they contribute."""
+"""Plugins: find and check them, and hold their contributions."""

@@ -1,4 +1,4 @@
-"""Check what a plugin contributes, before any of it is added."""
+"""Check the contributions of a plugin before any of them is added."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CONTRIBUTING: tuple[tuple[str, str, str], ...] = (
     ("operad_transports", "transports", "operad.transports.TransportFactory"),
     ("operad_servers", "servers", "operad.sources.Server"),
 )
-"""The hooks that run when a plugin is loaded: hook, kind, and what it returns an iterable of.
+"""The hooks that run when a plugin is loaded: hook, kind of contribution, and the class of each contribution.
 
-Named and not imported: a short command imports no transports.
+Each class is given by its name, so that a short command imports no transports.
 """
 
 HOOKS = frozenset(name for name in vars(hookspecs) if name.startswith("operad_"))
@@ -36,7 +36,7 @@ _MAY_BE_ASYNC = frozenset({"operad_resolve_operation"})
 
 
 class Refused(Exception):
-    """The reason why a plugin is not registered, and the status for its record."""
+    """Raised for a plugin that cannot be registered, with the reason and the status for its record."""
 
     def __init__(self, message: str, status: PluginStatus = "failed") -> None:
         super().__init__(message)
@@ -49,13 +49,13 @@ def check_version(plugin: object) -> None:
     if version != hookspecs.API_VERSION:
         raise Refused(
             f"operad_api_version: expected {hookspecs.API_VERSION}, got {version!r}; "
-            f"install a release of the plugin made for this operad",
+            f"install a release of the plugin for this version of operad",
             "incompatible",
         )
 
 
 def check_marks(plugin: object) -> None:
-    """Raise `Refused` for a function that has a hook's name and no mark: pluggy would never call it."""
+    """Raise `Refused` for a function with a hook's name but without `hookimpl`, which pluggy would never call."""
     for name in dir(plugin):
         if not name.startswith("operad_"):
             continue
@@ -87,16 +87,16 @@ def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
                 hint = f"did you mean {meant}?" if meant else f"the hooks are {', '.join(sorted(HOOKS))}"
                 raise Refused(f"{caller.name} is not a hook; {hint}")
             if impl.wrapper or impl.hookwrapper:
-                raise Refused(f"{caller.name} is a wrapper; operad calls each implementation on its own")
+                raise Refused(f"{caller.name} must not be a wrapper; operad calls each implementation on its own")
             if inspect.iscoroutinefunction(impl.function) and caller.name not in _MAY_BE_ASYNC:
                 raise Refused(f"{caller.name} must be a plain def, got an async def")
 
 
 def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, dict[str, Any]]:
-    """Return what the contributing hooks of a plugin return, by kind and name; each hook is called on its own.
+    """Call the contributing hooks of a plugin, and return its contributions by kind and name.
 
     Raises:
-        Refused: a hook raises, returns a value of another type than it should, or one name twice.
+        Refused: a hook raises, returns a value of the wrong type, or returns one name twice.
     """
     found: dict[str, dict[str, Any]] = {kind: {} for _, kind, _ in CONTRIBUTING}
     for hook, kind, expected in CONTRIBUTING:
@@ -105,7 +105,7 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
                 for item in _items(hook, impl.function, expected):
                     for name in _names(hook, kind, item):
                         if name in found[kind]:
-                            raise Refused(f'{hook} returns {word(kind)} "{name}" twice')
+                            raise Refused(f'{hook} returns {word(kind)} "{name}" twice; expected different names')
                         found[kind][name] = item
     return found
 
@@ -132,7 +132,8 @@ def _items(hook: str, function: Callable[..., Any], home: str) -> list[Any]:
         raise Refused(f"{hook} must return a list of {expected.__name__}, got {type(returned).__name__}")
     for item in items:
         if not isinstance(item, expected):
-            raise Refused(f"{hook} must return a list of {expected.__name__}, got one with {type(item).__name__}")
+            got = f"got a list with {type(item).__name__}"
+            raise Refused(f"{hook} must return a list of {expected.__name__}, {got}")
     return items
 
 

@@ -1,4 +1,4 @@
-"""Find plugins by the entry points of installed distributions; load each in isolation."""
+"""Find plugins by the entry points of installed distributions, and load each in isolation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names by which a user may select the plugin: those of the entry point and the distribution."""
+        """The normalised names by which a user may select the plugin: of the entry point and the distribution."""
         return frozenset({_normal(self.entry_point.name), _normal(self.distribution)})
 
 
@@ -43,20 +43,20 @@ def load_plugins(
 ) -> Plugins:
     """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
 
-    A plugin that fails is reported in `Plugins.records` and does not affect the others.
+    A plugin that fails is logged and reported in `Plugins.records`, and does not affect the others.
 
     Args:
-        only: names of plugins or distributions to load; ``None`` means all. Also ``OPERAD_PLUGINS=a,b`` (set and
-            empty: none).
-        disable: names not to load. Also ``OPERAD_DISABLE_PLUGINS=a,b``.
-        strict: raise instead of reporting.
-        entry_points: load these instead of the installed ones: those of `importlib.metadata`, or objects with the
-            same ``name``, ``value``, ``dist`` and ``load()``.
+        only: names of plugins or distributions to load; ``None`` means all. The environment variable
+            ``OPERAD_PLUGINS=a,b`` limits them further; if it is set but empty, no plugin is loaded.
+        disable: names of plugins or distributions not to load, in addition to ``OPERAD_DISABLE_PLUGINS=a,b``.
+        strict: whether a plugin that cannot be loaded is an error.
+        entry_points: entry points to load instead of the installed ones: those of `importlib.metadata`, or objects
+            with the same ``name``, ``value``, ``dist`` and ``load()``.
 
     Raises:
         PluginError: a name in ``only``, ``disable`` or their variables is misspelt: no plugin has it, but an
-            installed one has a similar name.
-        ExceptionGroup: with ``strict``, of one `PluginError` for each plugin that could not be loaded, or that was
+            installed plugin has a similar name.
+        ExceptionGroup: with ``strict``, one `PluginError` for each plugin that could not be loaded, or that was
             requested and is not installed.
     """
     plugins = Plugins()
@@ -94,9 +94,9 @@ def _load_all(
 
 
 def _check_names(names: Iterable[str], known: frozenset[str]) -> None:
-    """Raise `PluginError` for misspelt names.
+    """Raise `PluginError` for misspelt names: those that are unknown, but similar to a known name.
 
-    A name that is similar to none may be of a plugin that is not installed.
+    Any other unknown name may be that of a plugin that is not installed.
     """
     for name in sorted(names):
         if name not in known and (meant := nearest(name, known, cutoff=0.75)):
@@ -150,7 +150,7 @@ def _installed() -> Iterable[EntryPoint]:
 
 
 def _one_by_one() -> Iterator[EntryPoint]:
-    """Yield the entry points of the distributions that can be read; the first of a name wins, as for imports."""
+    """Yield the entry points of the readable distributions; the first of one name is used, as for imports."""
     from importlib.metadata import distributions
 
     seen = set()
@@ -175,7 +175,7 @@ def _distribution(point: Any) -> tuple[str, str | None]:
 
 def _not_installed(name: str, found: Iterable[Found]) -> PluginError:
     installed = ", ".join(sorted({item.entry_point.name for item in found})) or "none"
-    return PluginError(f'plugin "{name}" was requested and is not installed; installed: {installed}')
+    return PluginError(f'plugin "{name}" was requested but is not installed; installed: {installed}')
 
 
 def _switch(variable: str) -> list[str] | None:

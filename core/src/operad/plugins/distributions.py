@@ -1,4 +1,4 @@
-"""Which distribution to install for a missing name: used in error messages only."""
+"""The distributions to install for missing names, which error messages suggest."""
 
 from __future__ import annotations
 

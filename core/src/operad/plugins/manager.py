@@ -1,7 +1,7 @@
 """The plugins of an application: adding them, calling their hooks, and their records.
 
-A plugin that fails is reported and does not affect the others. Everything that plugins contribute is kept in a
-`Plugins` object. Nothing is global: two applications, or two tests, in one process never see each other's plugins.
+A plugin that fails is reported and does not affect the others. All contributions are kept in a `Plugins` object,
+and nothing is global: two applications, or two tests, in one process never see each other's plugins.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ logger = logging.getLogger("operad")
 
 
 class Plugins:
-    """The plugins of one application, and what they contribute.
+    """The plugins of one application, and their contributions.
 
-    ``Plugins()`` has the core only; `load_plugins` adds the installed plugins, `register` adds one of your own.
+    ``Plugins()`` has no plugins. `load_plugins` returns the installed ones, and `register` adds one of your own.
     """
 
     envelope_kinds: EnvelopeKinds
-    """The known envelope kinds; `envelope_kinds.from_wire(json)` returns the envelope of a JSON form."""
+    """The known envelope kinds; `envelope_kinds.from_wire(json)` returns the envelope with that JSON form."""
 
     def __init__(self) -> None:
         self._hooks = pluggy.PluginManager(hookspecs.PROJECT)
@@ -73,26 +73,26 @@ class Plugins:
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Sources by name; read-only."""
+        """The sources of all plugins by name; read-only."""
         return MappingProxyType(self._contributed["sources"])
 
     @property
     def servers(self) -> Mapping[str, Server]:
-        """Servers by name; read-only."""
+        """The servers of all plugins by name; read-only."""
         return MappingProxyType(self._contributed["servers"])
 
     @property
     def transports(self) -> Mapping[str, TransportFactory]:
-        """Transport factories by URL scheme; read-only."""
+        """The transport factories of all plugins by URL scheme; read-only."""
         return MappingProxyType(self._contributed["transports"])
 
     def source(self, name: str) -> Source:
-        """Return the source with this name. Raises `PluginError` with the distribution to install."""
+        """Return the source with this name. Raises `PluginError`, which suggests what to install, if unknown."""
         found: Source = self._get("sources", name)
         return found
 
     def server(self, name: str) -> Server:
-        """Return the server with this name. Raises `PluginError` with the distribution to install."""
+        """Return the server with this name. Raises `PluginError`, which suggests what to install, if unknown."""
         found: Server = self._get("servers", name)
         return found
 
@@ -100,11 +100,11 @@ class Plugins:
         """Return the transport for a URL; nothing is connected yet.
 
         Args:
-            url: such as ``nats://127.0.0.1:4222``; its scheme chooses the plugin.
+            url: a URL such as ``nats://127.0.0.1:4222``; its scheme chooses the plugin.
             options: arguments of the plugin's factory besides the URL.
 
         Raises:
-            PluginError: no plugin supports the scheme (the message names the distribution to install), or the
+            PluginError: ``url`` has no scheme, no plugin supports it (the message names what to install), or the
                 plugin's factory fails.
             ConfigError: the factory rejects the URL or an option.
         """
@@ -130,7 +130,7 @@ class Plugins:
 
         Raises:
             PluginError: no plugin handles the transport; the message names the distribution to install.
-            ConfigError: the URL cannot be used.
+            ConfigError: the URL or an option cannot be used.
         """
         made: CallMap = self._first(CallMap, transport, options={"plugins": self, **options})
         return made
@@ -139,13 +139,13 @@ class Plugins:
         """Return a call server for the operations of a registry; nothing is connected yet.
 
         Args:
-            registry: its operations are served.
-            transport: as for `call_map`.
+            registry: the registry whose operations are served.
+            transport: a transport, or its URL.
             options: keyword arguments of the call server, such as ``identity``.
 
         Raises:
-            PluginError: as `call_map`.
-            ConfigError: as `call_map`.
+            PluginError: no plugin handles the transport; the message names the distribution to install.
+            ConfigError: the URL or an option cannot be used.
         """
         made: CallServer = self._first(CallServer, transport, registry=registry, options=options)
         return made
@@ -198,8 +198,8 @@ class Plugins:
     def implementations(self, hook: str) -> tuple[Callable[..., Any], ...]:
         """Return the implementations of a hook, each to be called on its own with the hook's keywords.
 
-        They are in the order of loading; ``@hookimpl(tryfirst=True)`` moves one to the start, ``trylast=True`` to
-        the end.
+        They are in the order of loading. ``@hookimpl(tryfirst=True)`` moves an implementation to the start,
+        ``trylast=True`` moves it to the end.
         """
         return tuple(call for _, call in self._implementations(hook))
 
@@ -212,16 +212,16 @@ class Plugins:
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
 
     def observers(self) -> Observers:
-        """Return the observers of calls."""
+        """Return the observers of calls that the plugins implement."""
         hooks = ("operad_call_started", "operad_call_finished", "operad_call_reported")
         return Observers(*map(self.implementations, hooks))
 
     def register_operations(self, registry: Any) -> list[PluginError]:
-        """Let each plugin register its ready operations. One that raises is logged and returned, as an error."""
+        """Let each plugin register its operations. Exceptions are logged and returned as `PluginError`."""
         return self._call_each("operad_register_operations", registry=registry)
 
     def add_commands(self, cli: Any) -> list[PluginError]:
-        """Let each plugin add its commands to ``cli``. One that raises is logged and returned, as an error."""
+        """Let each plugin add its commands to ``cli``. Exceptions are logged and returned as `PluginError`."""
         return self._call_each("operad_commands", cli=cli)
 
     def _call_each(self, hook: str, **arguments: Any) -> list[PluginError]:
@@ -250,12 +250,13 @@ class Plugins:
 
         Args:
             plugin: the module or object.
-            name: its name; that of the module or class by default.
-            distribution: the distribution that contains it.
-            version: that distribution's version.
+            name: the plugin's name; by default that of the module or class.
+            distribution: the distribution that contains the plugin.
+            version: the version of the distribution.
 
         Raises:
-            PluginError: the plugin is incompatible, has a misspelt hook, or conflicts with another one.
+            PluginError: the plugin is incompatible, has a misspelt hook, conflicts with another plugin, or one of
+                its hooks fails.
         """
         name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
         record = PluginRecord(name, distribution, version)
@@ -305,7 +306,7 @@ class Plugins:
     def _check_new(self, plugin: object, record: PluginRecord) -> None:
         for other, loaded in self._loaded.values():
             if other is plugin:
-                raise Refused(f"the same plugin object is loaded already, as {loaded.label}", "conflict")
+                raise Refused(f"this object is loaded already, as {loaded.label}; register it once", "conflict")
             if (loaded.name, loaded.distribution) == (record.name, record.distribution):
                 raise Refused(f"a plugin of this name is loaded already: {loaded.label}; rename one", "conflict")
 

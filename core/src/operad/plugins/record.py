@@ -14,29 +14,29 @@ PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible
 
 @record
 class PluginRecord:
-    """The state of one plugin: loaded with its contributions, or the reason why not."""
+    """The state of one plugin, with its contributions if it is loaded, or the reason why it is not."""
 
     name: str
-    """The entry point's name."""
+    """The name of the entry point, or the name that the application registered."""
     distribution: str | None = None
-    """The distribution that contains it; ``None`` for a plugin registered by the application itself."""
+    """The distribution that contains the plugin; ``None`` if the application itself registered it."""
     version: str | None = None
-    """The distribution's version."""
+    """The version of the distribution."""
     status: PluginStatus = "loaded"
     error: str | None = None
-    """Why it is not loaded, and how to fix it."""
+    """The reason why the plugin is not loaded, and how to fix it; ``None`` if it is loaded or disabled."""
     contributes: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     """Names by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, and the other ``hooks``."""
 
     @property
     def label(self) -> str:
-        """Name and origin, for messages."""
+        """The plugin's name, distribution and version, for messages."""
         if self.distribution is None:
             return f'"{self.name}"'
         return f'"{self.name}" ({self.distribution} {self.version or "of unknown version"})'
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON form: every field, ``contributes`` with lists."""
+        """Return the JSON form: an object with every field."""
         return {
             **attrs.asdict(self, filter=lambda field, _: field.name != "contributes"),
             "contributes": {kind: list(names) for kind, names in self.contributes.items()},

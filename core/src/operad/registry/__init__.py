@@ -1,4 +1,4 @@
-"""The registry: operations, and the one path on which they are called."""
+"""The registry: operations, and the one path of their calls."""
 
 from operad.registry.registry import OperationRegistry
 

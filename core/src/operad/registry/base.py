@@ -1,4 +1,4 @@
-"""Looking up and calling operations: the half of a registry that its views have, too."""
+"""The part of a registry that its views share: looking up operations and calling them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from operad.subscriptions import Subscription
 
 
 class RegistryBase(TypedCalls, Browsable):
-    """Operations in a catalogue, and the path of their calls."""
+    """The base of registries and views: looks up operations and calls them."""
 
     _catalogue: Catalogue
     _execution: Execution
@@ -32,12 +32,12 @@ class RegistryBase(TypedCalls, Browsable):
         return operation_id in self._catalogue.entries
 
     def get_spec(self, operation_id: str) -> OperationSpec | None:
-        """Return the spec of an operation, or ``None``."""
+        """Return the spec of an operation, or ``None`` if the id is unknown."""
         entry = self._catalogue.entries.get(operation_id)
         return None if entry is None else entry.spec
 
     def get_handler(self, operation_id: str) -> Handler | None:
-        """Return the handler of an operation, or ``None``."""
+        """Return the handler of an operation, or ``None`` if the id has no handler."""
         return self._catalogue.handler(operation_id)
 
     def specs(self) -> Sequence[OperationSpec]:
@@ -45,10 +45,10 @@ class RegistryBase(TypedCalls, Browsable):
         return self._catalogue.specs()
 
     def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """Return the operations that fit ``query`` best, best first; ranked if operad-search is installed.
+        """Return at most ``limit`` specs that match ``query``, best first; operad-search improves the ranking.
 
         The first search makes the index, which takes seconds for 50,000 operations. In an event loop, await
-        `prepare_search` before it.
+        `prepare_search` before the first search.
         """
         return self._catalogue.search(query, limit)
 
@@ -57,7 +57,7 @@ class RegistryBase(TypedCalls, Browsable):
         await self._catalogue.prepare_search()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback``, which must not raise, after each change. Call the returned function to stop."""
+        """Call ``callback``, which must not raise, after each change. Return a function that ends this."""
         return self._catalogue.watch(lambda _: callback())
 
     # --- calling ---------------------------------------------------------------------------------
@@ -79,10 +79,11 @@ class RegistryBase(TypedCalls, Browsable):
             context: the caller and the deadline; ``OperationContext(trusted=True)`` for the application itself. If
                 it is a handler's context, the call is nested in the handler's call and checked in the same way.
             timeout: seconds; the context's deadline may end the call sooner.
-            idempotency_key: the same key for this call and its repetitions; see `FirstResults`.
+            idempotency_key: a key that this call and its repetitions have in common; see `FirstResults`.
 
         Raises:
-            CallError: the call failed. Except for the cancellation of the calling task, nothing else is raised.
+            CallError: the call failed. A cancellation of the calling task is raised unchanged.
+            RuntimeError: the registry is in use in another event loop.
         """
         execution = self._execution
         if context is None and idempotency_key is None:  # what `new_call` does for most calls, inline
@@ -111,8 +112,8 @@ class RegistryBase(TypedCalls, Browsable):
     ) -> Subscription:
         """Subscribe to an operation; a query or mutation yields one envelope.
 
-        The arguments are those of `execute`, except that ``timeout`` limits the wait for each item, not for all of
-        them.
+        The arguments are those of `execute`, except that ``timeout`` limits the wait for each item. Errors of the
+        call are raised when the subscription is iterated.
         """
         execution = self._execution
         call = execution.new_call(context)
@@ -123,7 +124,7 @@ class RegistryBase(TypedCalls, Browsable):
         return Subscription(stream) if watch is None else Subscription(watched(stream, watch), call.report)
 
     def pages(self, operation_id: str) -> Pages | None:
-        """Return how to get the next page of a listing, if its source knows; for `paginate`."""
+        """Return the pagination of an operation, or ``None`` if its source does not define one; for `paginate`."""
         entry = self._catalogue.entries.get(operation_id)
         return None if entry is None else entry.pages
 

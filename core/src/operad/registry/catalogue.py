@@ -1,4 +1,4 @@
-"""The catalogue: the operations of a registry by id; adding, replacing, removing, finding."""
+"""The catalogue: the operations of a registry by id, and adding, replacing, removing and finding them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Observers = tuple[Callable[..., Any], ...]
 _STEP = 0.005
 """Seconds for which an index is built before the event loop gets a turn."""
 _WORN = 64
-"""The number of changes after which a new index is made; a quarter of the operations if that is more."""
+"""The number of changes after which a new index is made, in addition to a quarter of the operations."""
 
 
 class Catalogue:
-    """Entries by id, and handlers that wait for their spec.
+    """The entries of a registry by id, and the handlers whose spec is not registered yet.
 
     Args:
         added: called with the spec of each operation that was added.
         removed: called with the spec of each operation that was removed.
-        make_index: makes an index; called for the first search, and again after many changes.
+        make_index: makes a search index; called for the first search, and again after many changes.
     """
 
     def __init__(self, added: Observers = (), removed: Observers = (), make_index: MakeIndex = WordIndex) -> None:
@@ -56,7 +56,7 @@ class Catalogue:
         """Add an operation. If it has no handler, it gets the one that was registered before.
 
         Raises:
-            RegistrationError: the id, or its handler, is taken and ``replace`` is false.
+            RegistrationError: ``replace`` is false, and the id has a spec already, or a second handler is given.
         """
         operation_id = entry.spec.id
         old = self.entries.get(operation_id)
@@ -75,7 +75,7 @@ class Catalogue:
         self._changed(operation_id, None if old is None else old.spec, entry.spec)
 
     def check_free(self, entry: Entry, advice: str = "rename one of them, or pass replace=True") -> None:
-        """Raise `RegistrationError` if the id, or its handler, is taken."""
+        """Raise `RegistrationError`, with ``advice``, if the id has a spec already, or gets a second handler."""
         operation_id = entry.spec.id
         old = self.entries.get(operation_id)
         if old is not None:
@@ -97,7 +97,7 @@ class Catalogue:
     def add_handler(
         self, operation_id: str, handler: Handler, blocking: bool | None, *, replace: bool = False
     ) -> None:
-        """Add a handler without a spec. Raises `RegistrationError` if there is one, unless ``replace`` is true."""
+        """Add the handler of an id. Raises `RegistrationError` if the id has one and ``replace`` is false."""
         old = self.entries.get(operation_id)
         taken = self.handlers.get(operation_id, (None,))[0] if old is None else old.handler
         if taken is not None and not replace:
@@ -140,7 +140,7 @@ class Catalogue:
     # --- watching --------------------------------------------------------------------------------
 
     def watch(self, callback: Callable[[str], object]) -> Callable[[], None]:
-        """Call ``callback`` with the id after each change; it must not raise.
+        """Call ``callback`` with the id of the operation after each change; it must not raise.
 
         Call the returned function to stop.
         """
@@ -162,7 +162,7 @@ class Catalogue:
     # --- finding ---------------------------------------------------------------------------------
 
     def handler(self, operation_id: str) -> Handler | None:
-        """Return the handler of an id, even if it has no spec yet; ``None`` without one."""
+        """Return the handler of an id, even if the id has no spec yet; ``None`` if it has no handler."""
         entry = self.entries.get(operation_id)
         return self.handlers.get(operation_id, (None,))[0] if entry is None else entry.handler
 
@@ -174,7 +174,7 @@ class Catalogue:
         return self._sorted
 
     def search(self, query: str, limit: int) -> list[OperationSpec]:
-        """Return the operations that fit ``query`` best, best first."""
+        """Return at most ``limit`` specs that match ``query``, best first."""
         entries = self.entries
         if limit <= 0:
             return []
@@ -225,8 +225,7 @@ class Catalogue:
 
 def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:
     return RegistrationError(
-        f'operation "{operation_id}" has a handler already, from {first}, and another one is '
-        f"registered by {second}; "
+        f'operation "{operation_id}" has a handler already, from {first}, and now another one from {second}; '
         "pass replace=True to replace it"
     )
 

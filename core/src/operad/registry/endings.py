@@ -1,4 +1,4 @@
-"""The end of a call that fails: whatever was raised becomes a `CallError`, unless it must pass as it is."""
+"""The end of a failed call: any exception becomes a `CallError`, except a cancellation of the caller's task."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ logger = logging.getLogger("operad")
 
 
 class Errors:
-    """A context manager that turns each exception into a `CallError`; `Execution.run` does this without it.
+    """A context manager that converts exceptions to `CallError`, for streams and interceptors.
 
     Args:
-        operation_id: the operation, for messages.
-        deadline, request_id: those of the call, for messages and the log.
-        entry: its entry, once that is known.
-        of_handler: whether a `CallError` comes from the handler; else it is the call's own.
+        operation_id: the id of the operation, for messages.
+        deadline: the deadline of the call in epoch ms, for the details of ``TIMEOUT``.
+        request_id: the id of the call, for the log.
+        entry: the entry of the operation, once it is known.
+        of_handler: whether a `CallError` was raised by the handler, and not by the call itself.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ def failure_of(
     deadline: float | None,
     request_id: str | None,
 ) -> CallError | None:
-    """Return the error to raise instead of ``error``; ``None`` if it must pass through."""
+    """Return the `CallError` to raise instead of ``error``; ``None`` if ``error`` must be raised unchanged."""
     if isinstance(error, DeadlineExpired):
         return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not finish in time', {"deadline": deadline})
     if isinstance(error, asyncio.CancelledError):

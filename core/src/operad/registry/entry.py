@@ -1,4 +1,4 @@
-"""Entries: one operation of a registry, prepared for running at its first call."""
+"""Entries: the operations of a registry, each of them prepared at its first call."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Entry:
 
     spec: OperationSpec
     handler: Handler | None
-    """Its function; ``None`` until one is registered."""
+    """The handler of the operation; ``None`` until one is registered."""
     blocking: bool | None
     """``False`` runs a plain ``def`` in the event loop instead of a worker thread."""
     owner: str | None
-    """The source that brought it; ``None`` for the application and its plugins."""
+    """The source or hook that provided the operation; ``None`` if `OperationRegistry.register` added it."""
     pipeline: ResultPipeline
-    """Makes envelopes of its results."""
+    """The pipeline that makes envelopes of the handler's results."""
     operation: Operation[..., Any] | None = None
-    """The operation that brought the handler, if there was one."""
+    """The `Operation` with the handler; ``None`` if spec and handler were registered separately."""
     original: Entry | None = attrs.field(default=None, init=False)
-    """What was registered, if an interceptor changed it."""
+    """The entry as it was registered, if an interceptor changed it."""
     invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = attrs.field(default=None, init=False)
     lifespan: Lifespan | None = attrs.field(init=False)
     adapt: Callable[[Any], Any] | None = attrs.field(init=False)
@@ -62,7 +62,7 @@ class Entry:
 
     @property
     def pages(self) -> Pages | None:
-        """How to get the next page of a listing, if its source knows."""
+        """The pagination of the operation; ``None`` if its source does not define one."""
         return None if self.operation is None else self.operation.pages
 
     def prepare(self, handler: Handler, workers: Workers) -> None:
@@ -85,10 +85,10 @@ class Entry:
         self.invoke = invoke if self.lifespan is None else _with_state(invoke, self.lifespan)  # it marks the entry
 
     def admit(self, input: Any, call: OperationContext) -> Any:
-        """Check access, then the input, and return it; needed if ``guarded``. Raises `CallError`.
+        """Check access, then the input, and return the input. If ``guarded`` is False, no check is needed.
 
-        Python values that JSON has no type for, such as dates and dataclasses, are converted if the input is not
-        valid with them. A JSON input costs nothing more.
+        If the input is not valid, Python values without a JSON type, such as dates and dataclasses, are converted,
+        and the input is checked again. Raises `CallError` ``ACCESS_DENIED`` or ``VALIDATION_ERROR``.
         """
         if not (self.is_open or call.trusted):
             identity, scopes = call.identity, self.scopes
@@ -110,7 +110,7 @@ class Entry:
             return input
 
     def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:
-        """Return the items of a streaming handler of any kind."""
+        """Return the items of a streaming handler: a plain or asynchronous generator, or a returned iterator."""
         handler = self.stream or self.handler
         assert handler is not None
         if self.lifespan is not None:
@@ -199,7 +199,7 @@ async def _in_loop(generator: Any) -> AsyncGenerator[Any, None]:
 
 
 def described(handler: Handler | None) -> str:
-    """Return the application as the owner of a handler, with the function's name if it has one."""
+    """Return the owner of an application's handler for messages, such as ``the application (shop.add)``."""
     name = getattr(handler, "__qualname__", None)
     return f"the application ({getattr(handler, '__module__', '?')}.{name})" if name else "the application"
 

@@ -1,4 +1,4 @@
-"""One call, from its id to its envelope: look up, admit, run under the deadline, finish; or a `CallError`."""
+"""The path of one call from its id to its envelope: look up, admit, run under the deadline, finish."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ logger = logging.getLogger("operad")
 Envelopes = AsyncGenerator[ResponseEnvelope[Any], None]
 
 _MEANT, _MEANT_OF = 3, 2_000
-"""The maximum difference in length of a suggested id, and how many ids are compared: callers choose ids."""
+"""The maximum difference in length of a suggested id, and the maximum number of ids to compare for it."""
 
 
 class Execution:
@@ -43,7 +43,7 @@ class Execution:
     Args:
         target: the registry, which receives nested calls.
         catalogue: the operations.
-        pipeline: makes the results of operations that `resolvers` return.
+        pipeline: the result pipeline of operations that ``resolvers`` return.
         workers: the threads of plain ``def`` handlers.
         observers: the observers of each call.
         resolvers: implementations of ``operad_resolve_operation``.
@@ -70,9 +70,9 @@ class Execution:
         self.observed = bool(observers)
         self.interceptors = Interceptors(contributed, self._unprepare)
         self.why_missing: Callable[[str], str] = lambda operation_id: ""
-        """Returns the end of a message about an unknown id: whether its source failed."""
+        """Returns the end of a message about an unknown id, which names failed sources."""
         self.why_held: Callable[[str], str | None] = lambda operation_id: None
-        """Returns why a source holds an operation back."""
+        """Returns the reason why a source does not register an operation that it knows, or ``None``."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
@@ -92,19 +92,19 @@ class Execution:
         forked = self._process != os.getpid()
         if self._loop is not None and not self._loop.is_closed() and not forked:
             raise RuntimeError(
-                "this registry is used in another event loop already: make one for each loop, or use that "
-                "of operad.sync, which works from any thread"
+                "this registry is used in another event loop already; make one registry for each loop, or use "
+                "operad.sync, which works from any thread"
             )
         if forked:  # the threads of the parent process do not exist in the child
             self._workers.close()
         self._loop, self._process = get_running_loop(), os.getpid()
 
     def id_of(self, operation: Operation[..., Any]) -> str:
-        """Return the id by which an operation is called."""
+        """Return the id of an operation in this registry or view."""
         return operation.id
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
-        """Return the context of one call, bound to the registry."""
+        """Return the context of one call. Raises `CallError` ``VALIDATION_ERROR`` for an unusable value."""
         if context is None:
             return OperationContext(f"{self.id_prefix}{self.next_id()}", None, None, None, self.target)
         if not isinstance(context, OperationContext):  # a caller without type checks
@@ -135,7 +135,7 @@ class Execution:
         )
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
-        """Call an operation in its context. Raises `CallError`; nothing else except a cancellation."""
+        """Call an operation in its context. Raises `CallError`, and passes a cancellation on unchanged."""
         if get_running_loop() is not self._loop:
             self._move()
         entry = self._entries.get(operation_id)
@@ -181,9 +181,9 @@ class Execution:
         *,
         in_pieces: bool = False,
     ) -> Envelopes:
-        """Yield the envelopes of an operation; ``timeout`` in seconds limits the wait for each.
+        """Yield the envelopes of an operation; ``timeout``, in seconds, limits the wait for each envelope.
 
-        ``in_pieces``: yield the bytes of a result, in envelopes, for a download.
+        With ``in_pieces``, yield the bytes of one result in several envelopes, for a download.
         """
         if get_running_loop() is not self._loop:
             self._move()
@@ -287,7 +287,8 @@ class Execution:
             else:
                 entry = await until(deadline, self._resolve, operation_id)
         if entry.handler is None:
-            raise operation_not_found(operation_id, f'no handler registered for operation "{operation_id}"')
+            message = f'no handler registered for operation "{operation_id}"; use register_handler'
+            raise operation_not_found(operation_id, message)
         if entry.invoke is None:
             entry.prepare(entry.handler, self._workers)
             if self.interceptors:
@@ -345,7 +346,7 @@ class Execution:
         called_as: str | None = None,
         is_stream: bool = False,
     ) -> Watch | None:
-        """Return the observers' watch of a call; ``None`` if none is active. ``called_as`` is the id in a view."""
+        """Return a `Watch` of the call; ``None`` if no observer is active. ``called_as`` is the id in a view."""
         if not (self.observed and self.observers.any_of(operation_id)):
             return None
         entry = self._entries.get(operation_id)
@@ -369,7 +370,7 @@ class Execution:
 
 
 async def watched(stream: Envelopes, watch: Watch) -> Envelopes:
-    """Yield the envelopes of a stream, inside its watch."""
+    """Yield the envelopes of a stream, and report its start and end through ``watch``."""
     with watch:
         inside = watch.inside
         try:
@@ -391,7 +392,7 @@ def _left_out(entry: Entry) -> Any:
 
 
 def _admitted(entry: Entry, input: Any, call: OperationContext) -> Any:
-    """Return the input of a stream, once access and input are checked; `Execution.run` does so by itself."""
+    """Check access and input of a stream, as `Execution.run` does for other calls, and return the input."""
     if input is None:
         input = _left_out(entry)
     if entry.adapt is not None:
@@ -401,7 +402,7 @@ def _admitted(entry: Entry, input: Any, call: OperationContext) -> Any:
 
 def _check_key(key: Any) -> None:
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY or not key.isprintable():
-        message = f"idempotency_key: expected 1 to {LONGEST_KEY} printable characters"
+        message = f"idempotency_key: expected 1 to {LONGEST_KEY} printable characters, got {key!r:.60}"
         raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
 
 

@@ -30,7 +30,7 @@ Step = Callable[[Any, T, "Entry"], T]
 
 
 _Checked = tuple[Identity | None, bool, float | None]
-"""The values for which access and input were checked: a context can be changed in place."""
+"""The identity, trust and deadline of the checked call, kept because a context can be changed in place."""
 
 
 def _as_made(call: InterceptedCall) -> _Checked:
@@ -38,18 +38,18 @@ def _as_made(call: InterceptedCall) -> _Checked:
 
 
 def copied(input: Any) -> Any:
-    """Return an input whose fields an interceptor may set: a copy of the object, with the same values."""
+    """Return a shallow copy of an input object, so that an interceptor may set fields of it."""
     return input.copy() if input.__class__ is dict else input
 
 
 @attrs.frozen(eq=False)
 class InterceptedCall:
-    """A call on its way to the handler. It cannot be changed; `evolve` makes a changed copy.
+    """A call on its way to the handler. Its attributes cannot be set; `evolve` makes a changed copy.
 
     Args:
         spec: the operation that is called.
-        input: its input. Fields may be set: the caller's object stays as it was, and the input is checked again.
-            Values inside belong to the caller.
+        input: a shallow copy of the caller's input. An interceptor may set its fields, and the input is checked
+            again before the handler runs. Objects in the fields are the caller's and must not be changed.
         context: the caller and the deadline. Access and input have been checked for it.
     """
 
@@ -61,16 +61,16 @@ class InterceptedCall:
     )
 
     def evolve(self, **changes: Any) -> InterceptedCall:
-        """Return a copy with another ``input`` or ``context``, or other fields of it: ``identity, metadata, …``.
+        """Return a copy with another ``input`` or ``context``, or with other fields of the context.
 
         Another input or identity is checked when the copy is passed on.
 
         Raises:
-            ValueError: ``trusted`` is among them: no interceptor may skip the access check.
+            ValueError: ``trusted`` is given, because no interceptor may skip the access check.
         """
         input, context = changes.pop("input", self.input), changes.pop("context", self.context)
         if "trusted" in changes:
-            raise ValueError("trusted: an interceptor must not make a call trusted")
+            raise ValueError("trusted: an interceptor must not make a call trusted; leave it out")
         if changes:
             context = attrs.evolve(context, **changes)
         if context.watch is None:  # the call is still observed
@@ -79,17 +79,17 @@ class InterceptedCall:
 
     @property
     def limit(self) -> float | None:
-        """The deadline that an interceptor set in addition to the call's own; ``None`` if none did."""
+        """The deadline in epoch ms that an interceptor set in addition to the call's own; ``None`` without one."""
         deadline = self.context.deadline
         return None if deadline is self._checked[2] else deadline
 
     def checked(self, changed: InterceptedCall, entry: Entry) -> InterceptedCall:
-        """Return ``changed``, which an interceptor passed on, once access and input are checked again.
+        """Check access and input of the call that an interceptor passed on, if they changed, and return the call.
 
         Raises:
             CallError: a check fails.
             RuntimeError: the interceptor changed the spec or the trust.
-            TypeError: it is not a call.
+            TypeError: ``changed`` is not an `InterceptedCall`.
         """
         if not isinstance(changed, InterceptedCall):
             raise TypeError(f"proceed takes the call or call.evolve(…), got {type(changed).__name__}")
@@ -103,7 +103,7 @@ class InterceptedCall:
 
 
 Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]
-"""Calls the next interceptor, in the end the handler. Raises `CallError` and no other exception."""
+"""Calls the next interceptor or, from the last one, the handler. Raises `CallError` and no other exception."""
 CallInterceptor = Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]
 """``async def tap(call, proceed): return await proceed(call)``; returns an envelope."""
 StreamProceed = Callable[[InterceptedCall], AsyncIterator[Envelope]]
@@ -118,17 +118,17 @@ ChangeOperation = Callable[[Operation[..., Any]], Operation[..., Any] | None]
 def _kind(is_of: Callable[[Any], bool], what: str) -> Callable[[Any, Any, Any], None]:
     def check(owner: Any, _: Any, value: Any) -> None:
         if value is not None and not is_kind(value, is_of):
-            raise TypeError(f"an interceptor of {what}, got {value!r}")
+            raise TypeError(f"an interceptor of {what}, got {value!r:.80}")
 
     return check
 
 
-_is_call = _kind(inspect.iscoroutinefunction, "calls is an async def")
-_is_stream = _kind(inspect.isasyncgenfunction, "streams is an async def with yield")
+_is_call = _kind(inspect.iscoroutinefunction, "calls must be an async def")
+_is_stream = _kind(inspect.isasyncgenfunction, "streams must be an async def with yield")
 
 
 def patterns_of(match: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns of a single one or of several."""
+    """Return one pattern, or several, as a tuple."""
     return (match,) if isinstance(match, str) else tuple(match)
 
 
@@ -140,7 +140,7 @@ class Interceptor:
         call: runs around single calls, including `execute` of a subscription.
         subscribe: runs around subscriptions; without it they are not intercepted.
         match: shell patterns of the operations' ids.
-        order: a lower one is further outside.
+        order: the place among other interceptors; one with a lower number runs further outside.
         change: called with each `Operation` when it is registered; returns the operation to register in its
             place, with the same id, or ``None`` to leave it out.
     """
@@ -152,7 +152,7 @@ class Interceptor:
     change: ChangeOperation | None = None
 
     def matches(self, operation_id: str) -> bool:
-        """Return True if it applies to the operation."""
+        """Return True if a pattern in ``match`` fits the id of the operation."""
         return any(fnmatchcase(operation_id, pattern) for pattern in self.match)
 
 
@@ -160,7 +160,8 @@ def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Inte
     """Return the interceptors of all implementations of ``operad_interceptors``.
 
     Raises:
-        PluginError: one of them fails. A call that it would have rejected must not run, so no registry is made.
+        PluginError: an implementation raises, or returns something else. No registry is made then, because a call
+            that the plugin would have rejected must not run.
         ConfigError: a plugin cannot use its table of the configuration.
     """
     found: list[Interceptor] = []
@@ -180,11 +181,11 @@ def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Inte
 
 
 class Interceptors:
-    """The interceptors of one registry: by ``order``, plugins before the application, then as they were added.
+    """The interceptors of one registry, sorted by ``order``; of equal order, those of plugins come first.
 
     Args:
-        contributed: those of plugins.
-        changed: called after each change.
+        contributed: the interceptors of plugins.
+        changed: called after an interceptor was added or removed.
     """
 
     def __init__(self, contributed: Iterable[Interceptor], changed: Callable[[], None]) -> None:
@@ -195,7 +196,7 @@ class Interceptors:
         return bool(self._all)
 
     def add(self, interceptor: Interceptor) -> Callable[[], None]:
-        """Add an interceptor; the returned function removes it, once."""
+        """Add an interceptor, and return a function that removes it; that function is idempotent."""
         self._all = sorted([*self._all, interceptor], key=attrgetter("order"))  # stable: equals stay as added
         self._changed()
 
@@ -208,7 +209,7 @@ class Interceptors:
         return remove
 
     def changed(self, entry: Entry) -> Entry | None:
-        """Return the entry as interceptors change it when it is registered; ``None`` if one leaves it out."""
+        """Return the entry as interceptors change it on registration; ``None`` if an interceptor leaves it out."""
         changes = [each.change for each in self._all if each.change is not None and each.matches(entry.spec.id)]
         if not changes:
             return entry
@@ -289,7 +290,7 @@ def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entr
 
 
 def envelope_of(result: Any, entry: Entry) -> Envelope:
-    """Return what an interceptor returned if it is an envelope, else raise `CallError`."""
+    """Return the result of an interceptor. Raises `CallError` ``EXECUTION_ERROR`` if it is not an envelope."""
     if isinstance(result, ResponseEnvelope):
         return result
     message = f'an interceptor of "{entry.spec.id}" returned {type(result).__name__}, not a ResponseEnvelope'

@@ -1,9 +1,8 @@
 """The result pipeline turns the result of a handler into the caller's envelope; nothing else does.
 
-1. detect: an envelope passes; 2. wrap: anything else becomes a ``local`` envelope; 3. normalise: the data are
-cast to the output schema; 4. validate: what still does not match is logged (or raised, or ignored). Steps 3
-and 4 are skipped for an unknown schema, for an envelope of a failed call, and for an envelope of an unknown
-kind.
+It has four steps. 1. An envelope is kept. 2. Any other result becomes the data of a ``local`` envelope. 3. The
+data are cast to the output schema. 4. If the data still do not match, that is logged, raised or ignored. Steps 3
+and 4 are skipped for an unknown schema, for an envelope of a failed call, and for an envelope of an unknown kind.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ def _rule(value: NormalizeRule) -> NormalizeRule:
     """Return the rule; raise `ValueError` for an unknown value."""
     for word in [value] if isinstance(value, str) else value.values():
         if word not in get_args(Normalize):
-            raise ValueError(f"'normalize' must be in {get_args(Normalize)} (got {word!r})")
+            raise ValueError(f"normalize: expected one of {', '.join(get_args(Normalize))}, got {word!r}")
     return value if isinstance(value, str) else dict(value)
 
 
 @attrs.frozen(eq=False, repr=False)
 class ResultPipeline:
-    """The four steps, with the options of a registry or of one source."""
+    """The result pipeline with the options of a registry or of one source."""
 
     kinds: EnvelopeKinds
     normalize: NormalizeRule = attrs.field(default="cast", converter=_rule)
@@ -43,9 +42,9 @@ class ResultPipeline:
         default="warn", validator=attrs.validators.in_(("warn", "raise", "ignore"))
     )
     limits: Limits | None = None
-    """The limits of schemas; ``None``: the limits of each schema."""
+    """Limits for all schemas; with ``None`` each schema has its own."""
     usage: Usage | None = None
-    """Counts the calls in progress of the source that has this pipeline."""
+    """The counter of the calls in progress of the source that has this pipeline."""
 
     def within(self, spec: OperationSpec) -> OperationSpec:
         """Return the spec with its schemas limited by `limits`."""
@@ -58,17 +57,17 @@ class ResultPipeline:
         )
 
     def normalize_of(self, operation_id: str) -> Normalize:
-        """Return how the data of an operation are normalised; the longest pattern that matches its id decides."""
+        """Return the rule for an operation's data, that of the longest matching pattern; ``cast`` without one."""
         if isinstance(self.normalize, str):
             return self.normalize
         fitting = [pattern for pattern in self.normalize if fnmatch.fnmatchcase(operation_id, pattern)]
         return self.normalize[max(fitting, key=len)] if fitting else "cast"
 
     def finisher(self, spec: OperationSpec) -> Callable[[Any], ResponseEnvelope[Any]]:
-        """Return the four steps for one operation: result to envelope.
+        """Return a function that converts a result of one operation to an envelope, in the four steps.
 
-        With ``on_mismatch="raise"`` the function raises `CallError` ``EXECUTION_ERROR`` for data that do not
-        match.
+        With ``on_mismatch="raise"`` that function raises `CallError` ``EXECUTION_ERROR`` for data that do not
+        match the output schema.
         """
         operation_id, passes = spec.id, self.kinds.passes
         normalize = self._normalizer(spec)

@@ -1,7 +1,7 @@
 """The registry: operations by id, and the one path of every call.
 
 A call looks up spec and handler, checks access, validates the input, runs the handler under the deadline and
-returns an envelope from the result pipeline; or it raises a `CallError` and no other exception.
+returns an envelope from the result pipeline. If it fails, it raises a `CallError`.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ T = TypeVar("T")
 
 
 class OperationRegistry(RegistryBase):
-    """Operations of all kinds, by id.
+    """A registry of operations of all kinds, by id.
 
-    It is an async context manager: leaving it closes what its sources opened. It belongs to one event loop.
-    Plugins contribute to it once, when it is made.
+    It is an async context manager: leaving it closes its sources. It belongs to one event loop. Plugins contribute
+    to it once, when it is made.
 
     Args:
         plugins: the result of `load_plugins`; without it the registry has local operations only.
         normalize: ``"cast"`` drops undeclared properties from results, fills in declared defaults and converts
             values; ``"complete"`` also fills in missing required values; ``"keep"`` converts and fills in declared
-            defaults, but drops nothing; ``"off"`` changes nothing. Or these by patterns of ids; the longest match
-            wins.
+            defaults, but drops nothing; ``"off"`` changes nothing. A mapping sets these by patterns of ids; the
+            longest matching pattern is used.
         on_mismatch: for a result that does not match its output schema: ``"warn"`` logs it, ``"raise"`` makes the
             call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
-        max_threads: how many plain ``def`` handlers run at once, each in a worker thread.
-        limits: the limits of all schemas; default: the limits of each schema.
+        max_threads: the number of plain ``def`` handlers that run at once, each in a worker thread.
+        limits: limits for all schemas; by default each schema has its own.
         configuration: the configuration file that `from_config` read.
         lifespan: ``lifespan(registry)`` returns an async context manager. Entering the registry enters it
             first; handlers get what it yields as ``context.state``. It is left last, after the calls in progress.
@@ -77,9 +77,9 @@ class OperationRegistry(RegistryBase):
         lifespan: LifespanFunction | None = None,
     ) -> None:
         self.lifespan = None if lifespan is None else Lifespan(lifespan, "the registry")
-        """The lifespan; ``None`` without one."""
+        """The lifespan of the registry; ``None`` if it has none."""
         self.configuration = configuration
-        """The configuration file; ``None`` without one."""
+        """The configuration of the registry; ``None`` if it has none."""
         self.plugins = plugins = Plugins() if plugins is None else plugins
         self._pipeline = ResultPipeline(plugins.envelope_kinds, normalize, on_mismatch, limits, self.lifespan)
         hooks = plugins.implementations
@@ -109,14 +109,15 @@ class OperationRegistry(RegistryBase):
     ) -> Self:
         """Return the registry that a configuration file describes; entering it loads the sources concurrently.
 
-        A source that cannot be loaded is logged and kept in `failures`; the others load. Raises `ConfigError`.
+        A source that cannot be loaded is logged and kept in `failures`, and the others are loaded. Raises
+        `ConfigError` if the configuration cannot be used.
 
         Args:
-            path: an operad.toml, a pyproject.toml with ``[tool.operad]``, or a folder that holds the former.
-            plugins: default: `load_plugins` with the options of ``[plugins]``.
-            strict: raise an `ExceptionGroup` instead of keeping failures.
-            profile: one of ``[profiles]``; default: the profile in ``OPERAD_PROFILE``, else none.
-            sources: the names of the sources to load on entering, others by `load_configured`; default: all.
+            path: an operad.toml, a pyproject.toml with ``[tool.operad]``, or a folder with an operad.toml.
+            plugins: the plugins to use; by default `load_plugins` with the options of ``[plugins]``.
+            strict: raise an `ExceptionGroup` on entering instead of keeping failures.
+            profile: the name of a table in ``[profiles]``; by default the value of ``OPERAD_PROFILE``, if set.
+            sources: the names of the sources to load on entering, by default all; `load_configured` loads others.
             lifespan: as for `OperationRegistry`.
         """
         from operad.config.file import RegistryOptions
@@ -148,13 +149,14 @@ class OperationRegistry(RegistryBase):
     async def load_configured(
         self, names: Collection[str], *, strict: bool = False, operation: str | None = None
     ) -> None:
-        """Load the sources ``[sources.<name>]`` of ``names`` concurrently.
+        """Load the sources of the configuration with these names concurrently.
 
-        A failure is kept in `failures`, or raised as an `ExceptionGroup` (``strict``). With ``operation``, a
-        source may offer that operation only. Raises `ConfigError`.
+        A failure is kept in `failures` or, with ``strict``, raised in an `ExceptionGroup`. If only one operation
+        will be called, pass its id as ``operation``: a source may then load just that one. Raises `ConfigError`
+        for an unknown name, or without a configuration.
         """
         if self.configuration is None:
-            raise ConfigError("this registry has no configuration: use OperationRegistry.from_config")
+            raise ConfigError("this registry has no configuration; use OperationRegistry.from_config")
         self.configuration.check_sources(names)
         await self.sources.load_all(self.configuration, names, strict=strict, operation=operation)
 
@@ -162,9 +164,9 @@ class OperationRegistry(RegistryBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what the sources opened, in reverse order, and the lifespan. Idempotent.
+        """Close the sources, in reverse order, and the lifespan; idempotent.
 
-        Local operations stay callable if they need no lifespan. With one, calls in progress get 10 s to end first.
+        With a lifespan, calls in progress get 10 s to end first. Without one, local operations stay callable.
         """
         async with AsyncExitStack() as closing:  # the last one first, the others even if one fails
             if self.lifespan is not None:
@@ -183,10 +185,10 @@ class OperationRegistry(RegistryBase):
         return {} if self.configuration is None else self.configuration.transport_options()
 
     def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
-        """Return a table of the configuration, such as ``"calls"``, as an instance of ``config_type``.
+        """Return a table of the configuration, such as ``"calls"``, as an instance of the class ``config_type``.
 
         If the table is missing, the instance has its defaults. ``exclude`` names keys to ignore. Raises
-        `ConfigError`.
+        `ConfigError` for an unknown key or a wrong value.
         """
         from operad.config.file import Configuration
 
@@ -194,7 +196,7 @@ class OperationRegistry(RegistryBase):
 
     @property
     def sources(self) -> LoadedSources:
-        """The sources: their ``states()``, and ``await reload(name)``."""
+        """The loaded sources: ``states()`` describes them, and ``await reload(name)`` loads one again."""
         if self._sources is None:  # a registry of functions has none
             from operad.loading.sources import LoadedSources
 
@@ -209,19 +211,19 @@ class OperationRegistry(RegistryBase):
         finished: MaybeObserver = None,
         reported: MaybeObserver = None,
     ) -> Callable[[], None]:
-        """Call functions for each call, as the hooks ``operad_call_started``, ``…_finished`` and ``…_reported``.
+        """Observe all calls with functions like the hooks ``operad_call_started``, ``…_finished``, ``…_reported``.
 
-        Call the returned function to stop. A registry without observers spends nothing on them.
+        Call the returned function to stop.
         """
         return self._execution.observe(Observers.of(started, finished, reported))
 
     def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Await a function whenever the registry is closed; the function that was added last comes first."""
+        """Call and await a function whenever the registry is closed; the function added last is called first."""
         self._closers.append(close)
 
     @property
     def failures(self) -> list[SourceFailure]:
-        """Sources of the configuration that could not be loaded."""
+        """The sources of the configuration that could not be loaded, with their errors."""
         return self.sources.failures
 
     # --- registering -----------------------------------------------------------------------------
@@ -243,8 +245,9 @@ class OperationRegistry(RegistryBase):
         """Add an operation: a spec and its handler, or an `Operation`.
 
         Raises:
-            RegistrationError: the id is taken and ``replace`` is false; or a pattern of the input cannot be
-                checked. The message names both owners, or the pattern.
+            RegistrationError: the id is taken and ``replace`` is false, a pattern of the input cannot be checked,
+                or the operation is a method without an object.
+            TypeError: the arguments are not an operation, or a spec and a handler.
         """
         if isinstance(spec, Operation):
             if spec.method is not None:
@@ -253,18 +256,18 @@ class OperationRegistry(RegistryBase):
         elif not isinstance(spec, OperationSpec):
             raise TypeError(no_operation(spec))
         elif handler is None:
-            raise TypeError("register takes a spec and a handler, or an operation; see register_spec")
+            raise TypeError("register takes a spec and a handler, got a spec only; use register_spec for that")
         else:
             entry = Entry(spec, handler, None, None, self._pipeline)
         entry.spec.require_checked_patterns()
         self._catalogue.add(entry, replace=replace)
 
     def register_spec(self, spec: OperationSpec, *, replace: bool = False) -> None:
-        """Add a spec; its handler may be registered before or later.
+        """Add a spec; its handler may be registered before or later. Replacing a spec keeps the handler.
 
         Raises:
             RegistrationError: the id is taken and ``replace`` is false, or a pattern of the input cannot be
-                checked. Replacing keeps the handler.
+                checked.
         """
         spec.require_checked_patterns()
         self._catalogue.add_spec(Entry(spec, None, None, None, self._pipeline), replace=replace)
@@ -284,9 +287,9 @@ class OperationRegistry(RegistryBase):
         self._catalogue.remove(operation_id)
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
-        """Return the complete spec of an operation, or ``None``.
+        """Return the complete spec of an operation, or ``None`` if the id is unknown.
 
-        A source (``remote``) may omit schemas until then.
+        Specs of some sources, such as ``remote``, have no schemas until this is called.
         """
         if self._sources is not None:
             await self._sources.describe(operation_id)
@@ -309,21 +312,21 @@ class OperationRegistry(RegistryBase):
 
         Args:
             interceptor: ``async def tap(call, proceed): return await proceed(call)``; see `InterceptedCall`.
-            match: shell patterns of ids.
-            subscribe: the same for subscriptions, an asynchronous generator over ``proceed(call)``; without it
-                subscriptions are not intercepted.
-            order: a lower one is further outside; equals are ordered as they were added, plugins first.
-            change: changes operations that are registered afterwards; see `Interceptor`.
+            match: shell patterns of the operations' ids.
+            subscribe: the interceptor of subscriptions, an asynchronous generator function over ``proceed(call)``;
+                without it they are not intercepted.
+            order: a lower number runs further outside. Equal ones run in the order of adding, plugins first.
+            change: a function that changes operations when they are registered; see `Interceptor`.
 
         Returns:
-            A function that removes it; idempotent. Calls in progress keep it.
+            A function that removes the interceptor; idempotent. Calls in progress keep it.
 
         Raises:
             TypeError: no function is given, or one is not a coroutine function (``subscribe``: an asynchronous
                 generator).
         """
         if not any((interceptor, subscribe, change)):
-            raise TypeError("an interceptor needs a function: interceptor, subscribe or change")
+            raise TypeError("use: expected a function as interceptor, subscribe or change, got none of them")
         return self._execution.interceptors.add(Interceptor(interceptor, subscribe, match, order, change))
 
     def view(
@@ -335,20 +338,21 @@ class OperationRegistry(RegistryBase):
         rename: Rename | None = None,
         access: AccessControl | Mapping[str, Any] | None = None,
     ) -> OperationRegistry:
-        """Return a part of this registry under other names, with more requirements: for a server, a model, a test.
+        """Return a read-only part of this registry, for example for a server, a model or a test.
 
-        It is read-only and follows this registry. An operation that would get another one's id is left out, with a
-        warning. Handlers see the ids of this registry, and their nested calls go there; observers see both ids.
+        It can have other ids and more requirements, and it follows changes of this registry. An operation added
+        later whose id is already taken in the view is left out, with a warning. Handlers see the ids of this
+        registry, and their nested calls go there. Observers see both ids.
 
         Args:
             include: shell patterns of the ids to show.
             exclude: shell patterns of the ids not to show.
-            prefix: a namespace to put before each id: with ``"x"`` ``m.add`` is ``x.m.add``.
-            rename: ``{"old.id": "new.id"}``, or a function; before the prefix.
-            access: requirements in addition to those of the operations; as in `load`.
+            prefix: a namespace to put before each id: with ``"x"``, ``m.add`` becomes ``x.m.add``.
+            rename: ``{"old.id": "new.id"}``, or a function from old to new id; applied before the prefix.
+            access: requirements in addition to those of the operations, written as for `load`.
 
         Raises:
-            RegistrationError: two operations would have one id.
+            RegistrationError: two operations would have one id, or a new id or requirement cannot be used.
             ConfigError: ``access`` cannot be used.
         """
         from operad.registry.views import RegistryView, Selection
@@ -374,12 +378,12 @@ class OperationRegistry(RegistryBase):
         """Load the operations of a source, such as ``"openapi"``: all of them or none.
 
         Args:
-            source: the source's name.
-            namespace: the namespace of the operations' ids.
-            access: the requirements, instead of the source's own: an `AccessControl` or its fields for all, or
-                ``{"pattern": {...fields}}``: the first shell pattern that matches the name or id is used.
-            normalize, on_mismatch: instead of the registry's.
-            trusted: whether the source's documents are trusted.
+            source: the name of a source that a plugin offers.
+            namespace: the namespace of the operations' ids; by default the source chooses it.
+            access: requirements that replace those of the source: an `AccessControl` or its fields for all
+                operations, or ``{"pattern": fields}``. The first shell pattern that matches a name or id applies.
+            normalize, on_mismatch: override the values of the registry.
+            trusted: whether the source's documents may read other files and addresses.
             exclusive: whether a reload must close the source before it opens it again.
             config: the options of the source.
 
@@ -402,11 +406,11 @@ class OperationRegistry(RegistryBase):
         return await self.sources.load(source, options, config, None, f'source "{source}"')
 
     async def source_login(self, name: str, account: str | None = None) -> Any:
-        """Return the `operad.auth.Login` of ``[sources.name]``, for one of several accounts.
+        """Return the `operad.auth.Login` of the configured source ``name``, for one of several accounts.
 
         Raises:
             ConfigError: the registry has no configuration, the source is unknown, or it needs no login.
         """
         if self.configuration is None:
-            raise ConfigError("only sources of a configuration have a login; see OperationRegistry.from_config")
+            raise ConfigError("only sources of a configuration have a login; use OperationRegistry.from_config")
         return await self.sources.login(self.configuration, name, account)

@@ -1,4 +1,4 @@
-"""Search: the index of a plugin, or the simple one of a registry without such a plugin."""
+"""Search indexes: the interface for plugins, and the simple index of a registry without such a plugin."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class SearchIndex(Protocol):
     """An index over specs. The registry keeps it up to date and makes a new one when many specs have changed."""
 
     def add(self, spec: OperationSpec) -> None:
-        """Add a spec; it replaces the one with the same id."""
+        """Add a spec. It replaces a spec with the same id."""
 
     def remove(self, operation_id: str) -> None:
         """Remove the spec with this id, if it exists."""
 
     def search(self, query: str, limit: int) -> Sequence[str]:
-        """Return at most ``limit`` ids, best first."""
+        """Return the ids of at most ``limit`` operations that match ``query``, best first."""
 
 
 MakeIndex = Callable[[Iterable[OperationSpec]], SearchIndex]
 
 
 class WordIndex:
-    """Sorts operations by how many words of the query are in id, title and description; ids count double."""
+    """An index that ranks by the query words in id, title and description; words in the id count twice."""
 
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
         self._texts: dict[str, tuple[str, str]] = {}
@@ -54,7 +54,7 @@ class WordIndex:
 
 
 def index_maker(hooks: Iterable[Callable[[], Any]]) -> MakeIndex:
-    """Return the first index maker that an implementation of ``operad_search`` offers; skip one that raises."""
+    """Return the first result of ``operad_search`` that is not ``None``, else `WordIndex`; log exceptions."""
     for hook in hooks:
         try:
             make: MakeIndex | None = hook()

@@ -1,4 +1,4 @@
-"""Views: registries that show operations of another one, under new ids and with more requirements."""
+"""Views: read-only registries that show operations of another registry, with new ids and more requirements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PASSED_ON = frozenset({
     "configuration", "configured", "failures", "observe", "plugins", "source_login", "sources",
     "transport_options",
 })  # fmt: skip
-"""Attributes of a view that are those of its registry."""
+"""Attributes that a view takes from its registry."""
 
 
 def _rules(access: AccessControl | Mapping[str, Any] | None) -> AccessRules:
@@ -47,7 +47,7 @@ def _rules(access: AccessControl | Mapping[str, Any] | None) -> AccessRules:
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """The operations that a view shows, and how. Raises `ConfigError` for unusable requirements."""
+    """The options of a view: its operations, their ids and their requirements. Raises `ConfigError`."""
 
     include: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     exclude: tuple[str, ...] = attrs.field(default=(), converter=patterns_of)
@@ -56,7 +56,7 @@ class Selection:
     access: AccessRules = attrs.field(default=None, converter=_rules)
 
     def chooses(self, operation_id: str) -> bool:
-        """Return True if the operation is shown."""
+        """Return True if the view shows the operation, by the patterns ``include`` and ``exclude``."""
         return any(fnmatchcase(operation_id, pattern) for pattern in self.include) and not any(
             fnmatchcase(operation_id, pattern) for pattern in self.exclude
         )
@@ -68,7 +68,7 @@ class Selection:
             try:
                 id = self.rename(id)
             except Exception as error:  # it is also called when the registry changes, which must not fail
-                raise RegistrationError(f'rename of "{id}": {type(error).__name__}: {error}') from error
+                raise RegistrationError(f'rename of "{id}" raised {type(error).__name__}: {error}') from error
         elif self.rename is not None:
             id = self.rename.get(id, id)
         namespace, dot, name = str(id).partition(".")
@@ -85,7 +85,7 @@ class Selection:
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
-    """Return requirements that include both. Raises `RegistrationError` if they cannot be expressed as one."""
+    """Return requirements that include both. Raises `RegistrationError` if they cannot be combined."""
     any_of = [control.required_scopes_any for control in (first, second) if control.required_scopes_any]
     resources = [control for control in (first, second) if control.resource_type is not None]
     if (len(any_of) == 2 and set(any_of[0]) != set(any_of[1])) or len(resources) == 2:
@@ -108,11 +108,11 @@ class _ViewCatalogue(Catalogue):
         super().__init__(make_index=base.make_index)
         self._base, self._selection = base, selection
         self.base_ids: dict[str, str] = {}
-        """The ids in the other catalogue, by the view's."""
+        """The ids in the other catalogue, by the view's ids."""
         self.ids: dict[str, str] = {}
-        """The reverse."""
+        """The view's ids, by the ids in the other catalogue."""
         self.required: dict[str, AccessControl | None] = {}
-        """What the view requires of callers in addition, by the view's ids."""
+        """The requirements that the view adds, by the view's ids."""
         self._left_out: set[str] = set()
         for spec in base.specs():
             self._show(base.entries[spec.id], strict=True)
@@ -141,13 +141,14 @@ class _ViewCatalogue(Catalogue):
         try:
             spec = self._selection.shown(entry.spec)
             if (taken := self.base_ids.get(spec.id, base_id)) != base_id:
-                raise RegistrationError(f'"{base_id}" and "{taken}" are both "{spec.id}" in a view')
+                both = f'"{base_id}" and "{taken}" are both "{spec.id}" in a view'
+                raise RegistrationError(f"{both}; exclude or rename one of them")
         except RegistrationError as error:
             if strict:
                 raise
             self._hide(base_id)
             if base_id not in self._left_out:
-                logger.warning("left out of a view: %s", error)
+                logger.warning("an operation is left out of a view: %s", error)
                 self._left_out.add(base_id)
             return
         self._left_out.discard(base_id)
@@ -226,7 +227,7 @@ class _ViewExecution(Execution):
 
 
 class RegistryView(RegistryBase):
-    """A part of a registry, under its own names; it can be used like a registry, and is read-only.
+    """A read-only part of a registry, with its own ids, that can be used like a registry.
 
     See `OperationRegistry.view`.
     """
@@ -239,7 +240,7 @@ class RegistryView(RegistryBase):
         self._execution = _ViewExecution(execution, self._catalogue)
 
     def view(self, **options: Any) -> RegistryView:
-        """Return a view of this view; see `OperationRegistry.view`."""
+        """Return a view of this view, with the options of `OperationRegistry.view`."""
         return RegistryView(self, self._catalogue, self._execution, Selection(**options))
 
     def __getattr__(self, name: str) -> Any:
@@ -248,7 +249,7 @@ class RegistryView(RegistryBase):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
-        """Return the complete spec of an operation, or ``None``; see `OperationRegistry.describe`."""
+        """Return the complete spec of an operation by its id in the view; see `OperationRegistry.describe`."""
         base_id = self._catalogue.base_ids.get(operation_id)
         if base_id is not None:
             await self._registry.describe(base_id)
@@ -263,7 +264,7 @@ class RegistryView(RegistryBase):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Do nothing: the registry closes what it opened."""
+        """Do nothing, because only the registry itself closes its sources."""
 
     async def aclose(self) -> None:
-        """Do nothing: the registry closes what it opened."""
+        """Do nothing, because only the registry itself closes its sources."""

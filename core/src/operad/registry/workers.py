@@ -1,6 +1,6 @@
 """Worker threads, in which plain ``def`` handlers run, and the calls that a handler makes from its thread.
 
-A thread cannot be stopped: if a call ends early, its function runs on. The function can check
+A thread cannot be stopped: if a call ends early, its function continues. The function can check
 ``context.cancelled``. Its calls through ``context.call_sync`` are cancelled, and later ones are rejected.
 
 Plain functions that call plain functions cannot block each other: when every thread of the pool is taken, a nested
@@ -58,7 +58,7 @@ class _Job:
 
 
 class Waiting:
-    """A thread that waits for one coroutine; a worker thread meanwhile runs plain functions for the coroutine."""
+    """A thread that waits for a coroutine; a worker thread runs the coroutine's plain functions meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Waiting:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def start(self, coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
-        """Start the coroutine in an event loop. Raises `RuntimeError` if that is closed."""
+        """Start the coroutine in an event loop. Raises `RuntimeError` if the loop is closed."""
         token = _waiting.set(self if self._is_worker else None)
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, loop)
@@ -74,7 +74,7 @@ class Waiting:
             _waiting.reset(token)
 
     def result(self, future: Future[T]) -> T:
-        """Wait for the end of the coroutine in this thread."""
+        """Wait in this thread until the coroutine has ended, and return its result."""
         if not self._is_worker:
             return future.result()
         future.add_done_callback(self._jobs.put)  # the future in the queue marks the end
@@ -90,7 +90,7 @@ class Waiting:
         return result
 
     def offer(self, job: _Job) -> bool:
-        """Give the thread a job. Return False if it is busy: the job is then queued in the pool as well."""
+        """Give the thread a job. Return False if it is busy; then the job must be queued in the pool as well."""
         with self._lock:
             was_idle, self._is_idle = self._is_idle, False
             self._jobs.put(job)
@@ -108,7 +108,7 @@ class WorkerCall:
         self._nested: set[Future[Any]] = set()
         self.cancelled = False
         self.context = contextvars.copy_context()
-        """One for the whole call, so that a generator keeps its context variables."""
+        """The context variables of the call, which a generator keeps between its steps."""
 
     def cancel(self) -> None:
         """Cancel the calls of the handler. The handler itself can only check `cancelled`."""
@@ -119,11 +119,11 @@ class WorkerCall:
             future.cancel()
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop; wait for it in the worker thread.
+        """Run a coroutine in the event loop, wait for it in the worker thread, and return its result.
 
         Raises:
-            CallError: ``ABORTED`` if the call of this handler is over.
-            RuntimeError: when called in an event loop, which would wait for itself.
+            CallError: ``ABORTED`` if the call of this handler has ended.
+            RuntimeError: the thread runs an event loop, which the wait would block.
         """
         from concurrent.futures import CancelledError
 
@@ -147,7 +147,7 @@ class WorkerCall:
                 self._nested.discard(future)
 
     def soon(self, callback: Callable[[T], None], argument: T) -> None:
-        """Call a function in the event loop, unless that is closed; from any thread."""
+        """Call a function in the event loop, from any thread; do nothing if the loop is closed."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback, argument)
 
@@ -169,7 +169,7 @@ class Workers:
     """A bounded pool of threads, made at the first use.
 
     Args:
-        size: how many functions run at once.
+        size: the number of functions that run at once. Raises `ValueError` below 1.
     """
 
     __slots__ = ("_load", "_lock", "_pool", "_size")
@@ -181,10 +181,10 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._load = 0
-        """How many functions the pool has, running or queued."""
+        """The number of functions that the pool runs or has queued."""
 
     async def run(self, call: OperationContext, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a thread and return its result. A cancellation ends the wait, not the thread."""
+        """Run a function in a thread and return its result. A cancellation ends the wait, not the function."""
         worker: Any = call.worker
         if worker is None:
             worker = call.worker = WorkerCall()
@@ -217,7 +217,7 @@ class Workers:
     async def items(
         self, call: OperationContext, generator: GeneratorType[Any, Any, Any]
     ) -> AsyncGenerator[Any, None]:
-        """Yield the items of a generator whose steps run in threads."""
+        """Yield the items of a generator, and run its steps in threads."""
         try:
             while (item := await self.run(call, _step, call, generator)) is not _END:
                 yield item
@@ -240,7 +240,7 @@ def _body(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         return function(*args)
     except StopIteration as error:  # a future cannot carry it: the caller would wait forever
-        raise RuntimeError("the handler raised StopIteration") from error
+        raise RuntimeError("the handler raised StopIteration; raise another exception, or return") from error
 
 
 def _step(call: OperationContext, generator: GeneratorType[Any, Any, Any]) -> Any:

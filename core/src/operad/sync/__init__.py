@@ -1,8 +1,8 @@
-"""operad without an event loop: the registry and the call map with plain methods.
+"""operad without an event loop: the registry and the call map with blocking methods.
 
-One event loop runs for all of them in a background thread. They can be used from any thread, including one that
-runs a loop itself (a notebook). Objects that are open when the process ends are closed; after a fork, objects that
-were opened before belong to the parent.
+All objects share one event loop in a background thread. They can be used from any thread, including a thread that
+runs its own loop (a notebook). Objects that are open when the process ends are closed. After a fork, objects that
+were opened before the fork can be used in the parent process only.
 """
 
 from operad.sync.calls import PendingRequestMap

@@ -1,4 +1,4 @@
-"""Blocking calls: of a registry, with a bound context, or of a namespace."""
+"""Blocking calls: those of a registry, those with a bound context, and those of a namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the asynchronous one in the background loop and waits for its result."""
+    """Return a blocking method that runs the coroutine function ``method`` in the background loop."""
 
     @functools.wraps(method)
     def wait(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -29,7 +29,7 @@ def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Ca
 
 
 def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the plain one of the asynchronous object in the thread of the background loop."""
+    """Return a blocking method that calls the plain ``method`` in the thread of the background loop."""
 
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -42,7 +42,7 @@ def in_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
 def iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Subscription[T]]:
-    """Return a method that returns an iterator for this thread over what the asynchronous one yields."""
+    """Return a method that returns a blocking iterator over the items of the asynchronous ``method``."""
 
     @functools.wraps(method)
     def iterate(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]:
@@ -53,10 +53,10 @@ def iterating(
 
 
 class WaitingCalls:
-    """The calls of a registry for programs without an event loop, also with a bound context."""
+    """The calls of a registry for programs without an event loop."""
 
     asynchronous: TypedCalls
-    """The asynchronous calls behind these."""
+    """The registry, view or bound calls behind this object."""
 
     def _portal(self) -> Portal:
         raise NotImplementedError  # implemented by each subclass
@@ -81,7 +81,10 @@ class WaitingCalls:
     def call(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 
     def call(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call an operation with its function's arguments, for a result of its type; see `docs/typed-calls.md`."""
+        """Call an operation with the arguments of its function, and return a value of the function's type.
+
+        For errors see `operad.OperationRegistry.call`.
+        """
         return self._portal().run(self.asynchronous.call(operation, *args, **kwargs))
 
     @overload
@@ -97,7 +100,7 @@ class WaitingCalls:
     def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]: ...
 
     def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Subscription[Any]:
-        """Subscribe to an operation with its function's arguments, for items of its type."""
+        """Subscribe to an operation with the arguments of its function; the items are of the function's type."""
         here = self._portal()
         return Subscription(here, here.call(self.asynchronous.stream, operation, *args, **kwargs))
 
@@ -112,13 +115,16 @@ class WaitingCalls:
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> BoundCalls:
-        """Return the same calls with a context and a timeout: ``registry.bound(timeout=5).call(add, 1, 2)``."""
+        """Return the same calls with a context and a timeout in seconds.
+
+        For example: ``registry.bound(timeout=5).call(add, 1, 2)``.
+        """
         bound = self.asynchronous.bound(context=context, timeout=timeout, idempotency_key=idempotency_key)
         return BoundCalls(self._portal, bound)
 
 
 class BoundCalls(WaitingCalls):
-    """The calls of a registry, all with one context and timeout; made by ``registry.bound(…)``."""
+    """The blocking calls of a registry, all with one context and timeout; ``registry.bound(…)`` returns them."""
 
     def __init__(self, portal: Callable[[], Portal], asynchronous: TypedCalls) -> None:
         self._find, self.asynchronous = portal, asynchronous

@@ -16,7 +16,8 @@ from operad.transports import Transport
 class PendingRequestMap(Opened):
     """An `operad.PendingRequestMap` with blocking calls, usable from any thread.
 
-    Use it as a context manager, or `open` and `close` it.
+    Use it as a context manager, or `open` and `close` it. Raises `PluginError` or `ConfigError` for an unusable
+    transport.
 
     Args:
         transport: a transport, or its URL, such as ``nats://127.0.0.1:4222``.
@@ -30,7 +31,7 @@ class PendingRequestMap(Opened):
         """The map behind this one; its coroutines must run in the background loop."""
 
     def open(self) -> Self:
-        """Connect. Raises `TransportError`."""
+        """Connect, and return this object. Raises `TransportError` if the connection fails."""
         here = self._portal()
         here.run(self.asynchronous.open())
         self._opened_by = os.getpid()
@@ -38,14 +39,17 @@ class PendingRequestMap(Opened):
         return self
 
     def close(self) -> None:
-        """Disconnect. Idempotent; does nothing in a forked child."""
+        """End all calls in progress and disconnect. Idempotent; does nothing in a forked child."""
         if self._opened_by == os.getpid():
             here, self._opened_by = portal(), None
             here.run(self.asynchronous.aclose())
             here.forget(self)
 
     def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:
-        """Call an operation and wait for its envelope; options as for the asynchronous map. Raises `CallError`."""
+        """Call an operation and return its envelope; options as for `operad.calls.CallMap.call`.
+
+        Raises `CallError`.
+        """
 
         async def call() -> ResponseEnvelope[Any]:
             return await self.asynchronous.call(operation_id, input, **options)
@@ -55,6 +59,6 @@ class PendingRequestMap(Opened):
     def subscribe(
         self, operation_id: str, input: Any = None, **options: Any
     ) -> Subscription[ResponseEnvelope[Any]]:
-        """Subscribe to an operation: an iterator over its envelopes."""
+        """Subscribe to an operation, and return an iterator over its envelopes, which raises `CallError`."""
         here = self._portal()
         return Subscription(here, here.call(self.asynchronous.subscribe, operation_id, input, **options))

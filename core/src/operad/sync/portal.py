@@ -24,7 +24,7 @@ _EXIT_SECONDS = 5.0
 
 
 class Portal:
-    """The loop and its thread. `portal` starts it when it is first needed."""
+    """An event loop and its background thread. The function `portal` starts it when it is first needed."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -35,7 +35,7 @@ class Portal:
 
     @property
     def is_here(self) -> bool:
-        """Whether its thread runs in this process: a forked child has its parent's portal, and no thread."""
+        """Whether the background thread runs in this process; it does not in a forked child."""
         return self._process == os.getpid()
 
     def _serve(self) -> None:
@@ -47,16 +47,18 @@ class Portal:
         self._open.add(opened)
 
     def forget(self, opened: Opened) -> None:
-        """Do not close an object at the end of the process: it is closed already."""
+        """Do not close an object when the process ends, because it is already closed."""
         self._open.discard(opened)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop, in the context of this thread, and wait for it here.
+        """Run a coroutine in the loop, with the context variables of this thread, and return its result.
 
-        An exception in this thread while it waits (Ctrl-C) cancels it.
+        An exception in this thread while it waits, such as Ctrl-C, cancels the coroutine.
 
         Raises:
-            RuntimeError: in the loop's own thread, which would wait for itself, or in a forked child.
+            RuntimeError: in the loop's own thread, which would wait for itself; in a forked child; or when the
+                process is ending.
+            CallError: ``ABORTED`` if the coroutine was cancelled.
         """
         if not self.is_here:  # the wait would never end
             coroutine.close()
@@ -81,7 +83,7 @@ class Portal:
             raise
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call a plain function in the loop's thread, and wait for its result."""
+        """Call a plain function in the loop's thread, and return its result."""
 
         async def call() -> T:
             return function(*args, **kwargs)
@@ -96,7 +98,7 @@ class Portal:
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(make()))
 
     def stop(self) -> None:
-        """Close what is open, and end the loop and the thread."""
+        """Close all open objects, and end the loop and the thread; each step waits at most 5 s."""
         for opened in tuple(self._open):
             try:
                 asyncio.run_coroutine_threadsafe(opened.asynchronous.aclose(), self._loop).result(_EXIT_SECONDS)
@@ -137,7 +139,7 @@ def portal() -> Portal:
 
 
 class Opened:
-    """Something that opens connections in the background loop; a context manager. `_opened_by` has the process."""
+    """The base of objects that open connections in the background loop; each is a context manager."""
 
     _opened_by: int | None = None
     asynchronous: Any
@@ -152,7 +154,7 @@ class Opened:
         return portal()
 
     def open(self) -> Self:
-        """Open the connections. Entering a ``with`` does the same."""
+        """Open the connections, and return this object. Entering a ``with`` does the same."""
         raise NotImplementedError  # implemented by each subclass
 
     def close(self) -> None:

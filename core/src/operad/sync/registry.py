@@ -28,7 +28,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
 
     Args:
         plugins: as for the asynchronous registry.
-        options: ``normalize``, ``on_mismatch``, ``max_threads``, ``lifespan``.
+        options: other arguments of the asynchronous registry, such as ``normalize`` and ``lifespan``.
     """
 
     asynchronous: AsynchronousRegistry
@@ -39,7 +39,10 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], plugins: Plugins | None = None, **options: Any) -> Self:
-        """Return the registry that a configuration file describes; entering it (or `open`) loads the sources."""
+        """Return the registry that a configuration file describes; entering it (or `open`) loads the sources.
+
+        See `operad.OperationRegistry.from_config` for options and errors.
+        """
         made = cls.__new__(cls)
         made._bind(AsynchronousRegistry.from_config(path, plugins, **options))
         return made
@@ -51,9 +54,9 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     # --- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Load the sources of the configuration, if there is one.
+        """Start the lifespan and load the sources of the configuration, if there are any; return this registry.
 
-        Raises the same errors as entering the asynchronous one.
+        Raises the same errors as entering the asynchronous registry.
         """
         here = self._portal()
         here.run(self.asynchronous.__aenter__())
@@ -63,7 +66,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         return self
 
     def close(self) -> None:
-        """Close what the sources opened. Idempotent; does nothing for a view and in a forked child."""
+        """Close the sources and the lifespan. Idempotent; does nothing for a view and in a forked child."""
         if self._opened_by in (None, os.getpid()) and not self._is_view:
             here, self._opened_by = portal(), None
             here.run(self.asynchronous.aclose())
@@ -79,7 +82,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
 
     @property
     def failures(self) -> list[SourceFailure]:
-        """Sources of the configuration that could not be loaded."""
+        """The sources of the configuration that could not be loaded, with their errors."""
         return self.asynchronous.failures
 
     # --- registering and looking up --------------------------------------------------------------
@@ -119,7 +122,10 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
     ) -> Callable[[], None]:
-        """Call functions in the background loop for each call; see `operad.OperationRegistry.observe`."""
+        """Observe all calls with functions that run in the background loop.
+
+        See `operad.OperationRegistry.observe`.
+        """
         here = self._portal()
         remove = here.call(self.asynchronous.observe, started, finished, reported)
         return lambda: here.call(remove)
@@ -133,7 +139,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         rename: Rename | None = None,
         access: AccessControl | Mapping[str, Any] | None = None,
     ) -> Self:
-        """Return a part of this registry; see `operad.OperationRegistry.view`."""
+        """Return a read-only part of this registry; see `operad.OperationRegistry.view` for the arguments."""
         options = {"include": include, "exclude": exclude, "prefix": prefix, "rename": rename, "access": access}
         view: Callable[..., AsynchronousRegistry] = self.asynchronous.view
         made = type(self).__new__(type(self))

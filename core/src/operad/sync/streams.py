@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class Subscription(Generic[T]):
-    """A stream, iterated in any thread.
+    """A stream that can be iterated in any thread.
 
-    Leaving a loop closes it; ``close()`` and ``with`` wait until it is closed.
+    Leaving a loop closes the stream; ``close()`` and ``with`` also wait until it is closed.
     """
 
     def __init__(self, portal: Portal, items: Any) -> None:
@@ -38,14 +38,14 @@ class Subscription(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Close the stream and what feeds it. Idempotent; does nothing in a forked child, which has no stream."""
+        """Close the stream, and wait until it is closed. Idempotent; does nothing in a forked child."""
         if not self._closed:
             self._closed = True
             if self._portal.is_here:
                 self._portal.run(close(self._items))
 
     def close_soon(self) -> None:
-        """Close it without waiting."""
+        """Close the stream without waiting for the end."""
         if not self._closed:
             self._closed = True
             items = self._items
