@@ -228,4 +228,4 @@ except ModuleNotFoundError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "the format 'hostname' needs fqdn" in done.stdout
-    assert "pip install operad-schema[formats]" in done.stdout
+    assert "pip install 'operad-schema[formats]'" in done.stdout

@@ -49,7 +49,7 @@ CASES = {
         for uri in ("http://127.0.0.1:9/x.json", "https://example.com/a#/b", "file:///etc/passwd", "data:,{}", "x.json", "//h/p"):
             compiled, result, valid = everything({"properties": {"a": {"$ref": uri}}}, {"a": 1})
             assert valid and result == {"a": 1}
-            warned(compiled, "nothing in this document")
+            warned(compiled, "has no target in this document")
         compiled, _, valid = everything({"$schema": "http://127.0.0.1:9/meta", "$id": "http://127.0.0.1:9/s", "type": "integer"}, 1)
         assert valid
     """,

@@ -102,13 +102,13 @@ def test_a_fill_is_no_other_ones_container() -> None:
 
 
 LIMITS: list[tuple[dict[str, int], dict[str, Any], str]] = [
-    ({"max_schema_nodes": 5}, {"properties": {f"p{i}": {"type": "integer"} for i in range(5)}}, "max_schema_nodes = 5"),
-    ({"max_schema_bytes": 50}, {"enum": ["x" * 60]}, "max_schema_bytes = 50"),
-    ({"max_schema_depth": 2}, {"items": {"items": {"items": {"type": "integer"}}}}, "max_schema_depth = 2"),
-    ({"max_schema_depth": 2}, {"enum": [[[[1]]]]}, "max_schema_depth = 2"),
-    ({"max_schema_enum": 2}, {"enum": [1, 2, 3]}, "3 members, beyond max_schema_enum = 2"),
-    ({"max_schema_in_place": 2}, {"allOf": [{"$ref": "#/$defs/a"}] * 3, "$defs": {"a": {}}}, "max_schema_in_place = 2"),
-    ({"max_pattern_length": 3}, {"pattern": "abcd"}, "longer than 3 characters"),
+    ({"max_schema_nodes": 5}, {"properties": {f"p{i}": {"type": "integer"} for i in range(5)}}, "at most 5 subschemas (max_schema_nodes)"),
+    ({"max_schema_bytes": 50}, {"enum": ["x" * 60]}, "at most 50 bytes (max_schema_bytes)"),
+    ({"max_schema_depth": 2}, {"items": {"items": {"items": {"type": "integer"}}}}, "max_schema_depth)"),
+    ({"max_schema_depth": 2}, {"enum": [[[[1]]]]}, "max_schema_depth)"),
+    ({"max_schema_enum": 2}, {"enum": [1, 2, 3]}, "expected at most 2 members (max_schema_enum), got 3"),
+    ({"max_schema_in_place": 2}, {"allOf": [{"$ref": "#/$defs/a"}] * 3, "$defs": {"a": {}}}, "max_schema_in_place)"),
+    ({"max_pattern_length": 3}, {"pattern": "abcd"}, "at most 3 characters (max_pattern_length)"),
 ]  # fmt: skip
 
 
@@ -143,5 +143,5 @@ def test_a_schema_built_later_takes_its_bounds_along() -> None:
 
     lazy = lazy_schema(lambda: from_schema({"enum": [1, 2, 3]})).limited(Limits(max_schema_enum=2))
     assert lazy.is_valid(4)
-    assert "max_schema_enum = 2" in lazy.warnings[0]
+    assert "at most 2 members (max_schema_enum)" in lazy.warnings[0]
     assert not lazy_schema(lambda: {"enum": [1, 2, 3]}).is_valid(4)

@@ -442,7 +442,7 @@ async def test_the_bounds_of_schemas_are_set_by_the_names_that_errors_say(tmp_pa
         registry.register(OperationSpec(namespace="t", name="f", input_schema=deep), f)
         spec = registry.get_spec("t.f")
         assert spec is not None
-        assert any("max_schema_nodes = 2" in warning for warning in spec.input_schema.warnings)
+        assert any("at most 2 subschemas (max_schema_nodes)" in warning for warning in spec.input_schema.warnings)
     for text, said in [("max_schema_node = 2", "max_schema_nodes"), ("max_schema_nodes = 0", "max_schema_nodes")]:
         path = files_in(tmp_path, operad=f"[registry.limits]\n{text}\n")
         with pytest.raises(ConfigError, match=said):

@@ -1,4 +1,4 @@
-"""JSON Schema of every draft as one compiled object. It does not depend on operad."""
+"""JSON Schema, from draft 4 to 2020-12, as one compiled object. This package does not depend on operad."""
 
 from operad_schema.limits import Limits
 from operad_schema.members import definition_name, object_members

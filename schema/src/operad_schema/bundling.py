@@ -1,4 +1,4 @@
-"""Schemas for export: a self-contained copy of one, or many that share their definitions."""
+"""The export of schemas: one self-contained copy, or many copies that share their definitions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from operad_schema.vocabulary import KEYWORDS, SIBLINGS
 
 _DEFS = "#/$defs/"
 _MAX_LEVELS = 200
-"""Levels of JSON that every reader accepts: the parsers of common servers stop at 255."""
+"""The levels of JSON that every reader accepts: the parsers of common servers stop at 255."""
 _MAX_VALUES = 200_000
-"""The maximum of JSON values in a schema that is sent as given: objects that contain one another may unfold
-without end.
+"""The maximum number of JSON values in a schema that is sent unchanged. Python objects that contain one another
+have no end.
 """
 
 
 def bundle(origin: Origin) -> dict[str, Any] | bool:
-    """Return a schema in JSON Schema 2020-12 with all that it refers to in its own `$defs`."""
+    """Return a copy of a schema in JSON Schema 2020-12, with all schemas that it refers to in its own `$defs`."""
     closure = closure_of(new_store(origin, annotations=True), origin)
     taken: dict[str, int] = {}
     names = {one: _free(_export_name(one.target.location), taken) for one in closure.definitions}
@@ -49,10 +49,9 @@ def _is_recursive(closure: Closure) -> bool:
 
 
 def is_larger(origin: Origin, values: int) -> bool:
-    """Return True if a schema, with everything that it refers to, has more than ``values`` values; counting stops
-    there.
+    """Return True if a schema, with everything that it refers to, has more than ``values`` JSON values.
 
-    References by pointer are followed; others are counted as one value, so the count is a lower bound.
+    Counting stops at that number. Only references by JSON Pointer are followed, so the count is a lower bound.
     """
     document = origin.raw if origin.document is None else origin.document
     waiting, seen, count = [origin.raw], set(), 0
@@ -74,7 +73,7 @@ def is_larger(origin: Origin, values: int) -> bool:
 
 
 def is_sendable(value: Any) -> bool:
-    """Return True if a schema can be sent as it is: it is JSON in UTF-8, and not too deep or large for readers."""
+    """Return True if a schema can be sent unchanged: it is JSON in UTF-8, and neither too deep nor too large."""
     waiting, count = [(value, 0)], 0
     while waiting:
         node, level = waiting.pop()
@@ -110,12 +109,12 @@ def _is_sendable_text(text: str) -> bool:
 
 
 class SharedDefinitions:
-    """Definitions that many schemas share, each included once instead of once per schema.
+    """Definitions that many exported schemas share, so that each is exported once instead of once per schema.
 
     Equal definitions are merged, even if they come from different documents.
 
     Args:
-        prefix: the text with which references to a definition begin.
+        prefix: the text before the name of a definition in references.
     """
 
     def __init__(self, prefix: str = _DEFS) -> None:
@@ -127,7 +126,10 @@ class SharedDefinitions:
         self._taken: dict[str, int] = {}
 
     def add(self, origin: Origin) -> dict[str, Any] | bool:
-        """Bundle a schema, with references to `definitions` instead of ``$defs`` of its own."""
+        """Add the schemas to which a schema refers to `definitions`; return a copy with references to them.
+
+        The result is True if the schema cannot be read.
+        """
         if origin.document is None:
             names = _Names(new_store(origin, annotations=True))
         else:
@@ -148,7 +150,7 @@ class SharedDefinitions:
         return self._prefix + _token(names.known[definition])
 
     def _define(self, names: _Names, closure: Closure, root: Definition | None) -> None:
-        """Give each definition that a schema reaches a name and an entry, except the schema itself."""
+        """Give each definition that a schema refers to a name and an entry, except the schema itself (`root`)."""
         import hashlib  # imports OpenSSL, which many schemas do not need
 
         fresh = [one for one in closure.definitions if one not in names.known and one is not root]
@@ -188,7 +190,7 @@ def _export_name(location: Location) -> str:
 
 
 def _free(base: str, taken: dict[str, int]) -> str:
-    """Return a name that is not taken; `taken` has the number of the last one made from each base."""
+    """Return a name that is not taken; `taken` has the number of the last name made from each base."""
     name = base
     while name in taken:
         taken[base] += 1

@@ -1,18 +1,17 @@
-"""`cast`: convert a value to its schema's shape, and keep what does not fit.
+"""The cast: it converts a value to the shape of a schema, and keeps the parts that do not fit.
 
-A cast drops what is not declared, fills in declared defaults and converts scalars without loss. In the mode
-`complete` it also fills in zero values for missing required properties. Every cast follows these rules:
+A cast drops undeclared properties, fills in declared defaults and converts scalars without loss. In the mode
+`complete` it also fills in zero values for missing required properties. In the mode `keep` it drops nothing. Every
+cast follows these rules:
 
 - It never changes its argument, and never raises on data; containers in the result are new.
-- A value that fits nowhere is kept, so that validation can report it.
-- A valid value stays valid (`is_fragile`): if a keyword could reject the cast of a value that it accepts, the
-  value stays as it was.
-- Casting twice is the same as casting once: zero values and defaults are themselves cast, and a union whose cast
-  value belongs to another branch is cast by that branch.
+- A value that cannot be converted is kept, so that validation can report it.
+- A valid value stays valid: if its cast would be invalid, the value is returned unchanged (see `is_fragile`).
+- Casting twice is the same as casting once: zero values and defaults are themselves cast, and if the cast value of
+  a union belongs to another branch, it is cast again by that branch.
 - Recursion is driven by the data, so it always ends.
 
-Closures are compiled from the normal form when first needed, one for each conjunction of a schema, its reference
-and its `allOf`.
+A cast is a closure, compiled from the normal form when first needed, one for each conjunction.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from operad_schema.zeros import Fill, Zeros
 
 
 class Casting:
-    """The casts of a document's schemas, each compiled when first needed."""
+    """The casts of a document's schemas in one mode, each compiled when first needed."""
 
     def __init__(self, checks: Checking, mode: Mode = "cast") -> None:
         self.keeps, self.completes = mode == "keep", mode == "complete"
@@ -59,7 +58,7 @@ class Casting:
         self._zeros = Zeros(self)
 
     def node(self, schemas: Iterable[Body]) -> Caster:
-        """Return the cast of a conjunction of schemas."""
+        """Return the cast of a conjunction; equal conjunctions share one."""
         members, impossible = flatten(schemas)
         if impossible:
             return identity
@@ -74,7 +73,7 @@ class Casting:
         return Lazy(self, schemas)
 
     def rows(self, members: Members) -> list[Row]:
-        """Return the declared properties of a conjunction; a property whose schema is `false` has no row."""
+        """Return a row for each declared property of a conjunction, except those whose schema is `false`."""
         return self._shape(members).rows
 
     def _shape(self, members: Members) -> ObjectShape:
@@ -92,7 +91,7 @@ class Casting:
         return name, exact, cast or self.lazy(schemas), fill
 
     def _fill(self, schemas: list[Body], *, zero: bool, required: bool) -> Fill:
-        """Return the fill for these schemas: one object, wherever something is missing."""
+        """Return the fill for a conjunction; equal conjunctions share one."""
         key = zero, required, flatten(schemas)[0]
         known = self._fills.get(key)
         if known is None:
@@ -100,7 +99,7 @@ class Casting:
         return known
 
     def position_fill(self, schemas: list[Body]) -> Fill:
-        """Return the fill for a missing position of an array."""
+        """Return the fill for a missing item of an array that `minItems` requires."""
         zero = not any("default" in member for member in flatten(schemas)[0])
         return self._fill(schemas, zero=zero, required=True)
 

@@ -1,7 +1,7 @@
-r"""Sets of characters as ECMA-262 means them: `\d`, `\w`, `\s`, `.`, and the usual ones of `\p{…}`.
+r"""The sets of characters that ECMA-262 defines: `\d`, `\w`, `\s`, `.`, and common ones of `\p{…}`.
 
-Python's `re` means others (`\s` has U+001C and lacks U+FEFF, `\d` has every script's digits), so each is
-spelled out as ranges.
+Python's `re` defines them differently (`\s` has U+001C and lacks U+FEFF, `\d` has the digits of every script), so
+each set is written as ranges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEX: Ranges = ((0x30, 0x39), (0x41, 0x46), (0x61, 0x66))
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """Return every other character."""
+    """Return the ranges of all characters that are not in `ranges`."""
     out = []
     start = 0
     for low, high in ranges:
@@ -34,7 +34,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def character_class(ranges: Ranges) -> str:
-    """Return the ranges in the syntax of a character class of RE2, without brackets."""
+    """Return ranges in the syntax of a character class of RE2, without brackets."""
     return "".join(f"\\x{{{low:x}}}-\\x{{{high:x}}}" if high > low else f"\\x{{{low:x}}}" for low, high in ranges)
 
 
@@ -46,7 +46,7 @@ CLASSES = {
     "s": character_class(_SPACE),
     "S": character_class(complement(_SPACE)),
 }
-"""The escapes for sets of characters."""
+"""The content of a character class for each escape."""
 DOT = r"[^\x{a}\x{d}\x{2028}\x{2029}]"
 """`.`: any character except a line terminator."""
 
@@ -75,7 +75,10 @@ _ASSIGNED = (range(0x34000), range(0xE0000, 0xE0200))
 
 @lru_cache(maxsize=64)
 def property_ranges(name: str) -> Ranges | None:
-    r"""Return the characters of `\p{name}`, a general category by either name; None for an unknown one."""
+    r"""Return the characters of `\p{name}`; None for an unknown name.
+
+    Names are those of general categories, short or long, and `Any`, `ASCII`, `ASCII_Hex_Digit`, `White_Space`.
+    """
     if name in _NAMED:
         return _NAMED[name]
     short = _LONG_NAMES.get(name, name)

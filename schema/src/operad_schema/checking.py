@@ -1,7 +1,7 @@
-"""Check values by closures, compiled when a value first reaches a schema.
+"""The checks of values: closures, each compiled when a value first reaches its schema.
 
-Nothing can be fetched, every pattern is bounded, and the cost of a schema is known in advance: if one part of a
-value can meet many schemas (`Node.crowd`), each applied schema draws on one budget for the whole call
+Nothing is fetched, and every pattern is bounded. The cost of a schema is known in advance: if many schemas can
+apply to one part of a value (`Definition.crowd`), each applied schema draws on one budget for the whole call
 (`patterns.WORK`).
 """
 
@@ -38,7 +38,7 @@ _ITEMS = {"items", "prefixItems", "unevaluatedItems"}
 _REST = {"additionalProperties", "patternProperties", "unevaluatedProperties"}
 _LOOPS = {key for key, word in KEYWORDS.items() if word.applies == "each part"} | {"uniqueItems"}
 SPARSE = 32
-"""With at least this many declared properties, a small object is checked by the properties that it has."""
+"""With at least this many declared properties, only the properties that a small object has are visited."""
 
 
 class Checks:
@@ -51,7 +51,7 @@ class Checks:
         self.evaluation = Evaluation(self)
 
     def of(self, body: Body) -> Check:
-        """Return the check of a schema. It accepts any value; one that is too deep raises `RecursionError`."""
+        """Return the check of a schema. The check raises `RecursionError` for a value that is nested too deep."""
         if isinstance(body, bool):
             return _everything if body else _nothing
         return body.check or self._make(body)
@@ -65,7 +65,7 @@ class Checks:
         return body.check
 
     def counted(self, body: Node, check: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-        """Return `check`, drawing on the call's budget if one part of a value can meet many schemas."""
+        """Return `check`, drawing on the budget of the call if many schemas can apply to one part of a value."""
         if not body.counts or _is_leaf(body):
             return check
         deep = "uniqueItems" in body
@@ -87,7 +87,7 @@ class Checks:
     def but_unevaluated(self, body: Node, *, in_place: bool = True) -> Check:
         """Return the check of a schema whose `unevaluated*` means the same as `additionalProperties` or `items`.
 
-        Without `in_place`, check only its own keywords, not the schemas in it that apply to the same value.
+        Without `in_place`, the check ignores the subschemas that apply to the same value.
         """
         types = types_of(body)
         checks: list[Check] = []
@@ -119,7 +119,10 @@ class Checks:
         return lambda value: (body.check or self._make(body))(value)
 
     def remembered(self, definition: Definition, check: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
-        """Return `check`, run once in a call for each part of a value if its definition is met too often."""
+        """Return `check`. If `definition.is_heavy`, it is run once in a call for each part of a value.
+
+        `what` names the kind of result, because checks and evaluations are remembered apart.
+        """
         if not definition.is_heavy:
             return check
 
@@ -138,8 +141,7 @@ class Checks:
         return remember
 
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function` for schemas that recurse: in one call, no schema checks the same part of a value
-        twice.
+        """Return `function`, with a memory for each call in which `remembered` keeps its results.
 
         Without it, a schema that refers to itself twice takes 2**depth steps.
         """
@@ -217,7 +219,7 @@ class Checks:
         return check_sparse
 
     def _others(self, body: Node) -> Check | None:
-        """Return the check of properties that `properties` does not name; None if there is nothing to check."""
+        """Return the check of properties that `properties` does not declare; None if there is nothing to check."""
         if body.keys().isdisjoint(_REST):
             return None
         simple = is_plain(body)
@@ -290,7 +292,7 @@ class Checks:
 
 
 def _is_leaf(body: Body) -> bool:
-    """Return True if it holds no schema; then the schema around it counts it together with itself."""
+    """Return True if a schema holds no schema. The schema around it then counts it together with itself."""
     if isinstance(body, bool):
         return True
     holds = body.ref is not None or "uniqueItems" in body
@@ -306,7 +308,7 @@ def _nothing(_value: Any) -> bool:
 
 
 def _tagged(body: Node, keyword: str, branches: list[Check], plain: Check) -> Check:
-    """Return the check of a union that a discriminator decides; `plain` if it does not."""
+    """Return the check of a union whose discriminator selects the branch; `plain` if it does not."""
     given = body.get("discriminator")
     if given is None or not given["decides"] or given["union"] != keyword:
         return plain

@@ -1,4 +1,4 @@
-"""The compiled form of a `Schema`: its normal form, its check and its cast, shared if possible."""
+"""The compiled form of a `Schema`: its normal form, its check and its cast. Equal schemas share one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ STEPS_OF_A_PART = 15
 """The steps that each part of a value adds to `max_check_steps`."""
 
 Traced = tuple[Any, bool, bool, bool]
-"""A cast value; whether it needs no warning; whether parts were dropped; whether parts were invented."""
+"""(value, clean, dropped, invented): see `operad_schema.schema.Schema.tracer`."""
 
 
 class Compiled:
-    """The check and the cast of one schema with everything that it reaches."""
+    """The check and the cast of one schema with everything that it refers to."""
 
     def __init__(self, closure: Closure) -> None:
         store = closure.store
@@ -54,12 +54,12 @@ class Compiled:
         self._tracers: dict[Mode, Callable[[Any], Traced]] = {}
         self._casters: dict[Mode, Callable[[Any], Any]] = {}
 
-    # Each is made when first used, because most schemas are only checked, or only cast. They are on the hot path,
-    # so they have no wrapper unless they need one.
+    # `operad_schema.schema.Schema` describes the next three. Each is made when first used, because most schemas
+    # are only checked, or only cast. They are on the hot path, so they have no wrapper unless they need one.
 
     @cached_property
     def validator(self) -> Callable[[Any], bool]:
-        """The check, see `operad_schema.schema.Schema`, which also describes the next two."""
+        """The compiled check. It returns True if a value is valid, and never raises."""
         return self._counted(self._validator())
 
     @cached_property
@@ -110,7 +110,7 @@ class Compiled:
         return self.checks.remembering(cast) if self._is_heavy else cast
 
     def caster(self, mode: Mode) -> Callable[[Any], Any]:
-        """Return the cast; it never raises and never changes its argument."""
+        """Return the cast of a mode. It never raises and never changes its argument."""
         if mode not in self._casters:
             self._casters[mode] = self._counted(self._caster(mode))
         return self._casters[mode]
@@ -135,7 +135,8 @@ class Compiled:
     def _left(self, value: Any, error: Exception | None) -> Any:
         """Log why a value is returned unchanged, and return it."""
         if error is None:
-            logger.warning("a value is beyond max_data_depth = %d: it is not cast", self.limits.max_data_depth)
+            most = self.limits.max_data_depth
+            logger.warning("expected a value of at most %d levels (max_data_depth): it is not cast", most)
         else:
             bound = "max_check_steps" if WORK.steps < 0 else "max_pattern_steps"
             why = f"beyond {bound}" if isinstance(error, TooMuchWorkError) else type(error).__name__
@@ -143,7 +144,7 @@ class Compiled:
         return value
 
     def tracer(self, mode: Mode) -> Callable[[Any], Traced]:
-        """Return a function that casts and checks in one step, and reports what the cast changed."""
+        """Return a function that casts and checks a value at once; see `operad_schema.schema.Schema.tracer`."""
         if mode not in self._tracers:
             self._tracers[mode] = self._tracer(mode)
         return self._tracers[mode]
@@ -201,16 +202,16 @@ class Compiled:
         except RecursionError:
             return [beyond("max_data_depth", self.limits)]
         except Exception as error:  # noqa: BLE001  # TypeError on what is no JSON
-            text = f"expected a JSON value, got one that cannot be checked ({error}) at $"
+            text = f"expected a JSON value, got {kind}, which cannot be checked ({error!r}) at $"
             return [SchemaError("$", text, "", "a JSON value", kind)]
-        text = "expected a value of the schema at $"
-        generic = SchemaError("$", text, "", "a value of the schema", kind)
+        text = f"expected a value that matches the schema, got {kind} at $"
+        generic = SchemaError("$", text, "", "a value that matches the schema", kind)
         if not found and (WORK.steps < 0 or WORK.left < 0):
             return [beyond("max_check_steps" if WORK.steps < 0 else "max_pattern_steps", self.limits)]
         return readable(found) or [generic]
 
     def mismatches(self, value: Any, mode: Mode) -> list[SchemaError]:
-        """Return the errors that are worth a warning after a value is cast."""
+        """Return the errors of a value after its cast in a mode; see `operad_schema.schema.Schema.mismatches`."""
         found: list[SchemaError] = self._counted(lambda value: self._mismatches(value, mode))(value)
         return found
 
@@ -232,7 +233,7 @@ class Compiled:
 
 
 def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
-    """Return an object that all schemas of a document share, made once."""
+    """Return an object that all schemas of a document share; `make` is called once."""
     with store.lock:
         if key not in store.made:
             store.made[key] = make()
@@ -242,7 +243,7 @@ def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
 # --- what is shared ------------------------------------------------------------------------------------
 
 MAX_CACHED = 512
-"""The number of compiled schemas kept for equal ones; a schema in use keeps its own."""
+"""The number of compiled schemas that are kept for equal schemas. A `Schema` in use keeps its own besides."""
 
 MAX_WARNED = 1_000
 """The number of unchecked patterns for which repeated warnings are suppressed."""
@@ -251,15 +252,15 @@ _patterns_warned: set[str] = set()
 _lock = threading.Lock()
 _cache: OrderedDict[Any, Compiled] = OrderedDict()
 _LONG = 1_000
-"""A schema with more characters is identified by its digest, not by its text."""
+"""A schema with more characters than this is identified by the digest of its text."""
 _stores: weakref.WeakValueDictionary[Any, Store] = weakref.WeakValueDictionary()
 
 
 def compiled(origin: Origin) -> Compiled:
     """Return the compiled form of a schema; equal schemas share one.
 
-    A standalone schema is identified by its text, one of a document by its definition in the document's normal
-    form.
+    A standalone schema is identified by its text, a schema in a document by its definition in the document's
+    normal form.
     """
     if origin.document is not None:
         store = _store(origin.document, dialect(origin), origin)
@@ -285,12 +286,12 @@ def compiled(origin: Origin) -> Compiled:
 
 
 def dialect(origin: Origin) -> str:
-    """Return the dialect by which a schema is read."""
+    """Return the dialect of a schema: its own `$schema`, its document's, the one in `origin`, or 2020-12."""
     return dialect_of(origin.raw) or dialect_of(origin.document) or origin.dialect or "2020-12"
 
 
 def new_store(origin: Origin, *, annotations: bool = False) -> Store:
-    """Return an empty store for the normal form of a schema's document, or of the schema without a document."""
+    """Return an empty store for the schemas of a document, or for a schema without a document."""
     document = origin.raw if origin.document is None else origin.document
     roots = ((),) if origin.document is None else _roots(document)
     used = dialect(origin)
@@ -300,9 +301,9 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
 
 
 def closure_of(store: Store, origin: Origin) -> Closure:
-    """Return the normal form of a schema with everything that it reaches.
+    """Return the normal form of a schema with everything that it refers to.
 
-    If it cannot be read, the result accepts any value, and its warning has the reason.
+    If the schema cannot be read, the result accepts any value, and its warning has the reason.
     """
     try:
         if origin.document is not None and not origin.pointer:
@@ -313,9 +314,9 @@ def closure_of(store: Store, origin: Origin) -> Closure:
     except SchemaLimitError as error:
         reason = str(error)
     except RecursionError:
-        reason = "nested too deeply to be read"
+        reason = "the schema is nested too deeply to be read"
     nothing = new_store(Origin(True, None, None, "", store.limits)).closure(())
-    nothing.warnings = (f"{reason}: the schema is unknown",)
+    nothing.warnings = (f"{reason}: any value is valid",)
     return nothing
 
 
@@ -356,7 +357,7 @@ def _store(document: Any, used: str, origin: Origin) -> Store:
 
 
 def _roots(document: Any) -> tuple[tuple[Any, ...], ...]:
-    """Return where a document holds schemas: an OpenAPI or Swagger document, or a schema itself."""
+    """Return the locations of the schemas in a document: its root, and each schema in `components` of OpenAPI."""
     components = document.get("components") if isinstance(document, Mapping) else None
     named = components.get("schemas") if isinstance(components, Mapping) else None
     roots: list[tuple[Any, ...]] = [()]

@@ -1,4 +1,7 @@
-"""Conjunctions: a schema with its reference and its `allOf`, which a cast reads as one; the state of a call."""
+"""Conjunctions, and the state of a cast.
+
+A conjunction is a schema with the target of its `$ref` and the schemas of its `allOf`. A cast treats them as one.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from operad_schema.values import MAX_PARTS, count_parts, equal
 from operad_schema.vocabulary import KEYWORDS
 
 ABSENT: Any = object()
-"""Marks a value that does not exist."""
+"""The mark for a value that does not exist."""
 
 SCALARS = 10
-"""The number of scalar defaults that may be filled in for each other part, and for each part of the value."""
+"""The number of scalar defaults that may be filled in per other added part, and per part of the value."""
 
 Members = tuple[Node, ...]
 """The schemas of a node's conjunction, without their references, `allOf` and `$siblings`."""
 
 
 class Call:
-    """The state of one cast.
+    """The state of one cast: records of what it did, and its budgets.
 
-    It has the zero values that the cast invented, as (container, key), whether it dropped anything, and its
-    budgets.
+    The records are `invented`, the (container, key) of each zero value that the cast added, and `dropped`, whether
+    it dropped anything.
     """
 
     invented: list[tuple[Any, Any]] | None = None
@@ -36,9 +39,9 @@ class Call:
     filled = 0
     """The number of parts of defaults and zero values that were filled in, without scalar defaults."""
     scalars: float = 0
-    """The number of scalar defaults. There may be far more of them: as many as are plausible for the value."""
+    """The number of scalar defaults that were filled in. Their limit grows with the size of the value."""
     is_full = False
-    """Whether the limit is reached, so that further missing parts stay absent."""
+    """Whether a limit is reached, so that further missing parts stay absent."""
     value: Any = None
     """The value that is cast."""
 
@@ -51,18 +54,18 @@ class Call:
         return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
 
     def mark(self) -> tuple[int, bool]:
-        """Return the current position in the notes, for `forget` and `moved`."""
+        """Return the current state of the records, for `forget` and `moved`."""
         return len(self.invented or ()), self.dropped
 
     def forget(self, mark: tuple[int, bool]) -> None:
-        """Drop the notes since `mark`, because they are not about a part of the result."""
+        """Remove the records since `mark`, because they are not about a part of the result."""
         self.dropped = mark[1]
         if self.invented is not None:
             del self.invented[mark[0] :]
             self.invented = self.invented or None
 
     def moved(self, mark: tuple[int, bool], before: Any, after: Any) -> None:
-        """Move the notes about `before` to `after`, its cast value; notes about dropped parts are removed."""
+        """Move the records since `mark` from `before` to its cast value `after`; remove those of dropped parts."""
         start = mark[0]
         if self.invented is None or len(self.invented) <= start:
             return
@@ -82,7 +85,7 @@ class Call:
 
 
 def has(container: Any, key: Any) -> bool:
-    """Return True if an object has a property, or an array a position."""
+    """Return True if an object has the property `key`, or an array the position `key`."""
     return key < len(container) if isinstance(container, list) else key in container
 
 
@@ -90,16 +93,16 @@ Caster = Callable[[Any, Call], Any]
 
 
 class Fills(Protocol):
-    """Fills in missing values; see `operad_schema.zeros`."""
+    """The value to fill in for a missing part; see `operad_schema.zeros.Fill`."""
 
     invents: bool
     schemas: list[Body]
 
     def __call__(self, out: Any, key: Any, call: Call) -> bool:
-        """Fill in a property or the next position; return True if something was filled in."""
+        """Fill in the property or position `key` of `out`; return False without a value, or at a limit."""
 
     def template(self) -> Any:
-        """Return the value to fill in, made once; `ABSENT` without one."""
+        """Return the value to fill in, which is made once; `ABSENT` without a value."""
 
 
 Row = tuple[str, frozenset[type], Caster, Fills | None]
@@ -107,19 +110,19 @@ Row = tuple[str, frozenset[type], Caster, Fills | None]
 
 
 class Checking(Protocol):
-    """What casts use of the checks of a document."""
+    """The part of `operad_schema.checking.Checks` that casts use."""
 
     limits: Limits
 
     def of(self, body: Body) -> Callable[[Any], bool]:
-        """Return the check of a schema."""
+        """Return the compiled check of a schema."""
 
     def kind(self, location: Location) -> Definition | None:
-        """Return the schema at a location that a tag names; None if it cannot be read."""
+        """Return the definition at a location that a tag names; None if it cannot be read."""
 
 
 class Casts(Protocol):
-    """What unions, zero values and objects use of the casts of a document."""
+    """The part of `operad_schema.casting.Casting` that unions, zero values and objects use."""
 
     keeps: bool
     completes: bool
@@ -129,17 +132,17 @@ class Casts(Protocol):
     kinds: int
 
     def node(self, schemas: Iterable[Body]) -> Caster:
-        """Return the cast of a conjunction."""
+        """Return the compiled cast of the conjunction of `schemas`."""
 
     def lazy(self, schemas: list[Body]) -> Caster:
-        """Return the cast of a conjunction, compiled when first called."""
+        """Return the cast of the conjunction of `schemas`, compiled when first called."""
 
     def rows(self, members: Members) -> list[Row]:
-        """Return the declared properties of a conjunction."""
+        """Return a row for each declared property of a conjunction."""
 
 
 class Lazy:
-    """A cast that is compiled when first called; `put` then replaces it by the compiled one."""
+    """A cast that is compiled when first called. `put`, if it is set, then receives the compiled cast."""
 
     __slots__ = ("casting", "made", "put", "schemas")
 
@@ -161,7 +164,7 @@ class Lazy:
 def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
     """Return the members of a conjunction, each once, and whether one of them is `false`.
 
-    The members of a schema are itself, and the members of its reference, its `allOf`, and `$siblings`.
+    The members of a schema are the schema itself and the members of its `$ref`, its `allOf` and its `$siblings`.
     """
     members: list[Node] = []
     seen: set[Node] = set()
@@ -185,12 +188,12 @@ def flatten(schemas: Iterable[Body]) -> tuple[Members, bool]:
 
 
 def identity(value: Any, _call: Call) -> Any:
-    """Cast by a schema without constraints: return the value."""
+    """Return the value unchanged: the cast by a schema without constraints."""
     return value
 
 
 def node_types(members: Members) -> list[str] | None:
-    """Return the JSON types that every member allows, in the order of the first; None for any type."""
+    """Return the JSON types that every member allows, in the order of the first `type`; None for any type."""
     types: list[str] | None = None
     for member in members:
         given = member.get("type")
@@ -212,7 +215,7 @@ def common_types(left: list[str], right: list[str]) -> list[str]:
 
 
 def allowed_values(members: Members) -> list[Any] | None:
-    """Return the values of `enum` and `const` that every member allows; None for any value."""
+    """Return the values that every `enum` and `const` of the members allows; None without these keywords."""
     values: list[Any] | None = None
     for member in members:
         for given in ([member["const"]] if "const" in member else None, member.get("enum")):
@@ -228,7 +231,7 @@ _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluat
 
 
 def is_fragile(members: Members) -> bool:
-    """Return True if a valid value's cast may be invalid. For scalars, this is so if a member is hidden."""
+    """Return True if the cast of a valid array or object may be invalid. A hidden member includes scalars."""
     fragile = any(
         member.is_hidden or not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members
     )
@@ -237,7 +240,7 @@ def is_fragile(members: Members) -> bool:
 
 
 def further_items(members: Members, length: int) -> list[tuple[int, Body]]:
-    """Return, for each member that constrains further elements, the first position and the schema."""
+    """Return (first position, schema) for each member that constrains the items after the first `length`."""
     rests: list[tuple[int, Body]] = [
         (len(member.get("prefixItems", ())), member["items"]) for member in members if "items" in member
     ]

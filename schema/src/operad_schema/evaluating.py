@@ -1,7 +1,7 @@
-"""`unevaluatedProperties` and `unevaluatedItems`: which parts of a value the schemas beside them evaluated.
+"""The checks of `unevaluatedProperties` and `unevaluatedItems` (JSON Schema 2020-12, core, section 11).
 
-One pass computes both whether a value is valid and what was evaluated, so that schemas within schemas do not
-run again at each level. Source: JSON Schema 2020-12, core, section 11.
+They need to know which parts of a value the schemas beside them evaluated. One pass computes both whether a value
+is valid and which parts were evaluated, so that nested schemas do not run again at each level.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from operad_schema.values import ARRAY
 Seen = set[Any]
 """The evaluated names of an object's properties, or positions of an array."""
 Evaluate = Callable[[Any], Seen | None]
-"""Returns what was evaluated of a value; None if it is invalid."""
+"""A check that returns the evaluated parts of a value; None if the value is invalid."""
 
 
 class Checking(Protocol):
-    """What evaluations use of the checks of a document."""
+    """The part of `operad_schema.checking.Checks` that evaluations use."""
 
     def lazy(self, body: Body) -> Callable[[Any], bool]:
         """Return the check of a schema, compiled when first called."""
 
     def but_unevaluated(self, body: Node, *, in_place: bool) -> Callable[[Any], bool]:
-        """Return the check of a schema's keywords; see `operad_schema.checking.Checks.but_unevaluated`."""
+        """Return the check of a schema's other keywords; see `operad_schema.checking.Checks.but_unevaluated`."""
 
     def counted(self, body: Node, check: Evaluate) -> Evaluate:
-        """Return a check that draws on the call's budget if it needs to."""
+        """Return `check`, drawing on the budget of the call if `body.counts`."""
 
     def remembered(self, definition: Definition, check: Evaluate, what: str) -> Evaluate:
-        """Return a check that runs once in a call for each part of a value, if it needs to."""
+        """Return `check`, run once in a call for each part of a value if `definition.is_heavy`."""
 
 
 _NONE: Seen = set()
 
 
 def seen_by(body: Node) -> list[Node]:
-    """Return a schema, its reference and its `allOf`, recursively: all schemas that apply to the same value."""
+    """Return a schema and, recursively, the schemas of its `$ref` and `allOf`, which apply to the same value."""
     out = [body]
     for one in out:
         parts = [*one.get("allOf", ()), *([one.ref.body] if one.ref is not None else ())]
@@ -50,7 +50,7 @@ def seen_by(body: Node) -> list[Node]:
 def is_plain(body: Node) -> bool:
     """Return True if `unevaluated*` means the same as `additionalProperties` or `items`.
 
-    That is so if every schema that applies to the same value does so unconditionally.
+    This is the case if every schema that applies to the same value does so unconditionally.
     """
     return all(
         body.get(key, True) is True
@@ -75,7 +75,7 @@ class Evaluation:
         self._made: dict[Node, Evaluate] = {}
 
     def of(self, body: Body) -> Evaluate:
-        """Return the evaluation of a schema."""
+        """Return the evaluation of a schema: a check that also returns the evaluated parts."""
         if isinstance(body, bool):
             return (lambda _value: _NONE) if body else (lambda _value: None)
         made = self._made.get(body)
@@ -107,7 +107,7 @@ class Evaluation:
         return self.checks.counted(body, evaluate)
 
     def _others(self, body: Node) -> Iterator[Evaluate]:
-        """Yield the evaluations of the schemas in it that apply to the same value."""
+        """Yield the evaluations of the subschemas that apply to the same value."""
         if body.ref is not None:
             yield self.checks.remembered(body.ref, self._lazy(body.ref.body), "seen")
         for node in body.get("allOf", ()):

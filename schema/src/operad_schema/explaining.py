@@ -1,4 +1,4 @@
-"""Readable errors of a value, and the changes that a cast made."""
+"""The texts of errors, and the list of the changes that a cast made."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def path_of(parts: Iterable[Any]) -> str:
 
 
 def readable(found: Iterable[Fault]) -> list[SchemaError]:
-    """Return the faults that the search found as readable errors."""
+    """Return a `SchemaError` with readable texts for each fault that the search found."""
     return [_readable(fault) for fault in found]
 
 
@@ -51,7 +51,7 @@ def _readable(fault: Fault) -> SchemaError:
 
 
 def _meant(fault: Fault) -> str:
-    """Return a suggestion: the declared property that the first undeclared one was probably meant to be."""
+    """Return a hint with the declared property that the first undeclared one resembles, or an empty text."""
     from difflib import get_close_matches  # with the first one
 
     name = fault.wanted[0]
@@ -100,14 +100,19 @@ _BEYOND = {
 
 
 def beyond(bound: str, limits: Limits) -> SchemaError:
-    """Return the error of a value that exceeds one of the limits."""
+    """Return the error of a value that exceeds the limit whose name is `bound`."""
     text, note = _BEYOND[bound]
     expected = text.format(getattr(limits, bound))
     return SchemaError("$", f"expected {expected}, got more at ${note}", bound, expected, "more")
 
 
 def invented(value: Any, places: list[tuple[Any, Any]]) -> list[SchemaError]:
-    """Return the zero values that a cast filled in, each as an error of `required`."""
+    """Return an error of `required` for each zero value that a cast filled in.
+
+    Args:
+        value: the result of the cast.
+        places: the container and the key of each zero value.
+    """
     if not places:
         return []
     wanted: dict[int, list[Any]] = {}
@@ -136,7 +141,7 @@ def _containers(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 
 def changes(before: Any, after: Any) -> list[Change]:
-    """Return the changes that a cast made."""
+    """Return the changes from `before` to `after`, its cast value."""
     found: list[Change] = []
     stack: list[tuple[tuple[Any, ...], Any, Any]] = [((), before, after)]
     while stack:

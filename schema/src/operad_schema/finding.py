@@ -1,4 +1,4 @@
-"""The search for errors, which visits only what the compiled checks reject."""
+"""The search for errors, which visits only the parts of a value that the compiled checks reject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from operad_schema.vocabulary import KEYWORDS
 
 @attrs.define(eq=False, repr=False)
 class Fault:
-    """A keyword that a part of a value does not satisfy: the expectation, and the place."""
+    """A keyword that a part of a value does not satisfy.
+
+    `wanted` is the expectation of the keyword, and `path` has the names and positions that lead to the part.
+    """
 
     keyword: str
     wanted: Any
@@ -28,7 +31,7 @@ class Fault:
     path: tuple[Any, ...]
     schema: Body
     branches: list[Fault] = attrs.field(factory=list)
-    """For a union: the faults of its branches."""
+    """The faults of the branches, if the keyword is a union."""
 
 
 class _EnoughError(Exception):
@@ -38,8 +41,8 @@ class _EnoughError(Exception):
 def faults(checks: Checks, value: Any, body: Body) -> list[Fault]:
     """Return the faults of a value, at most `max_schema_errors`.
 
-    After `max_error_steps` the search ends with the faults found so far. It may raise any exception for a value
-    that is not JSON.
+    After `max_error_steps`, the search ends with the faults found so far. For a value that is not JSON, it may
+    raise any exception.
     """
     found: list[Fault] = []
     with suppress(_EnoughError, TooMuchWorkError):

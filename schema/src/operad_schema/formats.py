@@ -1,11 +1,11 @@
 """The `format` keyword, checked only if the caller of `from_schema` passes `formats=True`.
 
-For JSON Schema a format is an annotation (2020-12, validation, section 7.2.1). A server that publishes formats
-promises them, and clients are generated from them, so a server should check them.
+In JSON Schema, a format is an annotation by default (2020-12, validation, section 7.2.1). A server should check
+the formats that it publishes, because clients are generated from them.
 
-Most checks come from small libraries, the extra `operad-schema[formats]`, each imported with the first schema that
-has such a format. All run in time linear in the text: the length of host names is checked first. `regex` is not
-checked, because compiling an untrusted pattern has no bound.
+Most checks come from small libraries, the extra `operad-schema[formats]`. Each library is imported with the first
+schema that has one of its formats. All checks run in time linear in the text. `regex` is not checked, because the
+time to compile an untrusted pattern has no bound.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from operad_schema.values import is_type
 
 
 class Format(NamedTuple):
-    """The check of a format, and its name in errors. Values of another kind than `kind` are valid."""
+    """The check of a format, and its description in errors. Values that are not of the type `kind` are valid."""
 
     expected: str
     kind: str
     accepts: Callable[[Any], bool]
 
     def fails(self, value: Any) -> bool:
-        """Return True if a value is of the format's kind, and not valid."""
+        """Return True if a value is of the format's kind but does not match the format."""
         return is_type(value, self.kind) and not self.accepts(value)
 
 
@@ -45,7 +45,7 @@ def find(name: str) -> Format:
         accepts = make()
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"the format {name!r} needs {error.name}, which is not installed: pip install operad-schema[formats]",
+            f"the format {name!r} needs {error.name}, which is missing: pip install 'operad-schema[formats]'",
             name=error.name,
         ) from None
 
@@ -62,7 +62,7 @@ _Check = Callable[[str], bool]
 
 
 def _matches(pattern: str) -> Callable[[], _Check]:
-    """Return the maker of a check by one of our patterns, which do not backtrack."""
+    """Return a function that makes the check of a pattern. The patterns of this module do not backtrack."""
 
     def make() -> _Check:
         match = re.compile(pattern, re.ASCII).fullmatch

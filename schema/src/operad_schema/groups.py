@@ -1,4 +1,4 @@
-"""Groups of schemas that refer to one another in a circle."""
+"""The search for groups of schemas that refer to one another in a circle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 
 def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:
-    """Yield the strongly connected groups of a graph; a group comes after those that it refers to (Tarjan,
-    iterative).
+    """Yield the strongly connected components of a graph, by Tarjan's algorithm without recursion.
+
+    `edges` maps each node to the nodes that it refers to. A component follows the components that it refers to.
     """
     order: dict[Any, int] = {}
     low: dict[Any, int] = {}

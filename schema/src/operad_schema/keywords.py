@@ -1,4 +1,4 @@
-"""The checks of keywords that hold no schemas, and how several checks become one."""
+"""The checks of keywords that hold no schemas, and functions that combine several checks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Check = Callable[[Any], bool]
 
 
 def types_of(body: Node) -> list[str] | None:
-    """Return the types that a schema allows; None if it does not name any."""
+    """Return the types in the `type` of a schema; None without `type`."""
     types = body.get("type")
     return [types] if isinstance(types, str) else types
 
 
 def exact(body: Body) -> frozenset[type]:
-    """Return the classes whose instances are all valid, so that a caller can skip the check."""
+    """Return the Python classes whose instances are all valid, so that callers can skip the check for them."""
     if isinstance(body, bool) or not body.keys() <= {"type", "default"}:
         return frozenset()
     return frozenset(cls for name in types_of(body) or () for cls in CLASSES[name])
@@ -53,7 +53,7 @@ def _is_one_of(values: list[Any]) -> Check:
 
 
 def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
-    """Return the check of the types, and of a schema's requirements for values of each kind."""
+    """Return the check of `types` (None for any type) and of `parts`, the checks for values of each kind."""
     objects, items = parts.get("object"), parts.get("array")
     strings, numbers = parts.get("string"), parts.get("number")
     if types == ["object"] and objects is not None:
@@ -81,7 +81,7 @@ def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
 
 
 def check_plain(body: Node, kind: str) -> list[Check]:
-    """Return a list with the check of all keywords that test one kind of value by `fails`; empty without any."""
+    """Return a list with one check of all plain keywords for values of `kind`; an empty list without keywords."""
     rules = []
     for key, wanted in body.items():
         word = KEYWORDS.get(key)
@@ -101,7 +101,7 @@ def check_plain(body: Node, kind: str) -> list[Check]:
 
 
 def all_of(checks: list[Check]) -> Check:
-    """Return the check of values that every one of `checks` accepts."""
+    """Return a check that accepts a value if all `checks` accept it."""
     if len(checks) == 1:
         return checks[0]
 
@@ -115,7 +115,7 @@ def all_of(checks: list[Check]) -> Check:
 
 
 def any_of(checks: list[Check]) -> Check:
-    """Return the check of values that one of `checks` accepts."""
+    """Return a check that accepts a value if at least one of `checks` accepts it."""
 
     def check(value: Any) -> bool:
         for one in checks:  # noqa: SIM110  # see above
@@ -127,7 +127,7 @@ def any_of(checks: list[Check]) -> Check:
 
 
 def one_of(checks: list[Check]) -> Check:
-    """Return the check of values that exactly one of `checks` accepts."""
+    """Return a check that accepts a value if exactly one of `checks` accepts it."""
 
     def check(value: Any) -> bool:
         found = False

@@ -1,12 +1,17 @@
-"""OpenAPI's `discriminator` on a base schema: its tag names one of the schemas that include the base.
+"""OpenAPI's `discriminator` on a base schema: its tag names one of the schemas that include the base, its kinds.
 
 `Pet` has `discriminator: {propertyName: kind, mapping: {cat: Cat}}`, and `Cat` is `allOf: [Pet, …]`. A value of
 `Pet` with the tag `cat` is cast by both, so that properties declared only by `Cat` are kept. Validation ignores
 kinds (OpenAPI 3.0.4 and 3.1.1, "Discriminator Object": a base "does not perform a search for child schemas").
 
-In the normal form it is `$kinds`: `propertyName`, `mapped` (the location of each tag's schema), `base` (the
-location of the base: the names of schemas beside it that include it are tags) and `other` (the location for any
-other tag: `defaultMapping` of 3.2). Kinds are read when a tag first names them: a base may have a thousand.
+The normal form stores the discriminator as `$kinds`, a dictionary:
+
+- `propertyName`: the name of the property that holds the tag.
+- `mapped`: the location of the schema for each tag of the mapping.
+- `base`: the location of the base. The name of a schema beside the base that includes it is a tag, too.
+- `other`: the location for any other tag (`defaultMapping` of OpenAPI 3.2), or None.
+
+A kind is read when a tag first names it, because a base may have a thousand.
 """
 
 from __future__ import annotations
@@ -22,16 +27,17 @@ KINDS = "$kinds"
 MOST = 1_000
 """The maximum number of casts for the kinds of one document; later kinds are unknown.
 
-Several bases have as many as there are combinations of their kinds, and values choose them.
+A schema with several bases needs a cast for each combination of their kinds, and values select the combinations.
 """
 
 _OPEN = Node({"additionalProperties": True})
 
 
 def settled(members: Members) -> Members:
-    """Return the members of a conjunction without the `$kinds` of bases whose kind was already chosen.
+    """Return the members of a conjunction without the `$kinds` of bases whose kind was already selected.
 
-    A kind includes its base, so the base appears again with each kind. A node without `$kinds` replaces it.
+    A kind includes its base, so the base appears again with each kind. If the same base without `$kinds` is a
+    member, the kind was selected before.
     """
     if not any(KINDS in member for member in members):
         return members
@@ -42,9 +48,7 @@ def settled(members: Members) -> Members:
 
 
 def derives(body: Body, location: Location) -> bool:
-    """Return True if a schema includes the one at a location: it is that schema, refers to it, or has it in
-    `allOf`.
-    """
+    """Return True if `body` includes the schema at a location by `$ref` or `allOf`, directly or indirectly."""
     stack, seen = [body], set[int]()
     while stack:
         one = stack.pop()
@@ -60,12 +64,12 @@ def derives(body: Body, location: Location) -> bool:
 
 
 def _kept(name: str) -> Node:
-    """Return a schema that accepts anything and declares a property, so that it is not dropped."""
+    """Return a schema that accepts any value and declares a property, so that no cast drops the property."""
     return Node({"dependentRequired": {name: []}})
 
 
 class Kinds:
-    """The cast of a conjunction that has a base, by the kind that a value's tag names."""
+    """The cast of a conjunction with a base schema. It casts a value by the kind that the value's tag names."""
 
     def __init__(self, casting: Casts, members: Members, member: Node) -> None:
         given: dict[str, Any] = member[KINDS]
@@ -84,7 +88,7 @@ class Kinds:
         self.of_base: Caster = casting.lazy(list(self.rest))
 
     def cast(self, value: Any, call: Call) -> Any:
-        """Cast a value by its kind; if the cast changes its tag, cast it by the kind of the new tag."""
+        """Return a value cast by its kind. If the cast changes the tag, cast the result by the new tag's kind."""
         if not isinstance(value, dict):
             return self.of_base(value, call)
         mark = call.mark()
@@ -102,7 +106,7 @@ class Kinds:
             kind = again
 
     def kind(self, value: dict[Any, Any]) -> Location | None:
-        """Return the location of an object's kind; None if its tag names none."""
+        """Return the location of the kind that an object's tag names, else that of `other`; None without one."""
         tag = value.get(self.tag)
         if not isinstance(tag, str):
             return self.other

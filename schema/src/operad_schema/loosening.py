@@ -1,4 +1,8 @@
-"""Prevent a subschema with an unchecked pattern or a large `enum` from rejecting by `not` or `oneOf`."""
+"""The removal of `not` and `oneOf` over schemas that accept more values than their originals.
+
+A schema accepts more values if a pattern is not run, or if an `enum` is too large. Under `not`, or as a second
+match of `oneOf`, it would reject valid values.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any
 
 
 def loosen(fresh: Iterable[Any]) -> None:
-    """Remove such rejections from newly read definitions."""
+    """In newly read definitions, remove `not` and replace `oneOf` by `anyOf` over schemas that accept too much."""
     stack: list[Any] = [one.body for one in fresh if one.is_lax]
     while stack:
         node = stack.pop()

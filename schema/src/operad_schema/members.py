@@ -15,8 +15,8 @@ def object_members(
     Properties from ``$ref`` and ``allOf`` are included.
 
     Args:
-        schema: as `Schema.bundled` returns it.
-        definitions: its ``$defs``.
+        schema: a schema that `Schema.bundled` returned.
+        definitions: the ``$defs`` of the schema.
         branches: include ``anyOf`` and ``oneOf``; a property that only a branch requires is not required.
     """
     found: dict[str, Any] = {}
@@ -41,5 +41,5 @@ def object_members(
 
 
 def definition_name(reference: str) -> str:
-    """Return the name of a definition from a reference such as ``#/$defs/name``."""
+    """Return the decoded name of the definition to which a reference such as ``#/$defs/name`` points."""
     return unquote(reference.removeprefix("#/$defs/")).replace("~1", "/").replace("~0", "~")

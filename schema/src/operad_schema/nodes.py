@@ -1,10 +1,10 @@
 """The normal form of schemas, the only form that checks and casts read.
 
-It is JSON Schema 2020-12, made from a schema and everything that it reaches: annotations, `format` and unknown
-keywords are removed, older spellings are translated, references point to objects, and every hostile or broken part
-accepts any value, with a warning. Three private keywords serve casts and unions: `$siblings` (the keywords beside
-a `$ref` that hides it, drafts 4 to 7), `discriminator` (see `operad_schema.tags`) and `$kinds` (that of a base,
-see `operad_schema.kinds`).
+The normal form is JSON Schema 2020-12, made from a schema and everything that it refers to. Annotations, `format`
+and unknown keywords are removed, older spellings are translated, and references point to objects. Every hostile or
+broken part accepts any value, with a warning. Three private keywords serve casts and unions: `$siblings` (the
+keywords beside a `$ref`, which hides them from validation in drafts 4 to 7), `discriminator` (see
+`operad_schema.tags`) and `$kinds` (the discriminator of a base schema, see `operad_schema.kinds`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,25 @@ from operad_schema.vocabulary import KEYWORDS
 
 _MISSING: Any = object()
 FEW = 64
-"""The number of schemas that one part of a value may meet before they are counted."""
+"""If more schemas than this can apply to one part of a value, each applied schema is counted."""
 MANY = 1_000
-"""From this number on, results for a part of a value are remembered within a call."""
+"""If this many schemas can apply to one part of a value, results for a part are remembered within a call."""
 
 
 class SchemaLimitError(ValueError):
-    """A schema exceeds a named limit and is therefore unknown."""
+    """A schema exceeds one of its `Limits`, so that it accepts any value."""
+
+
+def too_many_nodes(limits: Limits) -> SchemaLimitError:
+    """Return the error of a schema with more than `max_schema_nodes` subschemas."""
+    most = limits.max_schema_nodes
+    return SchemaLimitError(f"expected a schema of at most {most} subschemas (max_schema_nodes), got more")
 
 
 class Node(dict[str, Any]):
-    """A schema of the normal form: its keywords, and what was compiled from them. Compared by identity.
+    """A schema in the normal form: its keywords, and the check compiled from them. Nodes are compared by identity.
 
-    `$ref` is the text `#/$defs/d7`, for exports; `ref` is the definition itself.
+    The value of `$ref` is a text such as `#/$defs/d7`, for exports. The attribute `ref` is the definition itself.
     """
 
     __slots__ = ("_lesser", "check", "counts", "is_hidden", "is_lax", "ref")
@@ -46,16 +52,16 @@ class Node(dict[str, Any]):
         super().__init__(keywords or {})
         self.ref = ref
         self.check: Callable[[Any], bool] | None = None
-        """The check of a value; compiled when first needed."""
+        """The compiled check; None until it is first needed."""
         self.counts = False
         """Whether each check draws on the budget of its call."""
         self.is_lax = False
-        """Whether it accepts more than was written, because a pattern is not run or an `enum` is too large."""
+        """Whether it accepts more values than the original: a pattern is not run, or an `enum` is too large."""
         self.is_hidden = False
-        """Whether it is beside a `$ref` that hides it from validation (drafts 4 to 7), so only casts see it."""
+        """Whether only casts use it, because a `$ref` beside it hides it from validation (drafts 4 to 7)."""
         self._lesser: dict[tuple[str, ...], Node] = {}
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # a mapping has none, an object with identity has
+    __hash__ = object.__hash__  # type: ignore[assignment]  # a dict has no hash, but nodes are compared by identity
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -64,7 +70,7 @@ class Node(dict[str, Any]):
         return self is not other
 
     def less(self, *keys: str) -> Node:
-        """Return the schema without some keywords; always the same object, as schemas are compared by identity."""
+        """Return the schema without some keywords. Calls with the same `keys` return the same object."""
         if self.keys().isdisjoint(keys):
             return self
         made = self._lesser.get(keys)
@@ -76,7 +82,7 @@ class Node(dict[str, Any]):
         return made
 
     def hidden(self) -> Node:
-        """Return the schema as one that only casts see. Each call returns the same object."""
+        """Return a copy that only casts use (`is_hidden`). Each call returns the same object."""
         made = self._lesser.get(())
         if made is None:
             made = Node(self, self.ref)
@@ -85,11 +91,11 @@ class Node(dict[str, Any]):
         return made
 
     def here(self) -> Iterator[Body]:
-        """Yield the subschemas that apply to the same value, except the reference."""
+        """Yield the subschemas that apply to the same value, except the target of `$ref`."""
         return self._below("itself")
 
     def parts(self) -> Iterator[Body]:
-        """Yield the subschemas that apply to parts of the value."""
+        """Yield the subschemas that apply to properties or items of the value."""
         return self._below("one part", "each part")
 
     def _below(self, *what: str) -> Iterator[Body]:
@@ -110,7 +116,7 @@ Body = Node | bool
 
 
 class Definition:
-    """A named schema of the normal form, with the facts that were computed about it."""
+    """A named schema of the normal form, with the facts that were computed about the schema."""
 
     __slots__ = (
         "body", "counts", "crowd", "has_kinds", "is_heavy", "is_lax", "is_read", "is_recursive", "name", "nodes",
@@ -126,50 +132,50 @@ class Definition:
         self.size = 0
         self.refs: tuple[Definition, ...] = ()
         self.crowd = 0
-        """The most schemas that one part of a value can meet from here on; 0 until it is settled."""
+        """How many schemas, with all that it refers to, can apply to one part of a value; 0 until computed."""
         self.is_heavy: bool
-        """Whether there are so many that results for a part of a value are remembered within a call."""
+        """Whether `crowd` is so high that results for a part of a value are remembered within a call."""
         self.counts = False
-        """Whether there are so many that each applied schema draws on the budget of its call."""
+        """Whether `crowd` is so high that each applied schema draws on the budget of its call."""
         self.is_recursive: bool
         self.is_lax = False
-        """Whether any schema that it reaches accepts more than was written."""
+        """Whether any schema that it refers to accepts more values than the original."""
         self.has_kinds = False
         """Whether a cast may read further schemas: the kinds that tags name."""
         self.warnings: list[str] = []
         self.unchecked: list[str] = []
-        """The patterns that are not run: which, where and why."""
+        """A text for each pattern that is not run, with its place and the reason."""
         self.tagged: list[Node] = []
         """The unions with a `discriminator`."""
 
     def warn(self, location: Location, text: str) -> None:
-        """Record a part that is ignored or unknown, and its place."""
+        """Record a warning about the part at a location; at most 20 are kept."""
         if len(self.warnings) < 20:
             self.warnings.append(f"{where(location)}: {text}")
 
 
 def where(location: Location) -> str:
-    """Return a location as text: `#/components/schemas/Pet`."""
+    """Return a location as a JSON Pointer in a URI fragment, such as `#/components/schemas/Pet`."""
     tokens = [token.replace("~", "~0").replace("/", "~1") for token in location if isinstance(token, str)]
     return "#" + "".join("/" + token for token in tokens)
 
 
 @attrs.define(eq=False, repr=False)
 class Closure:
-    """A schema with all schemas that it reaches."""
+    """A schema with all schemas that it refers to, directly or indirectly."""
 
     root: Definition
     definitions: tuple[Definition, ...]
-    """The root first, then the others by distance."""
+    """The root, followed by the other definitions in the order of their distance from the root."""
     store: Store
     """Kept so that the document's other schemas share it while this one is in use."""
     warnings: tuple[str, ...]
 
 
 class Store:
-    """The normal form of a document's schemas, made when first reached and shared by all that reach it.
+    """The normal form of a document's schemas. Each is read when first needed, and shared by all references to it.
 
-    `read` reads one definition (`operad_schema.reader`), raising `SchemaLimitError` beyond `max_schema_nodes`.
+    `read` is the function that reads one definition; see `operad_schema.reader.read`.
     """
 
     def __init__(self, references: References, read: Callable[[Store, Definition], None], dialect: str, *,
@@ -182,18 +188,18 @@ class Store:
         self.formats = formats
         self.unchecked = unchecked
         self.has_costly_patterns = False
-        """Whether a match of a pattern that was read may draw on the budget of its call."""
+        """Whether the match of any pattern that was read may draw on the budget of its call."""
         self.lock = threading.RLock()
         self.warned: set[str] = set()
         self.made: dict[Any, Any] = {}
-        """What was compiled from the schemas: checks, casts and compiled forms."""
+        """The checks, casts and compiled forms of the schemas."""
         self._read = read
         self._definitions: dict[Any, Definition] = {}
 
     def closure(self, location: Location, schema: Any = _MISSING) -> Closure:
-        """Return the schema at a location, or `schema` as if it were in the document's root.
+        """Return the closure of the schema at a location, or of `schema` as if it were in the document's root.
 
-        Raises `LookupError` for an unknown location, `SchemaLimitError` beyond a limit.
+        Raises `LookupError` if the location does not exist, `SchemaLimitError` if the schema exceeds a limit.
         """
         with self.lock:
             try:
@@ -205,7 +211,7 @@ class Store:
                 return self._closure(self.define(self._root(location, schema)))
 
     def kind(self, location: Location) -> Definition | None:
-        """Return the schema at a location that a tag names; None if it does not exist or exceeds a limit."""
+        """Return the definition at a location that a tag names; None if it does not exist or exceeds a limit."""
         try:
             return self.closure(location).root
         except (LookupError, SchemaLimitError, RecursionError):
@@ -221,7 +227,7 @@ class Store:
         return Target((id(schema),), schema, scope)
 
     def define(self, target: Target) -> Definition:
-        """Return the definition of a reference's target, which may not be read yet."""
+        """Return the definition of a reference's target. It may not be read yet."""
         key = target.location, target.scope.dynamic
         found = self._definitions.get(key)
         if found is None:
@@ -251,17 +257,19 @@ class Store:
 
     def _hold(self, nodes: int, size: int) -> None:
         if nodes > self.limits.max_schema_nodes:
-            raise SchemaLimitError(f"beyond max_schema_nodes = {self.limits.max_schema_nodes}")
+            raise too_many_nodes(self.limits)
         if size > self.limits.max_schema_bytes:
-            raise SchemaLimitError(f"beyond max_schema_bytes = {self.limits.max_schema_bytes} ({size} so far)")
+            most = self.limits.max_schema_bytes
+            raise SchemaLimitError(f"expected a schema of at most {most} bytes (max_schema_bytes), got more")
 
     def _settle(self, fresh: list[Definition]) -> None:
-        """Cut references that would never end, and record which definitions recurse and which are heavy."""
+        """Remove references that would never end, and record which definitions recurse and which are heavy."""
         for group in components({one: in_place_refs(one.body) for one in fresh}):
             for one in group:
                 if len(group) > 1 or one in in_place_refs(one.body):
                     one.body = without(one.body, group)
-                    one.warn(one.target.location, "it refers to itself in place: that reference is unknown")
+                    text = "it refers to itself for the same value: that reference is ignored"
+                    one.warn(one.target.location, text)
         weights: dict[Definition, int] = {}
         most = self.limits.max_schema_in_place
         edges = {one: in_place_refs(one.body) for one in fresh}
@@ -270,7 +278,8 @@ class Store:
                 weights[one] = 1 + sum(weights.get(ref, 1) for ref in edges[one])
                 if weights[one] > most:
                     one.body, weights[one] = True, 1
-                    one.warn(one.target.location, f"beyond max_schema_in_place = {most}: it is unknown")
+                    text = f"expected at most {most} schemas for one value (max_schema_in_place), got more"
+                    one.warn(one.target.location, f"{text}: any value is valid here")
         edges = {one: refs_of(one.body) for one in fresh}
         for group in components(edges):
             recurses = len(group) > 1 or any(one in edges[one] for one in group)
@@ -289,7 +298,7 @@ class Store:
 
 
 def _crowd(body: Body) -> tuple[int, int]:
-    """Return how many schemas the value itself, and a part of it, can meet at most; each up to `MANY`."""
+    """Return how many schemas can apply to a value itself and to one part of the value, each at most `MANY`."""
     if isinstance(body, bool):
         return 1, 0
     itself, parts = 1, 0
@@ -316,10 +325,10 @@ _CONTAINERS = {"object", "array"}
 
 
 def _recursive_crowd(group: frozenset[Definition]) -> int:
-    """Return the most schemas that a part of a value can meet if these refer to one another; at most `MANY`.
+    """Return how many schemas of a recursive group can apply to one part of a value, at most `MANY`.
 
-    Each level of a value could double them, except if the schemas are plain trees: then each part is either a
-    declared property, another property or an item, and meets the one schema for it.
+    Each level of a value could double them, unless the schemas are plain trees. In a tree, each part is either a
+    declared property, another property or an item, and exactly one schema applies to it.
     """
     if not all(_is_tree(one.body) for one in group):
         return MANY
@@ -330,7 +339,7 @@ def _recursive_crowd(group: frozenset[Definition]) -> int:
 
 
 def _is_tree(body: Body) -> bool:
-    """Return True if each part of a value meets one schema, and a cast never looks at a part twice."""
+    """Return True if one schema applies to each part of a value, and a cast visits each part once."""
     stack = [body]
     while stack:
         node = stack.pop()
@@ -350,7 +359,7 @@ def _is_tree(body: Body) -> bool:
 
 
 def _is_scalar(body: Body) -> bool:
-    """Return True if its types allow no array and no object."""
+    """Return True if the types of a schema allow neither arrays nor objects."""
     if isinstance(body, bool) or "type" not in body or not body.keys() <= _SCALAR:
         return False
     types = body["type"]
@@ -358,12 +367,12 @@ def _is_scalar(body: Body) -> bool:
 
 
 def lists_containers(node: Node) -> bool:
-    """Return True if its `const` or `enum` has an array or an object."""
+    """Return True if the `const` or `enum` of a schema contains an array or an object."""
     return any(isinstance(value, (dict, list)) for value in [node.get("const"), *node.get("enum", ())])
 
 
 def _count(crowded: list[Definition]) -> None:
-    """Mark these definitions, and all that they reach, as drawing on the budget of a call."""
+    """Mark definitions, and all that they refer to, as drawing on the budget of a call."""
     stack: list[Any] = list(crowded)
     while stack:
         one = stack.pop()
@@ -379,16 +388,16 @@ def _count(crowded: list[Definition]) -> None:
 
 
 class TrackDynamicError(Exception):
-    """A dynamic reference was found, but the store does not track the dynamic scope yet."""
+    """A dynamic reference was found, but the store does not track the dynamic scope yet. `Store` reads again."""
 
 
 def in_place_refs(body: Body) -> list[Definition]:
-    """Return the definitions that a schema refers to in place, once for each reference."""
+    """Return the definition of each reference in a schema that applies to the same value as the schema."""
     return _refs(body, parts=False)
 
 
 def refs_of(body: Body) -> list[Definition]:
-    """Return the definitions that a schema refers to anywhere."""
+    """Return the definition of each reference in a schema, at any depth."""
     return _refs(body, parts=True)
 
 
@@ -407,7 +416,7 @@ def _refs(body: Body, *, parts: bool) -> list[Definition]:
 
 
 def without(body: Body, group: frozenset[Definition]) -> Body:
-    """Return a schema in which references to a group of definitions accept any value, if they apply in place."""
+    """Return a copy of a schema in which references to a group, for the same value, accept any value."""
     if isinstance(body, bool):
         return body
     if body.ref in group:
@@ -431,8 +440,9 @@ def without(body: Body, group: frozenset[Definition]) -> Body:
 
 
 def unless_unknown(made: Body, given: Any) -> Body:
-    """Return ``made``, or a schema that allows any property if ``made`` accepts any value and ``given`` did not.
+    """Return ``made``, or an open object schema if ``made`` became unknown: it is True, and ``given`` was not.
 
-    The schemas beside it in an `allOf` or a union may not declare all properties, so no cast may drop the others.
+    An unknown schema in an `allOf` or a union may declare properties that the schemas beside it do not declare, so
+    no cast may drop undeclared properties.
     """
     return Node({"additionalProperties": True}) if made is True and given is not True else made

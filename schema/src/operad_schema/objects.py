@@ -1,4 +1,4 @@
-"""The casts of objects: the properties of a conjunction, compiled into one row for each."""
+"""The casts of objects, compiled into one row for each declared property of a conjunction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OBJECT_KEYWORDS = ("properties", "patternProperties", "additionalProperties", "u
 
 
 class ObjectShape:
-    """The requirements of a node for objects."""
+    """The keywords of a conjunction that concern objects, and the cast made from them."""
 
     def __init__(
         self, casting: Casts, members: Members, row: Callable[[str, list[Body], bool], Row | None]
@@ -40,7 +40,10 @@ class ObjectShape:
         self.rows = [one for one in made if one is not None]
 
     def _conditional(self, members: Members) -> tuple[set[str], list[Pattern]]:
-        """Return what is declared under a condition. It is kept, because conditions are not evaluated."""
+        """Return the names and patterns of properties that are declared under a condition.
+
+        Such properties are kept, because a cast does not evaluate conditions.
+        """
         names: set[str] = set()
         patterns: list[Pattern] = []
         stack: list[Body] = [body for member in members for body in conditions(member, names)]
@@ -58,7 +61,7 @@ class ObjectShape:
         return names, patterns
 
     def caster(self, types: list[str] | None) -> Caster | None:
-        """Return the cast of an object; None if the node has no keyword for objects."""
+        """Return the cast of an object; None if the conjunction has neither types nor keywords for objects."""
         if not self.says:
             return None if types is None else copy_object
         rows = self._patchable()
@@ -119,7 +122,7 @@ class ObjectShape:
 
 
 def _undeclared(name: str, members: Members) -> Iterator[Node]:
-    """Yield the schemas that members of a conjunction have for a property that only others declare."""
+    """Yield the schemas that members of a conjunction apply to a property that only other members declare."""
     for member in members:
         rest = member.get("additionalProperties")
         declares = name in member.get("properties", ())
@@ -144,9 +147,9 @@ def copy_object(value: Any, _call: Call) -> Any:
 
 
 def closed_object(rows: list[Row], *, notes: bool = True) -> Caster:
-    """Return the cast of an object's declared properties; the result has no others.
+    """Return a cast of an object that keeps declared properties only.
 
-    With `notes`, the call records that one was dropped. It is a single loop, because it is on the hot path.
+    With `notes`, the call records whether a property was dropped.
     """
 
     def cast(value: Any, call: Call) -> Any:

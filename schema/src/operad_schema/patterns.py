@@ -1,11 +1,10 @@
 """`pattern` and `patternProperties`: ECMA-262 regular expressions, run only in time linear in the text.
 
 Python's `re` backtracks and holds the GIL: `^(a+)+$` takes seconds on 26 characters. A small scanner therefore
-reads each pattern (`operad_schema.translating`, imported for the first one). Patterns that the scanner can prove
-to be linear run in `re`, which is fast on short text. All others run in RE2 (google-re2, the extra
-`operad-schema[patterns]`), which never backtracks. Look-around and back-references, which RE2 does not support,
-are not checked: the schema lists such patterns (`Schema.unchecked`), and the caller decides. See
-docs/decisions/0017-patterns.md.
+reads each pattern (`operad_schema.translating`, imported with the first pattern). Patterns that the scanner can
+prove to be linear run in `re`, which is fast on short text. All others run in RE2 (google-re2, the extra
+`operad-schema[patterns]`), which never backtracks. RE2 supports neither look-around nor back-references. Patterns
+with these are not checked; `Schema.unchecked` lists them. See docs/decisions/0017-patterns.md.
 
 The possible cost of a match is drawn from one budget for a whole call (`Work`). A value that exceeds it is
 invalid.
@@ -22,9 +21,9 @@ from typing import Any
 import attrs
 
 FREE = 5_000
-"""A match with fewer possible steps is not counted: most strings, with most patterns."""
+"""A match of at most this many possible steps is not counted. Most matches need fewer."""
 CHEAP = 8
-"""The steps per character up to which a pattern is never counted."""
+"""A pattern of at most this many steps per character is never counted."""
 
 
 class TooMuchWorkError(Exception):
@@ -40,7 +39,7 @@ class Work(threading.local):
 
     @contextmanager
     def call(self, patterns: float, steps: float) -> Iterator[Work]:
-        """Set the budget of a call; a call within a call draws on the outer one's."""
+        """Set the budget of a call inside the block. A nested call draws on the budget of the outer call."""
         if self.depth == 0:
             self.left, self.steps = patterns, steps
         self.depth += 1
@@ -52,13 +51,13 @@ class Work(threading.local):
                 self.left = self.steps = math.inf
 
     def step(self, count: int) -> None:
-        """Draw on the budget of schemas; raise `TooMuchWorkError` if it is exhausted."""
+        """Draw `count` schemas from the budget. Raises `TooMuchWorkError` if it is exhausted."""
         self.steps -= count
         if self.steps < 0:
             raise TooMuchWorkError
 
     def match(self, count: int) -> None:
-        """Draw on the budget of patterns; raise `TooMuchWorkError` if it is exhausted."""
+        """Draw `count` pattern steps from the budget. Raises `TooMuchWorkError` if it is exhausted."""
         self.left -= count
         if self.left < 0:
             raise TooMuchWorkError
@@ -69,26 +68,26 @@ WORK = Work()
 
 @attrs.define(eq=False, repr=False)
 class Pattern:
-    """A pattern that is run."""
+    """A pattern with the search of the engine that runs it."""
 
     written: str
     """The pattern as it is in the schema."""
     search: Callable[[Any], Any]
-    """Returns None for text, or for bytes, that does not match."""
+    """The search of the engine; it returns None for text (or bytes, see `of_bytes`) without a match."""
     weight: int
-    """The steps that a match can take for each character, at worst."""
+    """The maximum number of steps that a match can take per character."""
     of_bytes: bool = False
-    """Whether it is run on UTF-8."""
+    """Whether `search` takes UTF-8 bytes instead of text."""
     longest: float = math.inf
-    """The length in characters of the longest text that it is run on; longer text does not match."""
+    """The length in characters of the longest text on which the pattern is run; longer text does not match."""
 
     @property
     def is_cheap(self) -> bool:
-        """Whether no text costs enough to be counted."""
+        """Whether matches are never counted, because each takes at most `CHEAP` steps per character."""
         return self.weight <= CHEAP
 
     def matches(self, text: str) -> bool:
-        """Return True if `text` matches; raise `TooMuchWorkError` if that exceeds the budget of the call."""
+        """Return True if `text` matches. Raises `TooMuchWorkError` if the match exceeds the budget of the call."""
         length = len(text)
         if length > self.longest:
             return False

@@ -1,4 +1,4 @@
-"""Reads JSON Schema of any draft into one normal form (`operad_schema.nodes`). Keywords are read only here."""
+"""The reader of JSON Schema of any draft into one normal form (`operad_schema.nodes`). It alone reads keywords."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from operad_schema.nodes import (
     Body,
     Definition,
     Node,
-    SchemaLimitError,
     Store,
     TrackDynamicError,
+    too_many_nodes,
     unless_unknown,
     where,
 )
@@ -26,7 +26,7 @@ from operad_schema.vocabulary import ANNOTATIONS, KEYWORDS, SIBLINGS, TYPES
 
 
 def read(store: Store, definition: Definition) -> None:
-    """Read one schema of a document into a definition; raise `SchemaLimitError` beyond `max_schema_nodes`."""
+    """Read one schema of a document into its definition. Raises `SchemaLimitError` beyond `max_schema_nodes`."""
     reader = _Reader(store, definition)
     location, node, scope = definition.target
     definition.body = reader.schema(node, location, scope, 0)
@@ -34,7 +34,7 @@ def read(store: Store, definition: Definition) -> None:
 
 
 class _Reader:
-    """Reads one schema; `refs` are the definitions that it refers to."""
+    """The reader of one schema. `refs` has the definitions that the schema refers to."""
 
     def __init__(self, store: Store, definition: Definition) -> None:
         self.store = store
@@ -47,18 +47,16 @@ class _Reader:
         self.definition.nodes += 1
         self.definition.size += 4
         if self.definition.nodes > self.limits.max_schema_nodes:
-            raise SchemaLimitError(f"beyond max_schema_nodes = {self.limits.max_schema_nodes}")
+            raise too_many_nodes(self.limits)
         if isinstance(node, bool):
             return node
         if not isinstance(node, Mapping):
-            self.definition.warn(
-                location, f"expected a schema (object or boolean), got {type(node).__name__}: it is unknown"
-            )
+            text = f"expected a schema (object or boolean), got {type(node).__name__}"
+            self.definition.warn(location, f"{text}: any value is valid here")
             return True
-        if depth > self.limits.max_schema_depth:
-            self.definition.warn(
-                location, f"beyond max_schema_depth = {self.limits.max_schema_depth}: it is unknown"
-            )
+        if depth > (most := self.limits.max_schema_depth):
+            text = f"expected at most {most} levels of subschemas (max_schema_depth), got more"
+            self.definition.warn(location, f"{text}: any value is valid here")
             return True
         scope = self.references.enter(node, location, scope)
         out = Node()
@@ -80,7 +78,7 @@ class _Reader:
         return out
 
     def reference(self, node: Mapping[str, Any], out: Node, location: Location, scope: Scope) -> bool:
-        """Add the node's references; return False if one has no target: the node then accepts any value."""
+        """Add the references of `node` to `out`; return False if a reference has no target in the document."""
         found = []
         try:
             if isinstance(ref := node.get("$ref"), str):
@@ -92,9 +90,8 @@ class _Reader:
                 self.track_dynamic()
                 found.append(self.references.resolve_recursive(scope))
         except (LookupError, ValueError):
-            self.definition.warn(
-                location, f"nothing in this document at {ref!r} (nothing outside it is read): it is unknown"
-            )
+            text = f"the reference {ref!r} has no target in this document, and no other document is read"
+            self.definition.warn(location, f"{text}: any value is valid here")
             return False
         definitions = [self.store.define(target) for target in found]
         self.refs.update(dict.fromkeys(definitions))
@@ -127,9 +124,10 @@ class _Reader:
             out.pop("unevaluatedProperties", None)
 
     def json(self, value: Any, depth: int = 0) -> Any:
-        """Return a private copy of a JSON value; raise `ValueError` if it is not one."""
+        """Return a copy of a JSON value. Raises `ValueError` if it is not JSON, or beyond `max_schema_depth`."""
         if depth > self.limits.max_schema_depth:
-            raise ValueError(f"beyond max_schema_depth = {self.limits.max_schema_depth}")
+            most = self.limits.max_schema_depth
+            raise ValueError(f"expected a value of at most {most} levels (max_schema_depth), got more")
         self.definition.size += 4
         if isinstance(value, str):
             self.definition.size += len(value)
@@ -150,7 +148,7 @@ def _refer(node: Node, definition: Definition) -> Node:
 
 
 def _nullable(out: Node) -> Node:
-    """Return the schema for OpenAPI 3.0's `nullable: true`: null, or what the schema allows."""
+    """Return the schema for OpenAPI 3.0's `nullable: true`, which also allows null."""
     apart = {key: out.pop(key) for key in ("default", *ANNOTATIONS) if key in out}
     types = out.get("type")
     if "enum" in out and None not in out["enum"]:
@@ -201,7 +199,7 @@ class _Keyword:
             unique = list(dict.fromkeys(types))
             self.out["type"] = unique[0] if len(unique) == 1 else unique
         else:
-            self.refuse("a type of JSON Schema or a list of them")
+            self.refuse("a type of JSON Schema or a list of types")
 
     def values(self) -> None:
         values = [self.value] if self.key == "const" else self.value
@@ -209,7 +207,7 @@ class _Keyword:
             self.refuse("an array")
             return
         if len(values) > (most := self.reader.limits.max_schema_enum):
-            self.lose(f"{len(values)} members, beyond max_schema_enum = {most}: it is ignored")
+            self.lose(f"enum: expected at most {most} members (max_schema_enum), got {len(values)}: it is ignored")
             return
         try:
             copies = [self.reader.json(value) for value in values]
@@ -338,7 +336,7 @@ class _Keyword:
             self.discriminator(schemas)
 
     def discriminator(self, branches: list[Body]) -> None:
-        """Record the branch of each tag, from the names of the branches and then from the mapping."""
+        """Record the `discriminator` of a union: the branch for each name of a branch, and for each mapped tag."""
         given = self.node.get("discriminator")
         if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
             return
@@ -358,7 +356,7 @@ class _Keyword:
             self.reader.definition.tagged.append(self.out)
 
     def position(self, branches: list[Body], names: Mapping[str, int], target: Any) -> int | None:
-        """Return the branch that a `mapping` means, by its name or by a reference to it."""
+        """Return the position of the branch that a mapping names or refers to; None if no branch fits."""
         if not isinstance(target, str) or target in names:
             return names.get(target) if isinstance(target, str) else None
         with suppress(LookupError, ValueError):
@@ -369,7 +367,7 @@ class _Keyword:
         return None
 
     def kinds(self) -> None:
-        """Record the locations of a base's kinds, from its discriminator."""
+        """Record the `$kinds` of a base schema, from its `discriminator`."""
         if not self.node.keys().isdisjoint(("anyOf", "oneOf")):  # read with the branches
             return
         if given := kinds_of(self.value, self.reader.definition.target, self.reader.references, self.scope):
@@ -430,11 +428,11 @@ _TAKES: dict[str, Callable[[_Keyword], None]] = {
     "list": _Keyword.subschemas,
     "map": _Keyword.named_subschemas,
 }
-"""The reader of a keyword's value, by what the table of keywords states that it takes or holds."""
+"""The method that reads a keyword's value, by the keyword's `takes` or `holds` in `KEYWORDS`."""
 
 _READ = {
     key: _TAKES[word.takes or word.holds]
     for key, word in KEYWORDS.items()
     if word.takes or word.applies != "nothing"
 } | {SIBLINGS: _Keyword.siblings}
-"""The reader of each keyword; any other keyword is an annotation or unknown."""
+"""The method that reads each keyword. Any other keyword is an annotation or unknown."""

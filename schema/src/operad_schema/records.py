@@ -1,4 +1,4 @@
-"""The records of the engine: errors, changes, and where a schema comes from."""
+"""The records of the package: errors, changes, and origins of schemas."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import attrs
 from operad_schema.limits import Limits
 
 Mode = Literal["cast", "complete", "keep"]
-"""How to cast.
+"""How to cast. Every mode converts values and fills in declared defaults.
 
-`cast` drops what is not declared and fills in declared defaults; `complete` also fills in zero values for missing
-required properties; `keep` drops and invents nothing.
+`cast` also drops undeclared properties. `complete` does the same and adds zero values for missing required
+properties. `keep` does neither.
 """
 
 
@@ -20,8 +20,9 @@ required properties; `keep` drops and invents nothing.
 class SchemaError:
     """One error of a value.
 
-    `path` is the place (`$.items[3].id`), `keyword` the JSON Schema keyword that failed, `expected` and `got`
-    are short texts. `message` combines them: `expected integer, got str at $.items[3].id`.
+    `path` is the place of the error, such as `$.items[3].id`. `keyword` is the JSON Schema keyword that failed, or
+    the exceeded limit. `expected` and `got` are short texts, which `message` combines with the path: `expected
+    integer, got str at $.items[3].id`.
     """
 
     path: str
@@ -33,7 +34,7 @@ class SchemaError:
 
 @attrs.frozen
 class Change:
-    """One change that a cast made at `path`. A dropped part has no `after`, a filled one no `before`."""
+    """A change that a cast made at `path`. `after` of a dropped part and `before` of one filled in are `None`."""
 
     path: str
     action: Literal["dropped", "filled", "converted"]
@@ -42,7 +43,7 @@ class Change:
 
 
 class Origin(NamedTuple):
-    """The place of a schema: the schema, its document and its location in it, and how it is read.
+    """A schema, its document, its location in the document, and the options with which it is read.
 
     Without `pointer`, the schema is not in its `document`, but its references point into the document.
     """
@@ -54,4 +55,4 @@ class Origin(NamedTuple):
     limits: Limits
     formats: bool = False
     unchecked: bool = False
-    """Whether patterns that cannot be checked in linear time are run anyway."""
+    """Whether patterns that cannot be run in linear time are run anyway."""

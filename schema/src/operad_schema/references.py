@@ -1,4 +1,6 @@
-"""The places of the schemas of a document, and the targets of their references. Nothing else is ever read.
+"""The locations of the schemas in a document, and the targets of their references.
+
+A reference may also point to a meta-schema of JSON Schema, which is installed. Nothing else is ever read.
 
 Sources: JSON Pointer (RFC 6901), URI resolution (RFC 3986), `$id`, `$anchor`, `$dynamicAnchor` and
 `$recursiveAnchor` of JSON Schema 2020-12 and 2019-09 (core, section 8), `id` of draft 4.
@@ -13,11 +15,11 @@ from urllib.parse import unquote, urldefrag, urljoin
 from operad_schema.vocabulary import DIALECTS, META_SCHEMAS, subschemas
 
 Location = tuple[Any, ...]
-"""The location of a node: the decoded tokens of its JSON Pointer."""
+"""The location of a node in a document: the decoded tokens of its JSON Pointer."""
 
 
 def dialect_of(schema: Any) -> str | None:
-    """Return the dialect that a schema's `$schema` names, or None."""
+    """Return the dialect that a schema's `$schema` names; None if it is missing or unknown."""
     uri = schema.get("$schema") if isinstance(schema, Mapping) else None
     if not isinstance(uri, str):
         return None
@@ -25,9 +27,9 @@ def dialect_of(schema: Any) -> str | None:
 
 
 def parse_pointer(pointer: str) -> Location:
-    """Return the tokens of a JSON Pointer, with or without the `#` of a URI fragment.
+    """Return the decoded tokens of a JSON Pointer, which may begin with the `#` of a URI fragment.
 
-    Raises `ValueError` if it is malformed.
+    Raises `ValueError` if the pointer is malformed.
     """
     if pointer.startswith("#"):
         pointer = unquote(pointer[1:])
@@ -37,7 +39,7 @@ def parse_pointer(pointer: str) -> Location:
 
 
 def follow(node: Any, tokens: Location) -> Any:
-    """Return the node at `tokens` below `node`; raise `LookupError` if it does not exist."""
+    """Return the node that `tokens` lead to from `node`. Raises `LookupError` if it does not exist."""
     for token in tokens:
         if isinstance(node, list):
             if not (token.isascii() and token.isdigit()):
@@ -51,7 +53,10 @@ def follow(node: Any, tokens: Location) -> Any:
 
 
 class Scope(NamedTuple):
-    """What a reference is resolved against: the resource that contains the node, and the dynamic scope."""
+    """The context in which a reference is resolved.
+
+    It has the URI and the location of the resource that contains the reference, the draft, and the dynamic scope.
+    """
 
     base: str
     resource: Location
@@ -60,7 +65,7 @@ class Scope(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The target of a reference."""
+    """The target of a reference: its location, its node, and the scope inside it."""
 
     location: Location
     node: Any
@@ -83,7 +88,14 @@ RECURSIVE = "$recursiveAnchor"
 
 
 class References:
-    """The references of one document. `root` is a schema, or a document that holds schemas."""
+    """The resolver of the references in one document.
+
+    Args:
+        document: a schema, or a document that contains schemas.
+        dialect: the dialect of schemas without their own `$schema`.
+        roots: the locations of the schemas in the document.
+        most: the maximum number of nodes that are searched for `$id` and anchors.
+    """
 
     def __init__(
         self, document: Any, dialect: str, roots: tuple[Location, ...] = ((),), most: int = 100_000
@@ -96,14 +108,14 @@ class References:
         self._index: _Index | None = None
 
     def identifier(self, node: Any, draft: int) -> str | None:
-        """Return the `$id` of a node, if it has one that is valid there."""
+        """Return the `$id` of a node (`id` in draft 4); None if it has none that names a resource."""
         if not isinstance(node, Mapping) or (draft < 2019 and "$ref" in node):
             return None
         found = node.get("id" if draft == 4 else "$id")
         return found if isinstance(found, str) and not found.startswith("#") else None
 
     def enter(self, node: Any, location: Location, scope: Scope) -> Scope:
-        """Return the scope inside `node`, which may begin a resource of its own."""
+        """Return the scope inside `node`. A node with an `$id` begins a resource of its own."""
         identifier = self.identifier(node, scope.draft)
         if identifier is None:
             return scope
@@ -114,7 +126,7 @@ class References:
         return scope._replace(base=join(scope.base, urldefrag(identifier).url), resource=location)
 
     def locate(self, location: Location, dynamic: tuple[tuple[str, Location], ...] = ()) -> Target:
-        """Return the node at a location and its scope; raise `LookupError` if it does not exist."""
+        """Return the node at a location with its scope. Raises `LookupError` if it does not exist."""
         scope = Scope("", (), self.draft, dynamic)
         node = self.document
         start = 0
@@ -134,7 +146,10 @@ class References:
         return Target(location, node, scope)
 
     def resolve(self, ref: str, scope: Scope) -> Target:
-        """Return the target of a `$ref`; raise `LookupError` if it is not in this document."""
+        """Return the target of a `$ref`.
+
+        Raises `LookupError` if the target is not in this document, `ValueError` if the reference is malformed.
+        """
         url, fragment = urldefrag(ref)
         resource = scope.resource
         if url:
@@ -146,7 +161,7 @@ class References:
         return self.locate(location, scope.dynamic)
 
     def resolve_dynamic(self, ref: str, scope: Scope) -> Target:
-        """Return the target of a `$dynamicRef`: the outermost `$dynamicAnchor` of its name, if it is one."""
+        """Return the target of a `$dynamicRef`. If it is a `$dynamicAnchor`, return the outermost of that name."""
         target = self.resolve(ref, scope)
         name = urldefrag(ref).fragment
         resource = self.enter(target.node, target.location, target.scope).resource
@@ -155,7 +170,10 @@ class References:
         return self.locate(dict(scope.dynamic).get(name, target.location), scope.dynamic)
 
     def resolve_recursive(self, scope: Scope) -> Target:
-        """Return the target of `$recursiveRef: "#"`."""
+        """Return the target of `$recursiveRef: "#"` (2019-09): the resource that contains the reference.
+
+        If that resource has `$recursiveAnchor: true`, the target is the outermost resource that has it.
+        """
         target = self.locate(scope.resource, scope.dynamic)
         if not (isinstance(target.node, Mapping) and target.node.get(RECURSIVE) is True):
             return target
@@ -182,7 +200,7 @@ class References:
 
     @property
     def index(self) -> _Index:
-        """The document's resources and anchors."""
+        """The document's resources and anchors, collected with the first access."""
         if self._index is None:
             index = _Index()
             left = self.most
@@ -236,7 +254,7 @@ def _meta_schema(uri: str) -> Any:
 
 
 def join(base: str, url: str) -> str:
-    """Resolve `url` against `base`; opaque bases such as `urn:` are dropped."""
+    """Return `url` resolved against `base`. A `base` without a hierarchy, such as `urn:a`, is ignored."""
     try:
         return urljoin(base, url) if base else url
     except ValueError:

@@ -1,4 +1,4 @@
-"""The cast of scalars: lossless conversions."""
+"""The cast of scalars: conversions between types that lose nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SCALARS = ("boolean", "integer", "number", "string")
 
 
 def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
-    """Return the cast of a scalar; None if the node has no keyword for scalars."""
+    """Return the cast of a scalar; None if neither `types` nor an `enum` or `const` of the members allows one."""
     values = allowed_values(members)
     if values is not None:
         return _member_cast(values, types)
@@ -40,7 +40,7 @@ def scalar_cast(members: Members, types: list[str] | None) -> Caster | None:
 
 
 def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
-    """Return the cast to one of some values: to the first that the value converts to."""
+    """Return the cast to the first of `values` that a value can be converted to."""
     scalars: dict[Any, int] = {}
     for position, one in enumerate(values):
         if not isinstance(one, CONTAINER):
@@ -62,7 +62,7 @@ def _member_cast(values: list[Any], types: list[str] | None) -> Caster:
 
 
 def to_type(value: Any, types: list[str]) -> Any:
-    """Convert a scalar to the first of `types` that loses nothing; return it unchanged if none does."""
+    """Return a scalar converted to the first of `types` that is possible without loss, else unchanged."""
     if isinstance(value, float) and "integer" in types and "number" not in types and value.is_integer():
         return int(value)
     if any(is_type(value, name) for name in types):

@@ -6,13 +6,13 @@
 
 A schema is a pointer into a shared document, which is never copied or changed. Nothing is compiled until it
 is first used, and nothing is ever fetched. Schemas are untrusted: a part that could exhaust the stack or refer
-outside the document is unknown, with a warning. So is a pattern that cannot be run in linear time (`unchecked`).
+outside the document accepts any value, with a warning. So does a pattern that cannot be run in linear time.
 
 On a hot path, take the callables once per schema and keep them:
 
 - `schema.validator(value) -> bool`
-- `schema.normalizer(value) -> (value, clean)`: cast, then validate. `clean` is False when the result is
-  invalid; `schema.mismatches(value)` then returns the reasons, from the value as it was before the cast.
+- `schema.normalizer(value) -> (value, clean)`: cast, then validate. `clean` is False if the result is invalid.
+  `schema.mismatches` then returns the reasons for the original value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Dialect = Literal["draft4", "draft6", "draft7", "2019-09", "2020-12", "openapi-3
 class Schema:
     """A JSON Schema, compiled when first used. Equal schemas share the compiled form.
 
-    It is made by `from_schema` and can be used from several threads; its document must not be changed.
+    Make one with `from_schema` or `lazy_schema`. It can be used from several threads. Do not change its document.
     """
 
     __slots__ = ("__weakref__", "_build", "_changes", "_compiled", "_origin")
@@ -50,28 +50,27 @@ class Schema:
 
     @property
     def origin(self) -> Origin:
-        """Where the schema is, and how it is read."""
+        """The schema's document, its location there, and the options with which it is read."""
         return self._origin or self._built()
 
     @property
     def raw(self) -> Any:
-        """The schema as it was given: the document's own node, which must not be changed."""
+        """The mapping or bool from which the schema was made, not a copy. Do not change it."""
         return self.origin.raw
 
     def limited(self, limits: Limits) -> Schema:
-        """Return the same schema with other limits; nothing is read or built yet."""
+        """Return a `Schema` of the same document with other limits. Nothing is read or compiled yet."""
         return self._but(limits=limits)
 
     def running_unchecked(self) -> Schema:
-        """Return the same schema, but with its `unchecked` patterns run by Python's `re`.
+        """Return a `Schema` of the same document whose `unchecked` patterns are run by Python's `re`.
 
-        They are run on text of at most `max_pattern_string` characters, which may take very long; longer text is
-        invalid.
+        A match may take very long. Text of more than `max_pattern_string` characters is invalid without a match.
         """
         return self._but(unchecked=True)
 
     def _but(self, **changes: Any) -> Schema:
-        """Return the same schema with other options."""
+        """Return a `Schema` of the same document with other options of its `Origin`."""
         if self._build is None:
             return Schema(self.origin._replace(**changes))
         made = Schema(None, self._build)
@@ -80,9 +79,9 @@ class Schema:
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """The patterns that are not checked, each with the reason and the place: any text matches them.
+        """The patterns that are not run, each with its reason and its place. Any text matches such a pattern.
 
-        A schema without patterns is not compiled for this.
+        Reading this compiles the schema, unless it contains no pattern.
         """
         with suppress(TypeError, ValueError, RecursionError):
             if self.origin.document is None and '"pattern' not in json.dumps(self.raw, default=repr):
@@ -91,7 +90,7 @@ class Schema:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the schema has no usable constraint: every value is valid and none is cast."""
+        """Whether the schema has no usable constraint, so that every value is valid and no value is cast."""
         return (self._compiled or self._compile()).is_unknown
 
     @property
@@ -101,38 +100,39 @@ class Schema:
 
     @property
     def caster(self) -> Callable[[Any], Any]:
-        """The compiled cast. It never raises and never changes its argument."""
+        """The compiled form of `cast`. It never raises and never changes its argument."""
         return (self._compiled or self._compile()).caster("cast")
 
     @property
     def normalizer(self) -> Callable[[Any], tuple[Any, bool]]:
-        """The compiled cast and check in one: (value, clean), where a clean value needs no warning."""
+        """The compiled cast and check in one. It returns (value, clean); clean is True if the result is valid."""
         return (self._compiled or self._compile()).normalizer
 
     def tracer(self, mode: Mode = "cast") -> Callable[[Any], tuple[Any, bool, bool, bool]]:
-        """Return the `normalizer` of a mode, which also reports the changes: (value, clean, dropped, invented).
+        """Return a `normalizer` for a mode that returns (value, clean, dropped, invented).
 
-        In the mode `keep`, the cast converts and fills in declared defaults, and drops nothing. In `complete`, it
-        also invents a zero value for each missing required property, and a value with one is not clean.
+        `dropped` is True if the cast dropped a part, `invented` if it added a zero value. In the mode `keep`, it
+        drops nothing. In `complete`, it adds a zero value for each missing required property without a default; a
+        result with a zero value is not clean.
         """
         return (self._compiled or self._compile()).tracer(mode)
 
     def is_valid(self, value: Any) -> bool:
-        """Return True if `value` is valid."""
+        """Return True if `value` is valid. Never raises."""
         return (self._compiled or self._compile()).validator(value)
 
     def errors(self, value: Any) -> list[SchemaError]:
-        """Return the errors of `value`, at most 20; an empty list if it is valid."""
+        """Return the errors of `value`, at most `max_schema_errors`; an empty list if it is valid."""
         return (self._compiled or self._compile()).errors(value)
 
     def mismatches(self, value: Any, mode: Mode = "cast") -> list[SchemaError]:
-        """Return the errors of `value` that are worth a warning after its cast: invented zero values, then other
-        errors.
+        """Return the errors of `value` after its cast in a mode: first an error for each zero value that the cast
+        added, then the errors of the result.
         """
         return (self._compiled or self._compile()).mismatches(value, mode)
 
     def cast(self, value: Any, *, complete: bool = False) -> Any:
-        """Return `value` in the schema's shape.
+        """Return `value` converted to the schema's shape.
 
         Undeclared properties are dropped, declared defaults are filled in, and scalars are converted without loss.
         A value that cannot be converted is kept, and missing values stay missing. Never raises and never changes
@@ -145,32 +145,33 @@ class Schema:
         return (self._compiled or self._compile()).caster("complete" if complete else "cast")(value)
 
     def cast_report(self, value: Any, *, complete: bool = False) -> tuple[Any, list[Change]]:
-        """Return `cast(value)`, and the list of what it dropped, filled in and converted."""
+        """Return `cast(value)`, and the list of its changes."""
         result = self.cast(value, complete=complete)
         return result, self.changes(value, result)
 
     @staticmethod
     def changes(before: Any, after: Any) -> list[Change]:
-        """Return what a cast from `before` to `after` dropped, filled in and converted."""
+        """Return the parts that a cast from `before` to `after` dropped, filled in and converted."""
         from operad_schema.explaining import changes
 
         return changes(before, after)
 
     def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
-        """Return a self-contained copy in JSON Schema 2020-12 with annotations, and its references in `$defs`.
+        """Return a self-contained copy in JSON Schema 2020-12, with annotations.
 
-        With `shared`, the definitions are added to it instead, once for all schemas that are bundled with it.
+        Schemas that it refers to are in its `$defs`. With `shared`, they are added to `shared.definitions`
+        instead, once for all schemas that are bundled with it.
         """
         from operad_schema.bundling import bundle
 
         return bundle(self.origin) if shared is None else shared.add(self.origin)
 
     def published(self) -> dict[str, Any] | bool:
-        """Return the schema to publish: as it was given if it is self-contained, else `bundled`.
+        """Return the schema to publish: `raw` if it is self-contained, else `bundled`.
 
-        The result can always be sent as JSON. If the given schema cannot (it has a Python object, text that UTF-8
-        cannot encode, a thousand levels), it is `bundled`. Do not change the result: it may be the document's own
-        node.
+        The result can always be sent as JSON. If `raw` cannot (for example because of a Python object, text that
+        UTF-8 cannot encode, or a thousand levels), the result is `bundled`. Do not change the result, which may be
+        `raw`.
         """
         from operad_schema.bundling import is_sendable
 
@@ -184,7 +185,7 @@ class Schema:
     def is_larger(self, values: int) -> bool:
         """Return True if the schema, with everything that it refers to, has more than ``values`` JSON values.
 
-        Use it to find schemas that are too large to show, without bundling them: it stops counting there.
+        Use it to find schemas that are too large to show. Counting stops at that number, and nothing is bundled.
         """
         from operad_schema.bundling import is_larger
 
@@ -192,7 +193,7 @@ class Schema:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The parts of the schema that are ignored or unknown, and why: `#/properties/a: …`."""
+        """The parts of the schema that are ignored or unknown, each with its place and the reason."""
         return (self._compiled or self._compile()).warnings
 
     def _built(self) -> Origin:
@@ -243,22 +244,22 @@ def from_schema(
 ) -> Schema:
     """Return the `Schema` of a JSON Schema.
 
-    Only its type is checked now; its content is read when it is first used.
+    Only the type of `schema` is checked now. Its content is read when it is first used.
 
     Args:
         schema: the JSON Schema.
-        dialect: how to read a schema without its own `$schema`; None means 2020-12.
+        dialect: the dialect if neither the schema nor its document has a `$schema`; None means 2020-12.
         document: the document that contains `schema`; it is never copied and must not be changed.
         pointer: the location of the schema in the document, a JSON Pointer such as `/components/schemas/Pet`.
             Without it, the schema is not in the document, but its references point into the document.
-        trusted: lift the limits on the size of the schema, for your own documents.
-        limits: the limits of the work, see `Limits`.
+        trusted: lift the limits on the size of the schema, for your own documents; see `Limits.trusting`.
+        limits: the limits on the schema, the values and the work.
         formats: check `format`, which is otherwise an annotation. Needs `operad-schema[formats]`; a format whose
             library is missing raises `ModuleNotFoundError` when the schema is first used.
 
     Raises:
-        TypeError: `schema` is not a schema.
-        ValueError: the dialect is unknown, or the pointer malformed.
+        TypeError: `schema` is neither a mapping nor a bool.
+        ValueError: the dialect is unknown, the pointer is malformed, or the pointer is given without a document.
     """
     if dialect is not None and dialect not in get_args(Dialect):
         raise ValueError(f"expected a dialect ({', '.join(get_args(Dialect))}), got {dialect!r}")
@@ -276,7 +277,10 @@ def from_schema(
 
 
 def lazy_schema(build: Callable[[], Schema | Mapping[str, Any] | bool]) -> Schema:
-    """Return a `Schema` that calls `build` when it is first used; exceptions of `build` are raised then."""
+    """Return a `Schema` that calls `build` when it is first used.
+
+    Its first use raises the exceptions of `build`, or `TypeError` if the result is not a schema.
+    """
     return Schema(None, build)
 
 

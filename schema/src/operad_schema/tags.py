@@ -1,10 +1,15 @@
-"""OpenAPI's `discriminator`: the branch of a union that a tag selects, and whether other tags are possible.
+"""OpenAPI's `discriminator` of a union: a property whose value, the tag, selects the branch of a value.
 
-In the normal form it is a mapping: `propertyName`, `union` (its keyword), `names` and `mapped` (the position of
-the branch for a name, or for a tag of the mapping), and, once every branch is read, `tags` (None for one that
-several branches claim: it decides nothing), `closed` and `decides`.
+The normal form stores it as a dictionary. A branch is identified by its position.
 
-A schema without branches of its own may have one, too: the base of other schemas. See `operad_schema.kinds`.
+- `propertyName`: the name of the property.
+- `union`: the keyword of the union, `anyOf` or `oneOf`.
+- `names` and `mapped`: the branch for each name of a branch, and for each tag of the `mapping`.
+- `tags`: the branch for each tag; None for a tag that several branches declare. Added by `settle_tags`.
+- `closed`: whether no other tag is valid. Added by `settle_tags`.
+- `decides`: whether the tag alone selects the branch in validation. Added by `settle_tags`.
+
+A base schema, which other schemas include, may also have a `discriminator`; see `operad_schema.kinds`.
 """
 
 from __future__ import annotations
@@ -19,10 +24,10 @@ _DEEPEST = 8
 
 
 def settle_tags(node: Any, *, decides: bool) -> None:
-    """Complete a union's `discriminator`. Only in the dialects of OpenAPI does it decide in validation.
+    """Add `tags`, `closed` and `decides` to the `discriminator` of a union whose branches are read.
 
-    Tags come from the mapping, else from the branches' own `const` or `enum` of that property, else they are the
-    branches' names. Many documents have no mapping and schemas whose names are not the tags, so using the names
+    The mapping takes precedence over a `const` or `enum` of the property in the branches, and these over the names
+    of the branches. Many documents have no mapping and schemas whose names are not the tags, so using the names
     alone would reject values that the document describes.
     """
     given = node["discriminator"]
@@ -39,7 +44,7 @@ def settle_tags(node: Any, *, decides: bool) -> None:
 
 
 def _tags_of(body: Any, name: str, depth: int) -> set[str] | None:
-    """Return the tags that a branch declares, empty for a property that accepts any; None if unknown."""
+    """Return the tags that a branch declares; empty if it declares none, None if they cannot be determined."""
     if isinstance(body, bool) or depth > _DEEPEST:
         return None
     found: set[str] = set()
@@ -71,7 +76,7 @@ def _values_of(body: Any, depth: int) -> list[Any]:
 
 
 def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
-    """Return True if a value's tag alone decides which branch it must match, or that it matches no branch."""
+    """Return True if the tag of a value alone determines the branch that must match, or that no branch matches."""
     if given is None or not given.get("decides") or given["union"] != keyword:
         return False
     if not isinstance(value, dict) or given["propertyName"] not in value:
@@ -83,12 +88,12 @@ def decides(given: Mapping[str, Any] | None, keyword: str, value: Any) -> bool:
 
 
 def kinds_of(given: Any, base: Target, references: References, scope: Scope) -> dict[str, Any] | None:
-    """Return the locations of a base's kinds, by its `discriminator`; None if it is malformed."""
+    """Return the `$kinds` for the `discriminator` of a base schema; None if it is malformed."""
     if not isinstance(given, Mapping) or not isinstance(name := given.get("propertyName"), str):
         return None
 
     def place(target: Any) -> Location | None:
-        """Return the location that a mapping names: a schema beside the base, or the target of a reference."""
+        """Return the location of a schema that a mapping names or refers to; None if it does not exist."""
         with suppress(LookupError, ValueError):
             if base.location and isinstance(target, str):
                 return references.locate((*base.location[:-1], target)).location

@@ -15,25 +15,26 @@ from operad_schema.limits import DEFAULT, Limits
 from operad_schema.patterns import Pattern
 
 RE2_MEMORY = 1024 * 1024
-"""The bytes of a program of RE2 with its states; it rejects patterns that need more."""
+"""The memory in bytes that RE2 may use for a pattern; it rejects patterns that need more."""
 RE2_REPEAT = 1_000
 """The highest count of a repeat that RE2 supports."""
 MANY_STEPS = 200
-"""The maximum steps per character of a pattern that Python's `re` runs."""
+"""The maximum number of steps per character of a pattern that Python's `re` runs."""
 
 
 class UnsafePatternError(ValueError):
-    """The pattern is not run; the message has the reason."""
+    """A pattern cannot be run safely. The message has the reason."""
 
 
 def translate(pattern: str, limits: Limits = DEFAULT, *, unchecked: bool = False) -> Pattern:
     """Translate an ECMA-262 pattern (with the flag `u`) into one that runs in time linear in the text.
 
-    With `unchecked`, Python's `re` runs all other patterns, on text of at most `max_pattern_string` characters.
-    Raises `UnsafePatternError` for a pattern that cannot be run, or is invalid.
+    With `unchecked`, Python's `re` runs the patterns for which this is not possible, on text of at most
+    `max_pattern_string` characters. Raises `UnsafePatternError` for a pattern that is invalid or cannot be run.
     """
     if len(pattern) > limits.max_pattern_length:
-        raise UnsafePatternError(f"it is longer than {limits.max_pattern_length} characters")
+        most = limits.max_pattern_length
+        raise UnsafePatternError(f"expected at most {most} characters (max_pattern_length), got {len(pattern)}")
     scanner = _Scanner(pattern)
     body = scanner.whole()
     if weight := scanner.weight:
@@ -105,8 +106,8 @@ class _Scanner:
     """One pass over a pattern: translation, and the figures that bound its work in Python's `re`.
 
     `choices` is the number of ways in which groups and options can match, `length` the number of characters in
-    fixed parts, and `varying` the number of variable parts: the start of a match, and the repeats. `reason` is why
-    RE2 cannot run it. With `splits`, a repeat that is too high for RE2 is split into several.
+    fixed parts, and `varying` the number of variable parts: the start of a match, and the repeats. `reason` states
+    why RE2 cannot run the pattern. With `splits`, a repeat that is too high for RE2 is split into several.
     """
 
     def __init__(self, text: str, *, splits: bool = False) -> None:
@@ -123,19 +124,19 @@ class _Scanner:
     def whole(self) -> str:
         body = self.alternatives(0)
         if self.at < len(self.text):
-            raise UnsafePatternError("unbalanced ')'")
+            raise UnsafePatternError(f"unbalanced ')' at character {self.at + 1}")
         return body
 
     @property
     def weight(self) -> int:
-        """The steps per character that it takes in `re` in the worst case; 0 for too many."""
+        """The steps per character that the pattern takes in `re` in the worst case; 0 if there are too many."""
         varying = self.varying + (not self.anchored)
         steps = self.choices * (self.length + 1 if varying else 1)
         return 0 if self.reason or varying > 1 or steps > MANY_STEPS else steps
 
     def alternatives(self, depth: int) -> str:
         if depth > 20:
-            raise UnsafePatternError("groups nested more than 20 deep")
+            raise UnsafePatternError("groups are nested more than 20 deep, which is the maximum")
         branches = [self.sequence(depth)]
         while self.peek() == "|":
             self.at += 1
@@ -189,7 +190,7 @@ class _Scanner:
             low = int(found[1])
             high = low if found[2] is None else None if found[3] is None else int(found[3])
             if high is not None and high < low:
-                raise UnsafePatternError("numbers out of order in a repeat")
+                raise UnsafePatternError(f"numbers out of order in the repeat {found[0]}: {low} is above {high}")
             return low, high
         return 1, 1
 
@@ -203,7 +204,7 @@ class _Scanner:
         if char == "$":
             return r"\z"
         if char in "*+?":
-            raise UnsafePatternError("a quantifier with nothing to repeat")
+            raise UnsafePatternError(f"the quantifier {char!r} at character {self.at} has nothing to repeat")
         self.length += 1
         if char == "[":
             return self.char_class()
@@ -216,7 +217,8 @@ class _Scanner:
         if self.peek() == "?":
             found = _GROUP.match(self.text, self.at)
             if found is None:
-                raise UnsafePatternError("inline flags are not supported")
+                text = self.text[self.at - 1 : self.at + 9]
+                raise UnsafePatternError(f"expected '(?:' or a named group, got {text!r}; flags are not supported")
             self.at = found.end()
             if found[1]:
                 opening = f"(?P<{found[1]}>" if self.captures else "(?:"
@@ -225,7 +227,7 @@ class _Scanner:
                 self.reason = self.reason or ("" if found[0] == "?:" else "look-around")
         body = self.alternatives(depth + 1)
         if self.peek() != ")":
-            raise UnsafePatternError("unbalanced '('")
+            raise UnsafePatternError("unbalanced '(': expected ')' before the end")
         self.at += 1
         return f"{opening}{body})"
 
@@ -243,7 +245,7 @@ class _Scanner:
         return self.character(char)
 
     def class_letter(self) -> str:
-        r"""Return `\d`, `\P{L}` and the like at the cursor as the content of a class."""
+        r"""Return an escape such as `\d` or `\P{L}` at the cursor as the content of a class."""
         char = self.peek()
         self.at += 1
         if char in CLASSES:
@@ -251,14 +253,14 @@ class _Scanner:
         name = _PROPERTY.match(self.text, self.at)
         ranges = None if name is None else property_ranges(name[1])
         if name is None or ranges is None:
-            raise UnsafePatternError(f"\\{char}{self.text[self.at : self.at + 20]} is not supported")
+            raise UnsafePatternError(f"the escape \\{char}{self.text[self.at : self.at + 20]} is not supported")
         self.at = name.end()
         return character_class(ranges if char == "p" else complement(ranges))
 
     def character(self, char: str) -> str:
-        """Return the character of an escape, inside a class or outside."""
+        """Return the character of an escape in the syntax of RE2, for use inside or outside a class."""
         if char == "":
-            raise UnsafePatternError("ends in a backslash")
+            raise UnsafePatternError("it ends in a backslash; expected a character after the backslash")
         if char in _CONTROL:
             return _literal(_CONTROL[char])
         if char in _HEX:
@@ -267,20 +269,20 @@ class _Scanner:
             self.at += 1
             return _literal(ord(self.text[self.at - 1]) % 32)
         if char.isalnum():
-            raise UnsafePatternError(f"\\{char} is not supported")
+            raise UnsafePatternError(f"the escape \\{char} is not supported")
         return _literal(ord(char))
 
     def code_point(self, char: str) -> str:
         digits = _HEX[char].match(self.text, self.at)
         if digits is None:
-            raise UnsafePatternError(f"\\{char} without its hexadecimal digits")
+            raise UnsafePatternError(f"expected hexadecimal digits after \\{char}")
         self.at = digits.end()
         code = int(digits[0].strip("{}"), 16)
         if 0xD800 <= code < 0xDC00 and (low := _LOW_SURROGATE.match(self.text, self.at)) is not None:
             self.at = low.end()
             code = 0x10000 + (code - 0xD800) * 0x400 + int(low[1], 16) - 0xDC00
         if code > 0x10FFFF:
-            raise UnsafePatternError(f"no character has the number {code:#x}")
+            raise UnsafePatternError(f"expected a code point of at most 0x10ffff, got {code:#x}")
         return _literal(code)
 
     def char_class(self) -> str:
@@ -302,7 +304,7 @@ class _Scanner:
                 first = False
                 out.append(_literal(ord(char)))
         if self.peek() == "":
-            raise UnsafePatternError("unbalanced '['")
+            raise UnsafePatternError("unbalanced '[': expected ']' before the end")
         self.at += 1
         if not out:
             return r"(?s:.)" if negated else r"[^\x{0}-\x{10ffff}]"
@@ -320,5 +322,5 @@ class _Scanner:
 
 
 def _literal(code: int) -> str:
-    """Return a character as it is written in a pattern of RE2, in a class or outside."""
+    """Return a character in the syntax of RE2, for use inside or outside a class."""
     return chr(code) if code < 128 and chr(code).isalnum() else f"\\x{{{code:x}}}"

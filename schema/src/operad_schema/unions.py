@@ -1,4 +1,4 @@
-"""The cast of unions: choose the branch that a value is meant to match."""
+"""The cast of unions, which selects the branch that a value is meant to match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from operad_schema.vocabulary import TYPES
 
 
 class Union:
-    """One `anyOf` or `oneOf` of a node: chooses a branch for a value, then casts by it and its siblings."""
+    """The cast of one `anyOf` or `oneOf`. It selects a branch for a value, and casts by that branch.
+
+    The siblings of the union, which are the rest of the conjunction that contains it, take part in the cast.
+    """
 
     def __init__(self, casting: Casts, members: Members, member: Node, key: str) -> None:
         self.casting = casting
@@ -46,7 +49,7 @@ class Union:
         return given["propertyName"], given["tags"], given["decides"]
 
     def cast(self, value: Any, call: Call) -> Any:
-        """Cast a value by its branch; if the result belongs to another branch, cast it by that branch."""
+        """Return a value cast by its branch. If the result belongs to another branch, cast it by that branch."""
         mark = call.mark()
         tag = value.get(self.tag) if self.tag is not None and isinstance(value, dict) else None
         if isinstance(tag, str) and (chosen := self.tags.get(tag)) is not None:
@@ -87,9 +90,10 @@ class Union:
         return not all(check(out) for check in checks) and all(check(value) for check in checks)
 
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
-        """Return the branch of a value, the value as cast by it, and the number of branches that accept the value.
+        """Return (branch, cast value, count): the branch of a value, and the number of branches that accept it.
 
-        The second is `ABSENT` unless finding the branch took a cast; the others are None if they are not known.
+        The cast value is `ABSENT` unless the branch was found by a cast. Without a fitting branch, or if the count
+        is not known, these are `None`.
         """
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
@@ -125,7 +129,7 @@ class Union:
         return None, ABSENT, None
 
     def branch(self, index: int) -> Caster:
-        """Return the cast by one branch and the union's siblings."""
+        """Return the cast by the branch at a position and the union's siblings."""
         cast = self.casts[index]
         if cast is None:
             with self.casting.lock:
@@ -133,7 +137,7 @@ class Union:
         return cast
 
     def check(self, index: int) -> Callable[[Any], bool]:
-        """Return the check of one branch."""
+        """Return the check of the branch at a position."""
         check = self.checks[index]
         if check is None:
             with self.casting.lock:
@@ -141,7 +145,11 @@ class Union:
         return check
 
     def score(self, index: int, value: dict[Any, Any]) -> int:
-        """Return how much an object resembles a branch: 1 per declared property, 10 if valid, 100 for a tag."""
+        """Return how much an object resembles a branch.
+
+        Each declared property that the object has counts 1, 10 more if its value is valid, and 100 more if the
+        property allows only that value.
+        """
         rows = self.scores[index]
         if rows is None:
             with self.casting.lock:
@@ -172,7 +180,7 @@ class Union:
 
 
 def branch_types(branch: Body, depth: int = 0) -> set[str] | None:
-    """Return the JSON types that a schema allows; None for all."""
+    """Return the JSON types that a schema allows by `type`, `enum`, `const` and unions; None for all types."""
     if branch is False:
         return set()
     members, impossible = flatten([branch])

@@ -1,4 +1,4 @@
-"""JSON values as Python objects: their types, their equality, their size, and their text in errors."""
+"""Functions for JSON values as Python objects: types, equality, size, and texts for errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLASSES: dict[str, tuple[type, ...]] = {
 
 
 def is_type(value: Any, name: str) -> bool:
-    """Return True if a value has a JSON type; 3.0 is an integer, True is not a number, a tuple is an array."""
+    """Return True if a value has a JSON type. 3.0 is an integer, a tuple is an array, and True is not a number."""
     if isinstance(value, bool):
         return name == "boolean"
     return isinstance(value, CLASSES[name]) or (
@@ -38,12 +38,12 @@ _NAMES = {cls: name for name, classes in CLASSES.items() if name != "number" for
 
 
 def json_type(value: Any) -> str | None:
-    """Return the first JSON type of a value, ``"integer"`` before ``"number"``; None if it is not JSON."""
+    """Return the JSON type of a value, ``"integer"`` for a whole number such as 3.0; None if it is not JSON."""
     return _NAMES.get(value.__class__) or next((name for name in CLASSES if is_type(value, name)), None)
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return True if two JSON values are equal: 1 equals 1.0 and not True, at every level."""
+    """Return True if two JSON values are equal. At every level, 1 equals 1.0 but not True."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
@@ -54,7 +54,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def frozen(value: Any) -> Any:
-    """Return a hashable form of a JSON value; two are equal if the values are."""
+    """Return a hashable form of a JSON value. Two forms are equal if and only if their values are."""
     if isinstance(value, dict):
         return "o", frozenset((key, frozen(item)) for key, item in value.items())
     if isinstance(value, ARRAY):
@@ -79,7 +79,7 @@ def is_deeper(value: Any, limit: int) -> bool:
 
 
 def count_parts(value: Any, most: int) -> int:
-    """Return the number of parts of a value; counting stops at `most`."""
+    """Return the number of JSON values in a value, including the value itself. Counting stops at `most`."""
     stack = [value]
     count = 0
     while stack and count < most:
@@ -102,7 +102,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_multiple(value: Any, factor: Any) -> bool:
-    """Return True if a number is a multiple of another, as decimals: 19.01 is a multiple of 0.01."""
+    """Return True if `value` is a multiple of `factor`, both read as decimals: 19.01 is a multiple of 0.01."""
     if isinstance(value, int) and isinstance(factor, int):
         return not value % factor
     if isinstance(value, float) and not math.isfinite(value):
@@ -113,7 +113,7 @@ def is_multiple(value: Any, factor: Any) -> bool:
 
 
 def has_duplicates(value: Any, _wanted: Any = True) -> bool:
-    """Return True if two items of an array are equal."""
+    """Return True if two items of an array are equal. Return False if an item is not JSON."""
     try:
         return len(set(map(frozen, value))) < len(value)
     except TypeError:  # a Python object that cannot be hashed is not JSON
@@ -121,7 +121,7 @@ def has_duplicates(value: Any, _wanted: Any = True) -> bool:
 
 
 def short(value: Any, width: int = 80) -> str:
-    """Return the repr of a value, cut to `width` characters; an object whose repr fails is named by its type."""
+    """Return the repr of a value, cut to `width` characters; if the repr fails, the name of the value's type."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  # an integer beyond sys.set_int_max_str_digits, or a faulty __repr__
@@ -130,12 +130,12 @@ def short(value: Any, width: int = 80) -> str:
 
 
 def type_name(value: Any) -> str:
-    """Return the name of a value's Python type; `null` for None."""
+    """Return the name of a value's Python type, such as `str`; `null` for None."""
     return "null" if value is None else type(value).__name__
 
 
 def any_of(values: Iterable[Any]) -> str:
-    """Return the text for a list of alternatives: `one of 1, 2, 3`."""
+    """Return the text for at most 10 alternatives: `one of 1, 2, 3`. More are shown as `…`."""
     texts = [short(value) for value in values]
     if len(texts) < 2:
         return texts[0] if texts else "no value (the enum is empty)"

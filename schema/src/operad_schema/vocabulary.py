@@ -25,7 +25,7 @@ DIALECTS = {
     "openapi-3.0": 4,
     "openapi-3.1": 2020,
 }
-"""The draft that each dialect is read by, as a number: 4, 6, 7, 2019 or 2020."""
+"""The draft of each dialect, as a number: 4, 6, 7, 2019 or 2020."""
 META_SCHEMAS = {
     "json-schema.org/draft-04/schema": "draft4",
     "json-schema.org/draft-06/schema": "draft6",
@@ -34,36 +34,34 @@ META_SCHEMAS = {
     "json-schema.org/draft/2020-12/schema": "2020-12",
     "spec.openapis.org/oas/3.1/dialect/base": "openapi-3.1",
 }
-"""The dialect that a `$schema` names, without its scheme and its empty fragment."""
+"""The dialect for each value of `$schema`, written without the scheme and the empty fragment."""
 
 Words = Callable[[Any, Any], tuple[str, str]]
-"""Describes an error: from the keyword's value and the received value, what was expected and what was received."""
+"""A function of the keyword's value and the received value. It returns the texts for `expected` and `got`."""
 
 
 class Keyword(NamedTuple):
-    """One keyword of JSON Schema."""
+    """The properties of one keyword of JSON Schema."""
 
     holds: Literal["", "schema", "list", "map"] = ""
-    """The form in which it holds schemas, if it does."""
+    """The form in which it holds schemas; empty if it holds none."""
     applies: Literal["nothing", "itself", "one part", "each part"] = "nothing"
     """What those schemas apply to: nothing (definitions), the value itself, one part of it, or many parts."""
     since: int = 4
     until: int = 9999
     kind: Literal["", "number", "string", "array", "object"] = ""
-    """The kind of value that it tests; values of another kind are valid by it. Empty for any value."""
+    """The kind of value that it tests; other values always satisfy it. Empty for any value."""
     takes: str = ""
-    """How its value is read if it holds no schemas, or not only schemas: a name in the table of
-    `operad_schema.reader`.
-    """
+    """The name of its reader in a table of `operad_schema.reader`; empty if it is read by `holds`."""
     fails: Callable[[Any, Any], bool] | None = None
-    """Whether a value of its kind fails it. None if its check is in `operad_schema.checking`."""
+    """A test that returns True for an invalid value of its kind. None if `operad_schema.checking` checks it."""
     words: Words | None = None
-    """Its errors as text. None if its errors are those of the schemas that it holds."""
+    """The texts of its errors. None if its errors are those of the schemas that it holds."""
     fragile: bool = False
-    """Whether an array or object can be valid by it while its cast is not."""
+    """Whether an array or object can satisfy it while its cast does not."""
 
     def counts(self, draft: int) -> bool:
-        """Return True if the keyword has a meaning in a draft."""
+        """Return True if the keyword exists in a draft, given as in `DIALECTS`."""
         return self.since <= draft <= self.until
 
 
@@ -184,14 +182,14 @@ ANNOTATIONS = (
     "$comment", "title", "description", "format", "examples", "example", "deprecated", "readOnly", "writeOnly",
     "contentEncoding", "contentMediaType",
 )  # fmt: skip
-"""Keywords that are read for an export only; `format` also where the caller asks for its check."""
+"""Keywords that are read for an export only. `format` is also read if the caller requests its check."""
 
 SIBLINGS = "x-operad-siblings"
-"""In a bundle: keywords beside a `$ref` that hides them from validation (drafts 4 to 7), but not from casts."""
+"""The key in a bundle for keywords beside a `$ref`, which hides them from validation (drafts 4 to 7)."""
 
 
 def subschemas(node: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the schemas that a schema as written contains, each with the tokens that lead to it."""
+    """Yield the subschemas of a schema that is not in the normal form, each with the tokens that lead to it."""
     for key, word in KEYWORDS.items():
         if not word.holds or key not in node:
             continue

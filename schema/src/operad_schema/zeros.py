@@ -1,4 +1,4 @@
-"""Defaults, and the zero values of the mode `complete`: what a cast fills in for missing parts."""
+"""The values that a cast fills in for missing parts: defaults and, in the mode `complete`, zero values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INFINITE: Any = object()
 
 
 class Fill:
-    """The value of a missing property: its default or, in the mode `complete`, a zero value if it is required."""
+    """The value for a missing property or item: its default, or a zero value in the mode `complete`."""
 
     def __init__(self, casting: Casts, zeros: Zeros, schemas: list[Body], *, zero: bool, required: bool) -> None:
         members, _ = flatten(schemas)
@@ -67,7 +67,7 @@ class Fill:
         return True
 
     def template(self) -> Any:
-        """Return the value, made once. A value that would contain itself, at any depth, is absent."""
+        """Return the value, which is made once; `ABSENT` if it would contain itself or exceed `max_fill` parts."""
         with self.casting.lock:
             if self.known:
                 return self.value
@@ -111,7 +111,7 @@ def _copied(value: Any) -> Any:
 
 
 class Zeros:
-    """Zero values: the smallest value of a type. A zero value that would contain itself does not exist."""
+    """The zero values of a document's schemas. A zero value is the smallest value of a type, such as 0."""
 
     def __init__(self, casting: Casts) -> None:
         self.casting = casting
@@ -122,7 +122,7 @@ class Zeros:
         self.steps = 0
 
     def of(self, schemas: list[Body]) -> Any:
-        """Return the zero value of a conjunction, or `ABSENT`."""
+        """Return the zero value of a conjunction; `ABSENT` if it would contain itself or exceed `max_fill`."""
         self.stack, self.steps = [], 0
         value = self._of(schemas)
         return ABSENT if value is _INFINITE else value
