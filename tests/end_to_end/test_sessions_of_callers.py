@@ -148,7 +148,7 @@ async def test_a_listing_without_its_credential_says_what_to_add(upstream: Upstr
     )
     with pytest.raises(ExceptionGroup) as caught:
         await OperationRegistry.from_config(tmp_path, load_plugins(), strict=True).__aenter__()
-    assert "list_auth is the credential that lists what the server offers: add it" in str(
+    assert "list_auth is the credential that lists what the server offers: set it" in str(
         caught.value.exceptions[0]
     )
     assert upstream.tokens == {None}
@@ -237,8 +237,11 @@ async def test_there_are_no_more_sessions_than_configured(upstream: Upstream, tm
     [
         ({"command": "x", "auth": {"type": "caller"}}, "needs a url; a program on standard streams"),
         ({"url": "http://h/", "auth": {"type": "caller"}, "headers": {"authorization": "x"}}, "every caller"),
-        ({"url": "http://h/", "list_auth": {"token": "x"}}, "beside auth"),
-        ({"url": "http://h/", "auth": {"type": "caller", "provider": "users"}}, "for sources of a registry"),
+        ({"url": "http://h/", "list_auth": {"token": "x"}}, 'list_auth needs auth with type "caller"'),
+        (
+            {"url": "http://h/", "auth": {"type": "caller", "provider": "users"}},
+            "got the name .users., which only",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_configured(options: dict[str, Any], message: str) -> None:

@@ -310,7 +310,7 @@ async def test_the_status_of_a_refusal_is_kept(mode: str) -> None:
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
-        with pytest.raises(SourceError, match="HTTP 401 Unauthorized; give it auth or headers"):
+        with pytest.raises(SourceError, match="HTTP 401 Unauthorized; set auth or headers"):
             async with features(url=f"http://127.0.0.1:{port}/mcp", mode=mode):
                 pass
 

@@ -86,7 +86,7 @@ def test_what_is_switched_off_is_not_offered_and_what_is_not_understood_is_named
     assert list(loaded) == ["a", "b"]
     assert loaded["a"].exclude == ["delete"]
     assert (loaded["b"].include, loaded["b"].exclude) == (["read"], ["write"])
-    assert "ignored: retires, timeout; give timeout to the source, in seconds" in caplog.text
+    assert "ignored: retires, timeout; set timeout in the options of the source, in seconds" in caplog.text
     assert "autoApprove" not in caplog.text
 
 
@@ -132,7 +132,7 @@ async def test_the_inputs_of_a_source_answer_the_file(tmp_path: Path) -> None:
     [
         ({"command": "npx -y x"}, "arguments belong in args, not in command"),
         ({"command": "~/bin/x"}, "~ is not expanded, write /"),
-        ({"command": "true", "cwd": "/no/such/folder"}, "its folder /no/such/folder does not exist"),
+        ({"command": "true", "cwd": "/no/such/folder"}, "its folder /no/such/folder \\(cwd\\) does not exist"),
         ({"command": "true", "stderr": "/no/such/folder/log"}, "stderr: /no/such/folder/log cannot be written"),
         ({"url": "http://127.0.0.1:9/mcp", "tls_ca": "/no/such/ca.pem"}, "tls_ca: /no/such/ca.pem cannot be used"),
     ],
@@ -175,7 +175,9 @@ def test_servers_are_found_where_hosts_keep_them(content: Any, tmp_path: Path) -
 
 @pytest.mark.parametrize("content", [{"tools": [{"command": "c"}]}, {"servers": [{"command": "c"}]}, []])
 def test_a_file_without_servers_is_refused_with_what_it_has(content: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'expected an object with "mcpServers".*; it has (tools|servers|list)'):
+    with pytest.raises(
+        ConfigError, match=r'expected an object with "mcpServers".*, got (an object with (tools|servers)|list)'
+    ):
         load_mcp_servers(write(tmp_path / "mcp.json", content))
 
 

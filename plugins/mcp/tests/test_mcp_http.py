@@ -496,7 +496,7 @@ async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at(
         def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
             return http(404, b"Not Found", kind="text/plain")
 
-    with pytest.raises(SourceError, match=r"http://127.*/mcp.* HTTP 404 .*is the path right"):
+    with pytest.raises(SourceError, match=r"http://127.*/mcp.* HTTP 404 .*check the path"):
         async with serving(Wrong(), mode="auto"):
             pass
 
@@ -554,7 +554,7 @@ class OldPeer(Peer):
 
 
 async def test_a_refusal_over_sse_keeps_its_status_and_its_hint() -> None:
-    with pytest.raises(SourceError, match=r"HTTP 401 .*give it auth or headers"):
+    with pytest.raises(SourceError, match=r"HTTP 401 .*set auth or headers"):
         async with serving(OldPeer(refuse=http(401, b"who are you")), transport="sse"):
             pass
 

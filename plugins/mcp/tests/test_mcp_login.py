@@ -324,7 +324,7 @@ async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None
 
     async with guarded() as (url, _):
         path = configured(home, url)
-        with pytest.raises(CallError, match="the login was refused: access_denied"):
+        with pytest.raises(CallError, match="the authorization server refused the login: access_denied"):
             await logged_in(path, open_url=refuse)
         plain = home / "plain.toml"
         plain.write_text(f'[sources.g]\ntype = "mcp"\nurl = "{url}"\n')

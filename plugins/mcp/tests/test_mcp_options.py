@@ -64,8 +64,8 @@ async def test_overrides_that_fit_no_tool_or_argument_are_reported(caplog: pytes
     async with features(overrides=overrides) as registry:
         assert {"add", "sleep"}.isdisjoint(names(registry))
     assert "overrides name adt, which the server does not offer" in caplog.text
-    assert "the argument 'c'; the tool has a, b" in caplog.text
-    assert "hide the argument 'seconds', which is required; give it a value" in caplog.text
+    assert "the unknown argument 'c'; the tool has a, b" in caplog.text
+    assert "hide the argument 'seconds', which is required; set a value for it" in caplog.text
 
 
 async def test_a_pinned_tool_that_changes_is_reported_and_held(caplog: pytest.LogCaptureFixture) -> None:

@@ -84,8 +84,8 @@ async def test_a_task_asks_once_for_what_it_wants_to_know(tmp_path: Path) -> Non
          {"message": "boom", "jsonrpcCode": -32000, "data": 7}),
         ({"status": "failed"}, "None", {}),
         ({"status": "cancelled", "statusMessage": "the quota"}, "was cancelled: the quota", {}),
-        ({"status": "dreaming"}, "is invalid", {}),
-        ({"status": 5}, "is invalid", {}),
+        ({"status": "dreaming"}, "expected a state of the task", {}),
+        ({"status": 5}, "expected a state of the task", {}),
     ],
 )  # fmt: skip
 async def test_a_task_without_a_result_is_an_error_that_says_why(

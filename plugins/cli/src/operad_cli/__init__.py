@@ -1,1 +1,1 @@
-"""The command ``operad`` and its subcommands."""
+"""The ``operad`` command."""

@@ -1,6 +1,6 @@
 """MCP servers as operad operations.
 
-The SDK (`mcp`) costs 400 ms to import: only serving, logins and server objects in memory import it.
+The SDK (`mcp`) takes 400 ms to import. Only serving, logins and server objects in memory import it.
 """
 
 from operad.lazy import lazily

@@ -1,4 +1,4 @@
-"""Questions to the client of a call while its handler runs: forms, the client's model, the client's roots."""
+"""Questions of a handler to the client of its call: to the user, to the client's model, and for its roots."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from operad import CallError, ErrorCode, OperationContext
 
 
 class CallClient(Protocol):
-    """A client that can be asked. Values are the JSON of the Model Context Protocol.
+    """A client that a handler can ask. Values are the JSON of the Model Context Protocol.
 
-    It is the ``client`` of an `OperationContext`, so it has ``progress`` and ``log``, too. Questions raise
+    It is the ``client`` of an `OperationContext`, so it also has ``progress`` and ``log``. Questions raise
     `CallError` if the client lacks the capability.
     """
 
@@ -20,31 +20,31 @@ class CallClient(Protocol):
         """The client's declared capabilities: ``elicitation``, ``sampling``, ``roots``."""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Receive the progress of the call."""
+        """Report the progress of the call to the client."""
 
     async def log(self, level: str, data: Any, logger: str | None) -> None:
-        """Receive a log message; ``level`` is a severity of RFC 5424, 6.2.1, such as ``info``."""
+        """Send a log message to the client. ``level`` is a severity of RFC 5424, 6.2.1, such as ``info``."""
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to fill in a form or to visit a URL; return ``{action, content?}``."""
+        """Ask the client's user to fill in a form, or to visit a URL. Return ``{action, content?}``."""
 
     async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask the client's model; return ``{role, content, model, stopReason?}``."""
+        """Ask the client's model. Return ``{role, content, model, stopReason?}``."""
 
     async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
         """Return the client's roots, ``[{uri, name?}]``."""
 
 
 def askable(client: object) -> CallClient | None:
-    """Return ``client`` if it can be asked, else ``None``: a call may come from a server of another protocol."""
+    """Return ``client`` if it can be asked; ``None`` for the client of a protocol without questions."""
     found: Any = client
     return found if hasattr(found, "elicit") else None
 
 
 def client_of(context: OperationContext) -> ClientOfCall:
-    """Return the client that waits for a call, as its handler can ask it: ``await client_of(context).elicit(…)``.
+    """Return the client that waits for a call. Its handler asks it by ``await client_of(context).elicit(…)``.
 
     Nested calls have the same client. If no client can be asked, questions raise `CallError`.
     """
@@ -59,7 +59,7 @@ class ClientOfCall:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """The client's capabilities: ``elicitation``, ``sampling``, ``roots``; empty without a client."""
+        """The client's capabilities: ``elicitation``, ``sampling``, ``roots``; empty if no client can be asked."""
         return {} if self._client is None else self._client.capabilities
 
     async def elicit(
@@ -87,33 +87,41 @@ class ClientOfCall:
 
         Raises:
             CallError: no client can be asked, or the answer does not fit the form.
+            ValueError: neither or both of ``schema`` and ``url`` are given.
         """
         if (schema is None) == (url is None):
-            raise ValueError("elicit takes a schema (a form) or a url, and not both")
+            given = "neither" if schema is None else "both"
+            raise ValueError(f"elicit: expected either schema (a form) or url, got {given}")
         return await self._asked("elicitation").elicit(message, schema, url, key)
 
     async def sample(
         self, messages: Sequence[Mapping[str, Any]], *, max_tokens: int, key: str | None = None, **options: Any
     ) -> Mapping[str, Any]:
-        """Ask the client's model; as `elicit`.
+        """Ask the client's model. The handler may run again from its start, as with `elicit`.
 
         Args:
             messages: ``[{"role": "user", "content": {"type": "text", "text": …}}]``
-            max_tokens: the maximum length of the answer.
-            key: as for `elicit`.
+            max_tokens: the maximum number of tokens in the answer.
+            key: the question's name; needed only if the order of questions varies.
             options: further fields of the protocol's ``sampling/createMessage``, such as ``systemPrompt``.
 
         Returns:
             ``{role, content, model, stopReason?}``
 
         Raises:
-            CallError: no client can be asked.
+            CallError: no client can be asked, or its answer cannot be used.
         """
         request = {"messages": [dict(message) for message in messages], "maxTokens": max_tokens, **options}
         return await self._asked("sampling").sample(request, key)
 
     async def roots(self, *, key: str | None = None) -> Sequence[Mapping[str, Any]]:
-        """Return the client's roots, ``[{uri, name?}]``; as `elicit`. Raises `CallError` if it cannot be asked."""
+        """Ask for the client's roots, and return them: ``[{uri, name?}]``.
+
+        The handler may run again from its start, as with `elicit`.
+
+        Raises:
+            CallError: no client can be asked, or its answer cannot be used.
+        """
         return await self._asked("roots").roots(key)
 
     def _asked(self, capability: str) -> CallClient:

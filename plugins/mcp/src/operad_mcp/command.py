@@ -14,11 +14,11 @@ from operad_cli.options import config_option, output_options
 from operad_mcp.pins import FILE, PinFile, changed
 
 _COMPARED, _LINES, _WIDTH = 2_000, 60, 200
-"""How much of a change is compared and shown; ``--json`` has all of it."""
+"""The lines of a definition that are compared, and the lines and their characters that are shown."""
 
 
 @click.command()
-@click.option("--accept", metavar="NAME", multiple=True, help="Accept what is held of this tool, or this server.")
+@click.option("--accept", metavar="NAME", multiple=True, help="Accept this held tool, or all of this server.")
 @config_option
 @output_options
 def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
@@ -28,7 +28,7 @@ def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
     operad pin
     operad pin --accept crm.find_issues
 
-    A source that is loaded already uses an accepted definition when it is loaded again.
+    A running program uses an accepted definition after it has loaded the source again.
     """
     from operad.config import load_configuration
     from operad_cli.options import chosen_profile, require_configuration

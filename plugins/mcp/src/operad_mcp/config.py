@@ -1,4 +1,4 @@
-"""Configuration of MCP servers."""
+"""The configuration of MCP servers and their tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MCPProgress:
 
     operation_id: str
     request_id: str | None
-    """The id of operad's call."""
+    """The ``request_id`` of the call's context."""
     progress: float
     total: float | None = None
     message: str | None = None
@@ -41,18 +41,18 @@ class MCPProgress:
 
 @record(kw_only=True)
 class MCPCall:
-    """A call of operad, as callbacks receive it."""
+    """The call of an operation for which a callback is called."""
 
     server: str
     """The name of the server."""
     operation_id: str | None = None
-    """``None`` if a server with several calls in progress does not state to which one its question belongs."""
+    """``None`` if several calls are in progress and the server does not state to which its question belongs."""
     request_id: str | None = None
-    """The id of operad's call."""
+    """The ``request_id`` of the call's context."""
     identity: Identity | None = None
-    """The caller."""
+    """The caller; ``None`` if it is anonymous or not known."""
     report: Callable[..., None] | None = attrs.field(default=None, repr=False, eq=False)
-    """Reports to observers of the call, as `operad.OperationContext.report`; ``None`` without observers."""
+    """The function `operad.OperationContext.report` of the call; ``None`` without observers."""
     client: CallClient | None = attrs.field(default=None, repr=False, eq=False)
     """The client that waits for the call, if it can be asked; see `client_of`."""
 
@@ -63,22 +63,22 @@ class MCPTask:
 
     call: MCPCall
     task_id: str = attrs.field(repr=False)
-    """A secret: with it, any client may request the result:
+    """The id of the task, with which any client can request the result. Keep it secret.
 
-    ``OperationContext(metadata={"mcp": {"task": task_id}})``.
+    A call with ``OperationContext(metadata={"mcp": {"task": task_id}})`` requests the result.
     """
     status: str
     """``working``, ``input_required``, ``completed``, ``failed`` or ``cancelled``."""
     message: str | None = None
-    """The server's message about it."""
+    """The server's message about the status."""
 
 
 @record(kw_only=True)
 class MCPExtras:
-    """Headers and metadata that are sent with one call besides its arguments."""
+    """Headers and metadata to send with one call."""
 
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
-    """HTTP headers; those of the protocol stay as they are."""
+    """HTTP headers. They cannot replace the headers of the protocol."""
     meta: Mapping[str, Any] = attrs.field(factory=dict, repr=lambda meta: f"<{len(meta)} fields>")
     """Fields of ``_meta``."""
 
@@ -92,14 +92,14 @@ class MCPArgument:
     description: str | None = None
     """Another description."""
     value: Any = attrs.field(default=msgspec.UNSET, repr=False)
-    """A fixed value; callers neither see nor give the argument."""
+    """A fixed value to send. Callers neither see nor pass the argument."""
     hide: bool = False
-    """Neither offer nor send it."""
+    """Whether the argument is neither offered to callers nor sent."""
 
 
 @record(kw_only=True)
 class MCPTool:
-    """Changes to a tool: another name, other texts, fewer arguments."""
+    """Changes to a tool, such as another name, other texts or fewer arguments."""
 
     name: str | None = None
     """Another name for the operation."""
@@ -108,72 +108,73 @@ class MCPTool:
     description: str | None = None
     """Another description."""
     hide: bool = False
-    """Offer no operation for it."""
+    """Whether no operation is offered for the tool."""
     type: Literal["query", "mutation"] | None = None
-    """Its type, if its hints are missing or wrong."""
+    """The type of the operation, if the server's hints are missing or wrong."""
     idempotent: bool | None = None
-    """Whether it may run again after a failure, if its hints are missing or wrong."""
+    """Whether the tool may run again after a failure, if the server's hints are missing or wrong."""
     arguments: dict[str, MCPArgument] = attrs.field(factory=dict)
-    """By the names that the server gives them."""
+    """Changes to arguments, by the names that the server gives them."""
 
 
 @record(kw_only=True)
 class MCPAuth:
-    """Credentials for an HTTP server: a bearer token, or OAuth through the SDK's providers.
+    """The credentials for an HTTP server, such as a bearer token or OAuth.
 
-    ``type = "oauth"`` registers this client with the server's authorization server (or uses ``client_id``) and
-    uses the token of ``operad login``, renewed when it expires; without one a call fails with
-    ``AUTHORIZATION_REQUIRED``. A program can log its users in itself: ``redirect_handler`` is awaited with the URL
-    that the user must visit, ``callback_handler`` for the ``code``, ``state`` and (if present) ``iss`` of the
-    redirect. ``client_credentials`` needs no user: a ``client_secret``, or a ``private_key`` that signs a JWT (RFC
-    7523). ``jwt_bearer`` gets tokens for an ``assertion``: a JWT of the workload's platform, or of an enterprise's
-    identity provider.
+    With ``type = "oauth"``, this client registers with the server's authorization server, or uses ``client_id``.
+    It uses the token of ``operad login``, and renews it when it expires. Without a token, a call fails with
+    ``AUTHORIZATION_REQUIRED``. A program can also log its users in itself, with ``redirect_handler`` and
+    ``callback_handler``.
 
-    ``provider`` is for everything else: an ``httpx2.Auth`` that is used unchanged.
+    The other types need no login by a user. With ``client_credentials``, this client sends a ``client_secret``, or
+    a JWT that its ``private_key`` signs (RFC 7523). With ``jwt_bearer``, it exchanges an ``assertion`` for tokens:
+    a JWT of the workload's platform, or of an enterprise's identity provider. With ``caller``, each call uses the
+    credential of its own caller, from ``provider``. With ``provider``, an ``httpx2.Auth`` is used unchanged.
     """
 
     type: Literal["bearer", "oauth", "client_credentials", "jwt_bearer", "caller", "provider"] = "bearer"
     """The kind of credentials; most of the other keys belong to one or two kinds."""
     token: str | None = attrs.field(default=None, repr=False)
-    """For ``bearer``."""
+    """The token, for ``bearer``."""
     client_id: str | None = None
-    """This client's name at the authorization server."""
+    """The id of this client at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """Its secret there, if it has one."""
+    """The secret of ``client_id``, if it has one."""
     client_name: str = "operad"
     """The name that users see when they authorize this client."""
     client_metadata_url: str | None = None
     """The URL of a document that serves as client id, if the authorization server supports such ids."""
     token_endpoint_auth_method: str | None = None
-    """``none``, ``client_secret_basic`` or ``client_secret_post``; default: one that the server supports."""
+    """``none``, ``client_secret_basic`` or ``client_secret_post``. The default is one that the server supports."""
     issuer: str | None = None
-    """The URL of the authorization server. No other server gets ``client_id``, a registration or the user."""
+    """The URL of the authorization server. No other server receives ``client_id``, a registration or the user."""
     scope: str | None = None
-    """The scopes to request, separated by spaces; default: those that the server names."""
+    """The scopes to request, separated by spaces. The default is the scopes that the server names."""
     redirect_uri: str = "http://127.0.0.1:8763/callback"
     """The address on this machine to which the browser is redirected."""
     redirect_handler: Callable[[str], Awaitable[None]] | None = None
     """Awaited with the URL that the user must visit."""
     callback_handler: Callable[[], Awaitable[Sequence[str | None]]] | None = None
-    """Awaited for the parameters of the redirect."""
+    """Awaited for the ``code``, the ``state`` and, if present, the ``iss`` of the redirect, in this order."""
     account: str = ""
-    """The name of one of several accounts of this user."""
+    """The name of the account, if this user has several at the server."""
     private_key: str | None = attrs.field(default=None, repr=False)
-    """PEM; signs instead of ``client_secret`` (``client_credentials``)."""
+    """The key in PEM that signs a JWT, instead of ``client_secret``, for ``client_credentials``."""
     signing_algorithm: str = "ES256"
-    """The algorithm of ``private_key``."""
+    """The algorithm with which ``private_key`` signs."""
     assertion: Any = attrs.field(default=None, repr=False)
-    """A JWT (``jwt_bearer``), or ``await assertion(issuer, resource)`` that returns one."""
+    """The JWT for ``jwt_bearer``, or ``assertion(issuer, resource)``, a function that returns or awaits it."""
     store: Any = None
-    """An ``operad.auth.TokenStore``, the default, or an object with the four methods of
-    ``mcp.client.auth.TokenStorage``."""
+    """The store of the tokens: an ``operad.auth.TokenStore``, or an object with the four methods of
+    ``mcp.client.auth.TokenStorage``. The default depends on the type: a ``TokenStore`` for ``oauth``, memory for
+    ``client_credentials``."""
     provider: Any = attrs.field(default=None, repr=False)
-    """``caller``: the name in ``[[credentials]]``, or an ``operad.auth.CredentialProvider``. ``provider``: an
-    ``httpx2.Auth``."""
+    """For ``caller``, the name of a table in ``[[credentials]]``, or an ``operad.auth.CredentialProvider``. For
+    ``provider``, an ``httpx2.Auth``."""
 
     def __attrs_post_init__(self) -> None:
         if self.type == "bearer" and not self.token:
-            raise ConfigError('auth: type "bearer" needs a token')
+            raise ConfigError('auth: type "bearer" needs a token, and none is set; set token, or another type')
         secret = self.client_secret or self.private_key
         if self.type == "oauth" and self.client_secret and not self.issuer:
             raise ConfigError(
@@ -182,14 +183,17 @@ class MCPAuth:
             )
         if self.type == "client_credentials" and not (self.client_id and secret and self.issuer):
             raise ConfigError(
-                'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key'
+                'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key; '
+                "at least one of them is missing"
             )
         if self.type == "jwt_bearer" and (not self.issuer or self.assertion is None):
-            raise ConfigError('auth: type "jwt_bearer" needs issuer and assertion')
+            raise ConfigError('auth: type "jwt_bearer" needs issuer and assertion; set both')
         if self.type == "caller" and self.provider is None:
-            raise ConfigError('auth: type "caller" needs provider, the name of a table [[credentials]]')
+            raise ConfigError('auth: type "caller" needs provider; set it to the name of a table [[credentials]]')
         if self.type != "caller" and (self.type == "provider") != (self.provider is not None):
-            raise ConfigError('auth: type "provider" and provider, an httpx2.Auth, go together')
+            raise ConfigError(
+                'auth: expected type = "provider" together with provider, an httpx2.Auth, got only one of them'
+            )
 
 
 def _shown_url(url: str | None) -> str:
@@ -197,7 +201,7 @@ def _shown_url(url: str | None) -> str:
 
 
 def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
-    """Return a policy, the number of further attempts, or a table."""
+    """Return the policy for a policy, a number of further attempts, or a table."""
     # No method is safe to repeat in itself: every request is a POST, and its body determines its effect.
     if isinstance(value, Mapping):
         value = {"methods": (), **value}
@@ -208,77 +212,81 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
 
 @record(kw_only=True)
 class MCPClientConfig:
-    """The address of one MCP server, and options for its operations. Give ``command``, ``url`` or ``server``."""
+    """The address of one MCP server, and options for its operations.
+
+    Give exactly one of ``command``, ``url`` and ``server``.
+    """
 
     command: str | None = None
-    """A program that speaks MCP on its standard streams. Its environment is ``HOME LOGNAME PATH SHELL TERM
-    USER`` of this process, what ``inherit_env`` names, and ``env``; nothing else."""
+    """A program that speaks MCP on its standard streams. Its environment has ``HOME LOGNAME PATH SHELL TERM
+    USER`` of this process (other names on Windows), the variables in ``inherit_env``, and ``env``."""
     args: list[str] = attrs.field(factory=list)
     """The program's arguments."""
     env: dict[str, str] = attrs.field(factory=dict, repr=lambda env: f"<{len(env)} variables>")
-    """Variables that the program gets."""
+    """Environment variables for the program."""
     inherit_env: list[str] = attrs.field(factory=list)
-    """Variables of this process that the program gets as well, such as ``HTTPS_PROXY`` or ``SSL_CERT_FILE``."""
+    """Names of this process's variables to pass to the program, such as ``HTTPS_PROXY`` or ``SSL_CERT_FILE``."""
     cwd: str | None = None
-    """The folder that the program starts in."""
+    """The folder in which the program starts."""
     stderr: str | None = None
     """A file to which the program's standard error is appended.
 
-    Without it, messages quote its end, and the debug log has all of it.
+    With or without a file, errors quote the end of the standard error, and the debug log has all of it.
     """
     url: str | None = attrs.field(default=None, repr=_shown_url)
-    """A server over HTTP."""
+    """The URL of a server over HTTP."""
     transport: Literal["http", "sse"] = "http"
     """For ``url``: streamable HTTP, or the HTTP+SSE transport of 2024-11-05."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=lambda headers: f"<{len(headers)} headers>")
-    """Sent with every request to ``url``."""
+    """HTTP headers to send with every request to ``url``."""
     auth: MCPAuth | None = None
     """The credentials of this client at ``url``."""
     list_auth: MCPAuth | None = None
-    """With ``auth = {type = "caller", …}``: how this client proves itself when it lists what the server offers. No
+    """With ``auth = {type = "caller", …}``: the credential with which this client lists what the server offers. No
     call uses it. ``None``: the listing needs no credential."""
     max_sessions: int = attrs.field(default=1_000, validator=attrs.validators.ge(1))
-    """With ``type = "caller"``: the maximum number of sessions. Each credential has its own; the session that was
-    idle longest is closed for a new one."""
+    """With ``type = "caller"``: the maximum number of sessions. Each credential has its own session. At the limit,
+    the session that was idle longest is closed for a new one."""
     session_idle: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
     """With ``type = "caller"``: seconds without a call after which a session is closed."""
     proxy: str | None = attrs.field(default=None, repr=_shown_url)
-    """The URL of a proxy, instead of those that the environment names (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
+    """The URL of a proxy. ``None``: the proxies of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …)."""
     tls_ca: str | None = None
-    """Path of certificates to trust instead of the system's, PEM."""
+    """The path of a PEM file with the certificates to trust instead of the system's."""
     tls_cert: str | None = None
-    """Path of this client's own certificate, PEM, with its chain."""
+    """The path of a PEM file with this client's certificate and its chain."""
     tls_key: str | None = None
-    """Path of its key; may be in the file of ``tls_cert``."""
+    """The path of a PEM file with the key of ``tls_cert``. ``None``: the key is in the file of ``tls_cert``."""
     retries: RetryPolicy = attrs.field(factory=lambda: RetryPolicy(methods=()), converter=_retries)
-    """When a request is sent again after an HTTP status such as 429 or 503: the number of attempts, or a table.
+    """How requests are sent again after an HTTP status such as 429 or 503: the number of further attempts, or a
+    table.
 
-    Only requests that change nothing, or that the server certainly rejected, are repeated: name the statuses of
-    the latter in ``also = { POST = [429] }``.
+    Only requests that change nothing are repeated. ``also = { POST = [429] }`` names statuses after which all
+    requests are repeated, because the server certainly did nothing.
     """
     server: Any = None
     """A server object of the SDK (``MCPServer``, or the low-level ``Server``) in this process."""
 
     mode: Mode = "auto"
-    """``auto`` asks for the stateless protocol (2026-07-28) and falls back to the handshake; ``legacy`` uses the
-    handshake directly, which helps if a server never responds to the question.
+    """``auto`` asks for the stateless protocol (2026-07-28) and falls back to the handshake. ``legacy`` uses the
+    handshake at once, which helps if a server never responds to the question. ``2026-07-28`` never falls back.
     """
     connect_timeout: float = 30.0
-    """Seconds until a server must be ready."""
+    """Seconds in which a connection must be ready."""
     discover_timeout: float = 5.0
-    """Seconds that ``auto`` waits for the response of a server that may not support the question."""
+    """Seconds that ``auto`` waits for a response before it falls back to the handshake."""
     timeout: float | None = 30.0
     """Seconds that a call without a deadline of its own may take; ``None``: no limit."""
     renew_timeout: bool = False
-    """Restart the ``timeout`` of a call whenever it reports progress."""
+    """Whether progress of a call restarts its ``timeout``."""
     shutdown_timeout: float = 2.0
-    """Seconds that a program has to end by itself, and again after SIGTERM."""
+    """Seconds that a program gets to end by itself, and again after SIGTERM."""
     max_message_bytes: int = 64 * 1024 * 1024
-    """The largest message that is accepted from the server."""
+    """The maximum size in bytes of a message from the server."""
     max_pages: int = 1000
     """The maximum number of pages of a listing."""
     max_listing_bytes: int = 256 * 1024 * 1024
-    """The maximum size of all pages of a listing together."""
+    """The maximum size in bytes of all pages of a listing together."""
 
     include: list[str] | None = None
     """Shell patterns of the names to offer; ``None``: all."""
@@ -287,75 +295,79 @@ class MCPClientConfig:
     overrides: dict[str, MCPTool] = attrs.field(factory=dict)
     """Changes to tools, by the names that the server gives them."""
     pin: bool | str = False
-    """Approve the tools of the first listing; hold tools that are new or changed later, and report them.
+    """Whether to approve the tools of the first listing, and to hold tools that are new or changed later.
 
-    True, or the path of a file: the definitions are kept for later processes; ``operad pin --accept`` accepts
-    what is held. True without a configuration file: it is held until the source is loaded again.
+    The definitions are in ``operad.pins.json`` next to the configuration, or in the file with this path; ``operad
+    pin --accept`` accepts held tools. True without a configuration file holds tools until the source is loaded
+    again.
     """
     start: Literal["load", "first use"] = "load"
-    """``first use``: offer the remembered operations, and connect with the first call.
+    """When to connect. ``first use``: offer the remembered operations, and connect with the first call.
 
-    A server that has never been connected is connected immediately.
+    A server without remembered operations is connected immediately.
     """
     server_operations: bool = False
     """Whether to offer ``server.about``, ``server.ping`` and, if the server completes arguments,
     ``server.complete``.
     """
     tools: bool = True
-    """Whether its tools are operations."""
+    """Whether to offer the server's tools as operations."""
     resources: bool = True
-    """``resources.list``, ``resources.read``, ``resources.subscribe``, and an operation per template."""
+    """Whether to offer ``resources.list``, ``resources.read``, ``resources.subscribe``, and an operation per
+    template."""
     prompts: bool = True
-    """``prompts.list``, ``prompts.get``, and an operation per prompt."""
+    """Whether to offer ``prompts.list``, ``prompts.get``, and an operation per prompt."""
     trust_annotations: bool = False
-    """Trust ``readOnlyHint``: such a tool is a query, which may be called again after a failure; and
-    ``idempotentHint``: such a tool is an idempotent mutation.
+    """Whether to trust the hints of tools. A tool with ``readOnlyHint`` is then a query, which may be called again
+    after a failure; a tool with ``idempotentHint`` is an idempotent mutation.
     """
     parse_json_text: bool = False
-    """Parse the text of a tool as JSON, if the tool declares an output schema but sends no structured content, and
-    the value fits the schema.
+    """Whether to parse the text of a tool as JSON, if the tool declares an output schema but sends no structured
+    content, and the value fits the schema.
     """
 
     elicitation: Elicitation | Literal["caller"] | None = None
-    """``await elicitation(params) -> {"action":
+    """The callback for questions to a user, in the JSON of the protocol.
 
-    "accept" | "decline" | "cancel", "content": {…}}``; the JSON of the protocol. ``None`` as the result cancels.
-    With a second parameter it receives the `MCPCall`. ``caller`` asks the client that waits for the call: the
-    terminal of ``operad call``, or the client of a served registry.
+    ``await elicitation(params)`` returns ``{"action": "accept", "content": {…}}``, or the action ``decline`` or
+    ``cancel``. ``None`` as the result cancels. With a second parameter, it receives the `MCPCall`. ``caller`` asks
+    the client that waits for the call: the terminal of ``operad call``, or the client of a served registry.
     """
     sampling: Sampling | Literal["caller"] | None = None
-    """``await sampling(params) -> {"role", "content", "model", …}``; the JSON of the protocol. With a second
-    parameter it gets the `MCPCall`. ``caller`` as for ``elicitation``."""
+    """The callback for requests to a model, in the JSON of the protocol. ``await sampling(params)`` returns
+    ``{"role", "content", "model", …}``. A second parameter and ``caller`` are as for ``elicitation``."""
     roots: Roots | Callable[[], Awaitable[Roots]] | None = None
-    """URIs (or ``{uri, name}``) in which the server may work, or a function that returns them."""
+    """The URIs (or ``{uri, name}``) in which the server may work, or a function that returns them."""
     on_call: Callable[[MCPCall], Any] | None = None
-    """Called before each call; returns (or awaits) its `MCPExtras`, or ``None``."""
+    """Called before each call. It returns, or awaits, the `MCPExtras` of the call, or ``None``."""
     on_task: Callable[[MCPTask], Any] | None = None
     """Called when a call becomes a task, and when the server reports a new state."""
     keep_tasks: bool = False
-    """Leave a task running when its call is cancelled or times out; otherwise it is cancelled.
+    """Whether a task is left running when its call is cancelled or times out. Otherwise it is cancelled.
 
     The task of a call with an idempotency key is always left running: the same call again requests its result.
     """
     on_progress: Callable[[MCPProgress], Any] | None = None
-    """Called with the progress of calls; servers are asked for progress only if it is given."""
+    """Called with the progress of calls."""
     on_log: Callable[[Json], Any] | None = None
-    """Called with ``{level, logger, data}``; the default is the logger ``operad.mcp``."""
+    """Called with the server's log messages, ``{level, logger, data}``. ``None``: they go to the logger
+    ``operad.mcp``."""
     log_level: LogLevel | None = None
-    """The level of log messages to request from the server."""
+    """The lowest level of log messages to request from the server. ``None`` requests no level."""
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none of them"
-            raise ConfigError(f"an MCP server needs exactly one of command, url and server; got {found}")
+            raise ConfigError(f"expected exactly one of command, url and server for an MCP server, got {found}")
         if self.server is not None and not hasattr(self.server, "run"):
             kind = type(self.server).__name__
             raise ConfigError(
                 f"server: expected a server of the SDK, such as to_mcp(registry).server(), got {kind}"
             )
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ConfigError("an MCP server's url must start with http:// or https://")
+            scheme = self.url.partition("://")[0] if "://" in self.url else "no scheme"
+            raise ConfigError(f"url: an MCP server's url must start with http:// or https://, got {scheme}")
         if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
             scheme = self.proxy.partition("://")[0] if "://" in self.proxy else "no scheme"
             raise ConfigError(f"proxy: expected a URL with http:// or https://, got {scheme}")
@@ -365,7 +377,7 @@ class MCPClientConfig:
                 "callers, in env"
             )
         if self.url is None and (self.auth or self.headers):
-            raise ConfigError("auth and headers are for servers with a url; a program gets its secrets by env")
+            raise ConfigError("auth and headers need a url, and none is set; pass the secrets of a program in env")
         self._check_callers()
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError(
@@ -375,7 +387,7 @@ class MCPClientConfig:
         for name, value in {**self.headers, **token}.items():
             if not _VALUE.fullmatch(value) or (name not in token and not _NAME.fullmatch(name)):
                 raise ConfigError(
-                    f"{name!r} cannot be sent as a header: expected ASCII in one line, without spaces around it"
+                    f"{name!r} cannot be sent as a header: expected one line of ASCII without spaces around it"
                 )
         for name in ("elicitation", "sampling"):
             asked: Any = getattr(self, name)
@@ -383,17 +395,17 @@ class MCPClientConfig:
                 raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r}')
 
     def _check_callers(self) -> None:
-        """Check what belongs to credentials of callers. Raises `ConfigError`."""
+        """Check the options for credentials of callers. Raises `ConfigError`."""
         is_callers = self.auth is not None and self.auth.type == "caller"
         if self.list_auth is not None and (not is_callers or self.list_auth.type == "caller"):
-            raise ConfigError('list_auth: expected the credential of listings beside auth = {type = "caller", …}')
+            raise ConfigError('list_auth needs auth with type "caller" beside it, and a different type itself')
         if not is_callers:
             return
         assert self.auth is not None
         if isinstance(self.auth.provider, str):
             raise ConfigError(
-                'auth: type "caller" with the name of a provider is for sources of a registry; here provider is '
-                "an operad.auth.CredentialProvider"
+                "auth: expected an operad.auth.CredentialProvider as provider, got the name "
+                f'"{self.auth.provider}", which only a source of a registry can use'
             )
         if any(name.lower() in ("authorization", "cookie") for name in self.headers):
             raise ConfigError(
@@ -402,7 +414,7 @@ class MCPClientConfig:
 
     @property
     def where(self) -> str:
-        """The name of the server in messages; contains no secret."""
+        """The command, the URL or the class of the server, for messages. It contains no secret."""
         if self.command is not None:
             return self.command
         if self.url is not None:
@@ -411,7 +423,7 @@ class MCPClientConfig:
 
 
 async def maybe_await(value: Any) -> Any:
-    """Return what a callback returned, awaited if it is awaitable."""
+    """Return the result of a callback. Await it first if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 

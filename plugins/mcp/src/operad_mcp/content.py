@@ -1,8 +1,8 @@
-"""Content blocks: the contents of an MCP server's responses, as classes that lose nothing of the JSON.
+"""The content blocks of an MCP server's responses.
 
-Each block keeps the JSON object that it was made from and reads its fields from it, so that fields of any revision
-survive, and `to_wire` returns exactly what the server sent. A value that is not a block of the protocol (revisions
-2024-11-05 to 2026-07-28) becomes a text block with its JSON.
+Each block keeps the JSON object from which it was made, and reads its fields from that object. So fields of any
+revision are kept, and `to_wire` returns exactly what the server sent. A value that is not a block of the protocol
+(revisions 2024-11-05 to 2026-07-28) becomes a text block with its JSON.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from operad.plugin import record
 
 _Made = TypeVar("_Made")
 _AT_ONCE = 2_000
-"""The number of blocks that are mapped before the event loop gets a turn: some milliseconds' work."""
+"""The number of blocks that are mapped, in some milliseconds, before the event loop runs."""
 
 
 @record
 class Annotations:
-    """Hints about a block; they come from the server and are not to be trusted."""
+    """A server's hints about a block. Do not trust them."""
 
     audience: tuple[str, ...] | None = None
-    """``user``, ``assistant``, or both."""
+    """The readers of the block: ``user``, ``assistant``, or both."""
     priority: float | None = None
-    """0 (optional) to 1 (required)."""
+    """The importance of the block, from 0 (optional) to 1 (required)."""
     last_modified: str | None = None
-    """ISO 8601."""
+    """The time of the last change, in ISO 8601."""
 
 
 @attrs.frozen(init=False, eq=False, slots=False, repr=False)
 class ContentBlock:
-    """A block of content: one of the subclasses."""
+    """The base class of content blocks."""
 
     # The only attrs field, because the JSON Schema of envelopes is made from the fields; all other values are
     # read from `wire`.
@@ -50,7 +50,7 @@ class ContentBlock:
     def __eq__(self, other: object) -> bool:
         return self.wire == other.wire if isinstance(other, ContentBlock) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # what a block holds is a dict
+    __hash__ = None  # type: ignore[assignment]  # blocks are equal if their dicts are, and a dict has no hash
 
     def __repr__(self) -> str:
         text = repr(dict(self.wire))
@@ -58,17 +58,17 @@ class ContentBlock:
 
     @property
     def wire(self) -> Mapping[str, Any]:
-        """The JSON object, as the server sent it."""
+        """The JSON object of the block, as the server sent it."""
         wire: Mapping[str, Any] = self.__dict__["_wire"]
         return wire
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return a shallow copy of the block's JSON object."""
         return dict(self.wire)
 
     @classmethod
     def from_wire(cls, wire: Any) -> ContentBlock:
-        """Return the block of a JSON form; a text block with the JSON, if it is not a block of the protocol."""
+        """Return the block for a JSON value: a text block with the JSON if it is not a block of the protocol."""
         if isinstance(wire, Mapping):
             kind = _KINDS.get(cast("str", wire.get("type"))) if isinstance(wire.get("type"), str) else None
             if kind is not None and kind.fits(wire):
@@ -77,12 +77,12 @@ class ContentBlock:
 
     @classmethod
     def fits(cls, wire: Mapping[str, Any]) -> bool:
-        """Return True if a JSON object has what this kind of block requires."""
+        """Return True if a JSON object has the fields that this kind of block requires."""
         return all([isinstance(wire.get(name), str) for name in cls.required])  # noqa: C419  # a generator is slower
 
     @property
     def annotations(self) -> Annotations | None:
-        """The block's annotations; parts of a wrong type read as ``None``."""
+        """The block's annotations; ``None`` without annotations. Fields of a wrong type are ``None``."""
         found = self.wire.get("annotations")
         if not isinstance(found, Mapping):
             return None
@@ -96,7 +96,7 @@ class ContentBlock:
 
     @property
     def meta(self) -> Mapping[str, Any] | None:
-        """``_meta``"""
+        """The object ``_meta`` of the block; ``None`` if it is missing."""
         meta = self.wire.get("_meta")
         return meta if isinstance(meta, Mapping) else None
 
@@ -107,47 +107,47 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
 
 
 class TextContent(ContentBlock):
-    """Text."""
+    """A block of text."""
 
     required = ("text",)
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return the block of a text."""
+        """Return a block with a text."""
         return cls({"type": "text", "text": text})
 
     @property
     def text(self) -> str:
-        """The text."""
+        """The text of the block."""
         return cast("str", self.wire["text"])
 
 
 class ImageContent(ContentBlock):
-    """An image."""
+    """A block with an image."""
 
     required = ("data", "mimeType")
 
     @property
     def data(self) -> str:
-        """The content, in base64."""
+        """The image or audio, in base64."""
         return cast("str", self.wire["data"])
 
     @property
     def mime_type(self) -> str:
-        """The media type."""
+        """The media type, such as ``image/png``."""
         return cast("str", self.wire["mimeType"])
 
 
 class AudioContent(ImageContent):
-    """Audio; its fields are those of an image."""
+    """A block with audio. Its fields are those of `ImageContent`."""
 
 
 class ResourceContent(ContentBlock):
-    """A resource, embedded: `text` or `blob`."""
+    """A block with the contents of a resource: `text` or `blob`."""
 
     @classmethod
     def fits(cls, wire: Mapping[str, Any]) -> bool:
-        """Return True if a JSON object has what this kind of block requires."""
+        """Return True if a JSON object has a resource with a URI and contents."""
         resource = wire.get("resource")
         return (
             isinstance(resource, Mapping)
@@ -157,7 +157,7 @@ class ResourceContent(ContentBlock):
 
     @property
     def resource(self) -> Mapping[str, Any]:
-        """The resource: ``uri``, ``mimeType``, and ``text`` or ``blob``."""
+        """The JSON object of the resource: ``uri``, ``text`` or ``blob``, and perhaps ``mimeType``."""
         return cast("Mapping[str, Any]", self.wire["resource"])
 
     @property
@@ -167,22 +167,22 @@ class ResourceContent(ContentBlock):
 
     @property
     def mime_type(self) -> str | None:
-        """The resource's media type."""
+        """The resource's media type; ``None`` if it is not stated."""
         return _text(self.resource, "mimeType")
 
     @property
     def text(self) -> str | None:
-        """The content, if it is text."""
+        """The contents, if they are text; otherwise ``None``."""
         return _text(self.resource, "text")
 
     @property
     def blob(self) -> str | None:
-        """The content, in base64, if it is binary."""
+        """The contents in base64, if they are binary; otherwise ``None``."""
         return _text(self.resource, "blob")
 
 
 class ResourceLinkContent(ContentBlock):
-    """A resource that can be read with ``resources.read``."""
+    """A block with a link to a resource, which the operation ``resources.read`` reads."""
 
     required = ("uri", "name")
 
@@ -198,22 +198,22 @@ class ResourceLinkContent(ContentBlock):
 
     @property
     def title(self) -> str | None:
-        """A name for people."""
+        """The resource's name for people; ``None`` if it is not stated."""
         return _text(self.wire, "title")
 
     @property
     def description(self) -> str | None:
-        """The description."""
+        """The resource's description; ``None`` if it is not stated."""
         return _text(self.wire, "description")
 
     @property
     def mime_type(self) -> str | None:
-        """The media type."""
+        """The resource's media type; ``None`` if it is not stated."""
         return _text(self.wire, "mimeType")
 
     @property
     def size(self) -> int | None:
-        """The size in bytes."""
+        """The resource's size in bytes; ``None`` if it is not stated."""
         value = self.wire.get("size")
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -231,19 +231,22 @@ def map_mcp_content_blocks(blocks: Any) -> list[ContentBlock]:
     """Return the blocks of a response's ``content``.
 
     Args:
-        blocks: JSON as a server sends it, objects of the SDK, or `ContentBlock` objects. Anything except a list is
-            treated as a list with one item; ``None`` as an empty list.
+        blocks: JSON as a server sends it, objects of the SDK, or `ContentBlock` objects. A single block is treated
+            as a list with one item, ``None`` as an empty list.
     """
     return [block if isinstance(block, ContentBlock) else _block(block) for block in _each(blocks)]
 
 
 async def map_many_content_blocks(blocks: Any) -> list[ContentBlock]:
-    """Return the same, but let the event loop run in between, because a server may send very many blocks."""
+    """Return the blocks as `map_mcp_content_blocks` does, but let the event loop run in between.
+
+    A server may send very many blocks.
+    """
     return await in_turns(_block, _each(blocks))
 
 
 async def in_turns(make: Callable[[Any], _Made], items: Iterable[Any]) -> list[_Made]:
-    """Return ``make(item)`` for each item, and let the event loop run in between."""
+    """Return ``make(item)`` for each item. The event loop runs after every 2,000 items."""
     import asyncio  # imported here: finding plugins needs no event loop
 
     rest, made = iter(items), list[_Made]()

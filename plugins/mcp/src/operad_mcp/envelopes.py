@@ -1,4 +1,4 @@
-"""The envelope kind ``mcp``: the response of an MCP server, and which server sent it."""
+"""The envelope kind ``mcp``, for the responses of MCP servers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from operad_mcp.content import ContentBlock, map_mcp_content_blocks
 
 @record(kw_only=True)
 class MCPResponseMeta:
-    """Metadata of an MCP server's response."""
+    """The metadata of an MCP server's response."""
 
     source: ClassVar[str] = "mcp"
 
     is_error: bool = False
-    """The tool reports that it failed; `content` has the reason."""
+    """Whether the tool reports that it failed; `content` then has the reason."""
     content: list[ContentBlock] = attrs.field(factory=list)
     """The content blocks that the server sent, for people and models."""
     structured_content: Any = msgspec.UNSET
-    """The structured content, unchanged, for programs; ``msgspec.UNSET`` if the server sent none (``None`` is a
-    value).
+    """The structured content for programs, unchanged. ``msgspec.UNSET`` if the server sent none, because ``None``
+    is a value.
     """
     meta: Any = attrs.field(default=msgspec.UNSET, metadata={"wire": "_meta"})
-    """``_meta`` of the response."""
+    """The object ``_meta`` of the response; ``msgspec.UNSET`` if the server sent none."""
     protocol_version: str | None = None
     """The revision of the protocol, such as ``2025-11-25``."""
     server: dict[str, Any] | None = None
@@ -51,10 +51,10 @@ def mcp_envelope(
     """Return an envelope of kind ``mcp``.
 
     Args:
-        data: the result; ``structured_content`` if the server sent some.
+        data: the result, usually the same as ``structured_content``.
         is_error: whether the tool reports that it failed.
         content: blocks, as `map_mcp_content_blocks` accepts them.
-        structured_content: as the server sent it.
+        structured_content: the structured content that the server sent.
         meta: ``_meta`` of the response.
         protocol_version: the revision of the protocol.
         server: the server's description of itself.

@@ -1,8 +1,8 @@
-"""Errors of requests, by their origin: this process, or the server.
+"""The errors of requests to a server.
 
-The two are distinguished by their types, never by a number or a text, because a server can choose both. A failure
-in this process or its transport is a `Fault`; an error from the server is a `ServerError`, and becomes an
-`EXECUTION_ERROR`.
+A failure in this process or its transport is a `Fault`. An error that the server sent is a `ServerError`, and
+becomes an `EXECUTION_ERROR`. The two are distinguished by their types, never by a code or a text, because a server
+chooses these.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Fault(Exception):
 
 
 class ConnectionLost(Fault):
-    """The response can no longer arrive.
+    """The connection ended before the response to a request arrived.
 
     Args:
         reason: the cause.
         sent: whether the request may have reached the server.
-        whole: whether the connection ended, and not only this request's part of it.
+        whole: whether the whole connection ended; False if only the HTTP exchange of this request did.
     """
 
     def __init__(self, reason: str, *, sent: bool = True, whole: bool = True) -> None:
@@ -39,7 +39,7 @@ class ConnectionLost(Fault):
 
 
 class SessionExpired(Fault):
-    """The HTTP server does not know the session any more.
+    """The HTTP server no longer knows the session.
 
     Args:
         reason: the server's response.
@@ -52,7 +52,7 @@ class SessionExpired(Fault):
 
 
 class HTTPRefusal(Fault):
-    """The server responded with an HTTP status instead of a JSON-RPC response."""
+    """The server responded with an HTTP error status, not with a JSON-RPC response."""
 
     def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
         super().__init__(f"the server responded with HTTP {status} {reason}".rstrip())
@@ -74,7 +74,7 @@ class Unusable(Fault):
 
     Args:
         reason: the cause.
-        error: the error to raise for it; the default is ``UNAVAILABLE``.
+        error: the error that the call raises instead of ``UNAVAILABLE``.
     """
 
     def __init__(self, reason: str, error: CallError | None = None) -> None:
@@ -83,7 +83,7 @@ class Unusable(Fault):
 
 
 class ServerError(Exception):
-    """An error response of the server."""
+    """A JSON-RPC error that the server sent."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(one_line(message))
@@ -93,7 +93,7 @@ class ServerError(Exception):
 
 
 def leaf(error: BaseException) -> BaseException:
-    """Return the error inside the groups of a task group: the first that is not a cancellation."""
+    """Return the first error in nested exception groups; an error that is not a group is returned unchanged."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -106,7 +106,10 @@ def unusable(error: Exception) -> Unusable:
 
 
 def classify(error: Exception, what: str) -> Exception:
-    """Return the exception for an error of a request: a `ConnectionLost`, a `SessionExpired`, or a `CallError`."""
+    """Return the exception for an error of a request: a `ConnectionLost`, a `SessionExpired`, or a `CallError`.
+
+    ``what`` names the server at the beginning of the message.
+    """
     if isinstance(error, (CallError, ConnectionLost, SessionExpired)):
         return error
     if isinstance(error, Fault):
@@ -126,7 +129,7 @@ def classify(error: Exception, what: str) -> Exception:
 
 
 def _to_visit(code: int, data: Any) -> str | None:
-    """Return the URL that a user must visit before a request is accepted (2025-11-25, URL elicitation)."""
+    """Return the URL that a user must visit before the request is accepted (2025-11-25, URL elicitation)."""
     asked = data.get("elicitations") if code == _URL_ELICITATION and isinstance(data, dict) else None
     urls = [item.get("url") for item in asked if isinstance(item, dict)] if isinstance(asked, list) else []
     found = [url for url in urls if isinstance(url, str) and url.startswith(("https://", "http://"))]

@@ -1,4 +1,4 @@
-"""Text of remote servers, made safe for terminals, logs and models."""
+"""Functions that make text of remote servers safe for terminals, logs and models."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from typing import Any, TypeVar
 
 MAX_TEXT = 65_536
-"""The characters of a title, a description or instructions."""
+"""The maximum number of characters of a title, a description or instructions."""
 _MESSAGE = 2_000
-"""The characters of a server's message that are kept in an error."""
+"""The maximum number of characters of a server's message in an error."""
 _TEXTS = ("title", "description")
 # Escape sequences of terminals, then invisible characters: controls, marks of direction, half surrogate pairs, and
 # tags, which can hold a whole hidden text. Joiners (U+200C, U+200D) belong to scripts and pictures.
@@ -27,7 +27,7 @@ def visible(text: str) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Return a text as `visible` does, of at most `MAX_TEXT` characters."""
+    """Return the result of `visible`, cut to `MAX_TEXT` characters."""
     cleaned = visible(text[: 2 * MAX_TEXT])
     return cleaned if len(cleaned) <= MAX_TEXT else cleaned[: MAX_TEXT - 1] + "…"
 
@@ -39,7 +39,7 @@ def one_line(text: str) -> str:
 
 
 def clean_words(item: T) -> T:
-    """Clean the titles and descriptions in an item of a listing, in place, also those in its schemas."""
+    """Clean the titles and descriptions in an item of a listing and in its schemas, in place; return the item."""
     waiting: list[Any] = [item]
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""Approved definitions of tools: a tool that is new or changed is held until a user accepts it."""
+"""The approved definitions of tools. A tool that is new or changed is held until a user accepts it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 FILE = "operad.pins.json"
-"""The file of ``pin = true``, next to the configuration."""
+"""The name of the file for ``pin = true``, next to the configuration."""
 _DEFINITION = ("title", "description", "inputSchema", "outputSchema", "annotations")
 
 
 @attrs.define
 class PinFile:
-    """A file of definitions: by server, then by tool.
+    """A file with definitions of tools, by server and then by tool.
 
     Args:
-        path: the file. If there is none, nothing is approved yet.
+        path: the path of the file. If it does not exist, no definition is approved yet.
         approved: the definitions that may be used.
         held: the definitions that servers send instead.
     """
@@ -40,7 +40,10 @@ class PinFile:
 
     @classmethod
     def read(cls, path: Path) -> PinFile:
-        """Read a file. Raises `ConfigError` if it cannot be read: it is not known what is approved then."""
+        """Return the content of a file; an empty `PinFile` if it does not exist.
+
+        Raises `ConfigError` if the file cannot be read, because the approved definitions are then unknown.
+        """
         try:
             found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, dict[str, dict[str, Any]]]])
             return cls(path, found["approved"], found["held"])
@@ -64,13 +67,13 @@ class PinFile:
             raise ConfigError(message) from None
 
     def waiting(self) -> Iterator[tuple[str, str, str]]:
-        """Yield ``(name, server, tool)`` of each definition that is held."""
+        """Yield ``(name, server, tool)`` of each held definition; see `name_of`."""
         for server, tools in sorted(self.held.items()):
             for tool in sorted(tools):
                 yield name_of(server, tool), server, tool
 
     def accept(self, name: str) -> list[str]:
-        """Approve what is held of a tool, or of all tools of a server; return the tools' names."""
+        """Approve the held definition of a tool, or those of all tools of a server; return the tools' names."""
         accepted = []
         for each, server, tool in list(self.waiting()):
             if name in (each, server):
@@ -80,12 +83,12 @@ class PinFile:
 
 
 def name_of(server: str, tool: str) -> str:
-    """Return the name by which a user accepts a tool. Servers choose the names of tools."""
+    """Return the name by which a user accepts a tool, without the unsafe characters that a server may send."""
     return one_line(f"{server}.{tool}")
 
 
 def changed(approved: Json | None, sent: Json) -> list[str]:
-    """Return the fields in which two definitions are different; of a tool that is new, ``["name"]``."""
+    """Return the fields in which two definitions differ; ``["name"]`` for a new tool."""
     if approved is None:
         return ["name"]
     # As JSON, because 1, 1.0 and True are equal in Python.
@@ -99,12 +102,12 @@ def _text(value: Any) -> str:
 class Pins:
     """The approved definitions of one server's tools.
 
-    The first listing that has tools is approved. After it, tools that are new or changed are held.
+    The first listing that has tools is approved. After that, tools that are new or changed are held.
 
     Args:
         server: the name of the server in the file.
-        place: the path of a file that keeps the definitions; True: they are kept in this process.
-        logger: reports tools that are held.
+        place: the path of a file that keeps the definitions; True keeps them in this process.
+        logger: receives a warning for each held tool.
     """
 
     def __init__(self, server: str, place: bool | str, logger: Logger | LoggerAdapter[Any]) -> None:
@@ -115,7 +118,10 @@ class Pins:
         self._held: dict[str, Json] = {}
 
     def approved(self, tool: Json) -> Json:
-        """Return a tool with its approved definition; a new tool as it is."""
+        """Return a tool with its approved definition, and hold its definition if it is new or changed.
+
+        A new tool is returned unchanged.
+        """
         name = tool["name"]
         definition = {key: tool[key] for key in _DEFINITION if key in tool}
         if self._is_first:
@@ -128,11 +134,11 @@ class Pins:
         return tool if known is None else {**{key: tool[key] for key in tool if key not in _DEFINITION}, **known}
 
     def knows(self, name: str) -> bool:
-        """Return True if a definition of this tool is approved."""
+        """Return True if a definition of the tool is approved."""
         return name in self._approved
 
     def why_held(self, name: str, operation_id: str) -> str | None:
-        """Return the reason if calls of a tool are not allowed, with what to do; ``None`` if they are."""
+        """Return why a tool is held and what to do, and log it as a warning; ``None`` if the tool is not held."""
         held = self._held.get(name)
         if held is None:
             return None
@@ -149,7 +155,10 @@ class Pins:
         return reason
 
     def keep(self, listed: Container[str]) -> None:
-        """End a listing of tools with these names. Raises `ConfigError` if the file cannot be written."""
+        """Finish a listing of tools with these names: forget other held tools, and update the file.
+
+        Raises `ConfigError` if the file cannot be read or written.
+        """
         self._is_first = not self._approved
         self._held = {name: sent for name, sent in self._held.items() if name in listed}
         if self._path is None:

@@ -1,4 +1,4 @@
-"""The entry point: what this distribution contributes."""
+"""The plugin of operad-mcp: an envelope kind, a source, a command and a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_envelope_kinds() -> list[EnvelopeKind]:
-    """Return the envelope kind ``mcp``."""
+    """Return the envelope kind ``mcp``, for the responses of MCP servers."""
     from operad_mcp.envelopes import KIND
 
     return [KIND]
@@ -21,13 +21,13 @@ def operad_envelope_kinds() -> list[EnvelopeKind]:
 
 @hookimpl
 def operad_sources() -> list[Source]:
-    """Return the source ``mcp``."""
+    """Return the source ``mcp``, which loads the operations of MCP servers."""
     return [Source("mcp", _load, _source_config, "An MCP server, or a file of them.", _login)]
 
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """Add ``operad pin``."""
+    """Add the command ``operad pin``."""
     from operad_mcp.command import pin
 
     cli.add_command(pin)
@@ -35,7 +35,7 @@ def operad_commands(cli: Any) -> None:
 
 @hookimpl
 def operad_servers() -> list[Server]:
-    """Return the server ``mcp``."""
+    """Return the server ``mcp``, which serves a registry as an MCP server."""
     return [Server("mcp", _serve, _server_config, _app, "/mcp")]
 
 

@@ -1,6 +1,6 @@
 """A registry as an MCP server: over HTTP (ASGI), on standard streams, or in memory.
 
-The SDK is imported only when something is served.
+The SDK is imported only when a registry is served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
 
 Complete = Callable[[OperationSpec, str, str], "Sequence[str] | Awaitable[Sequence[str] | None] | None"]
-"""``complete(spec, argument, value)`` returns values for a prompt's or template's argument, or ``None``."""
+"""A function ``complete(spec, argument, value)`` that returns, or awaits, values for an argument of a prompt or
+resource template. ``value`` is the text typed so far. ``None`` means the values that the schema enumerates."""
 
 
 def to_mcp(
@@ -33,14 +34,14 @@ def to_mcp(
     complete: Complete | None = None,
     **options: Any,
 ) -> MCPServing:
-    """Serve a registry as an MCP server.
+    """Return a registry as an MCP server, to be served by a method of `MCPServing`.
 
     Args:
         registry: the registry to serve; clients are notified of its changes.
         authenticate: returns the caller over HTTP. With it, requests without credentials are rejected, unless the
-            option ``anonymous`` is True. Without it every caller is anonymous.
-        complete: values for arguments of prompts and resource templates, in addition to those that a schema
-            enumerates.
+            option ``anonymous`` is True. Without it, every caller is anonymous.
+        complete: returns values for arguments of prompts and resource templates, see `Complete`. Without it, these
+            are the values that a schema enumerates.
         options: the fields of `MCPServeConfig`; ``identity`` may be an `operad.Identity`.
 
     Raises:
@@ -56,7 +57,7 @@ def to_mcp(
 
 
 class MCPServing:
-    """A served registry. Made by `to_mcp`."""
+    """A registry as an MCP server, made by `to_mcp`."""
 
     def __init__(
         self,
@@ -83,9 +84,9 @@ class MCPServing:
         return Served(Door(self._registry, self.config), self._complete)
 
     def asgi(self, path: str = "/mcp") -> MCPApplication:
-        """Return an ASGI 3 application for streamable HTTP, both generations of the protocol.
+        """Return an ASGI 3 application that serves streamable HTTP, for all revisions of the protocol.
 
-        It responds at its own root and at ``path``, so that it can be mounted, or be all of an address.
+        It responds at its own root and at ``path``, so that it can be mounted in another application or run alone.
 
         Raises:
             PluginError: operad-serve is not installed.
@@ -96,25 +97,24 @@ class MCPServing:
         return MCPApplication(self._served, self._authenticate, path)
 
     def server(self) -> Any:
-        """Return a low-level server of the SDK, for its in-memory clients."""
+        """Return a low-level server of the SDK, for clients in this process."""
         return self._served.server()
 
     async def stdio(self) -> None:
-        """Serve on standard streams until stdin ends; prints of handlers go to stderr during that time."""
+        """Serve on standard streams until stdin ends. Meanwhile, output that handlers print goes to stderr."""
         from operad_mcp.server.stdio import serve_stdio
 
         await serve_stdio(self._served)
 
     async def resource_updated(self, uri: str) -> None:
-        """Notify the clients that watch a resource that it changed."""
+        """Notify the clients that watch a resource of its change."""
         await self._served.changes.updated(uri)
 
     def well_known_routes(self) -> list[Any]:
-        """Return Starlette routes with the metadata of the protected resource, for a host that mounts the
-        application.
+        """Return Starlette routes for the metadata of the protected resource; none without ``resource_url``.
 
-        Clients look for them at the root of the address (RFC 9728, 3.1), which a mounted application does not
-        serve.
+        Add them to an application that mounts this one. Clients request the metadata at the root of the address
+        (RFC 9728, 3.1), which a mounted application does not serve.
         """
         from starlette.responses import JSONResponse
         from starlette.routing import Route
@@ -130,10 +130,11 @@ class MCPServing:
 
 
 async def serve(registry: OperationRegistry, config: MCPServeConfig) -> None:
-    """Serve on standard streams, or over HTTP at ``config.listen``, until cancelled or until stdin ends.
+    """Serve over HTTP at ``config.listen`` until cancelled, or without it on standard streams until stdin ends.
 
     Raises:
-        ConfigError: ``listen`` is not an address of this machine. This server authenticates no caller.
+        ConfigError: ``listen`` is not an address of this machine, which is required because every caller is
+            anonymous.
         PluginError: HTTP needs operad-serve, which is not installed.
     """
     serving = MCPServing(registry, config)
@@ -153,5 +154,5 @@ def _require_serve() -> None:
 
 
 def app(registry: OperationRegistry, config: MCPServeConfig) -> MCPApplication:
-    """Return the application for a shared address. The front door admits its callers."""
+    """Return the application that `operad serve` mounts. The front door of `operad serve` admits its callers."""
     return MCPServing(registry, config).asgi()

@@ -31,13 +31,13 @@ class MCPSourceConfig(MCPClientConfig):
     or ``server``; the other options then apply to all of its servers.
     """
     name: str | None = None
-    """One server of that file. Its operations have no prefix; those of several servers are
+    """The only server of that file to load. Its operations have no prefix. Those of several servers are named
     ``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace."""
     inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """Values that the file requires as ``${input:…}``."""
+    """The values for ``${input:…}`` in the file, by name."""
 
     def __attrs_post_init__(self) -> None:
-        """Check nothing: the servers are checked when they are loaded."""
+        """Check nothing, because the servers are checked when they are loaded."""
 
 
 _PLACES = ("command", "url", "server", "args", "env", "cwd", "headers", "auth", "transport")
@@ -45,11 +45,11 @@ _LOCAL_PATHS = ("stderr", "tls_ca", "tls_cert", "tls_key", "pin")
 
 
 async def load(config: Any, context: SourceContext) -> SourceSession:
-    """Connect to the server or servers.
+    """Connect to the server or servers of a source, and return a session with their operations.
 
     Raises:
-        ConfigError: the options do not specify a server.
-        SourceError: the server cannot be loaded; for several, none of them can.
+        ConfigError: the options do not specify a server, or cannot be used.
+        SourceError: the server cannot be loaded, or none of several servers can.
     """
     values = _values(config, context)
     if config.config is None:
@@ -59,7 +59,7 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
         elif context.base_dir is not None and values["command"] is not None:
             values["cwd"] = str(context.base_dir)
         if config.name is not None:
-            raise ConfigError("name chooses a server of an mcpServers file; give config, the file's path, too")
+            raise ConfigError("name needs config, the path of an mcpServers file, and none is set; set config too")
         return await _load_one(context.namespace or "mcp", MCPClientConfig(**values), context)
     return await _load_file(config, values, context)
 
@@ -76,7 +76,7 @@ def _values(config: Any, context: SourceContext) -> dict[str, Any]:
 
 
 def _of_callers(values: dict[str, Any], context: SourceContext) -> Any:
-    """Return ``auth`` with the provider that it names. Raises `ConfigError`."""
+    """Return ``auth`` with the provider that it names. Raises `ConfigError` if the provider does not exist."""
     auth = values["auth"]
     if auth is None or auth.type != "caller":
         return auth
@@ -88,21 +88,25 @@ def _of_callers(values: dict[str, Any], context: SourceContext) -> Any:
 
 
 async def login(config: Any, context: SourceContext, account: str | None) -> Login:
-    """Return the login at the server. Raises `ConfigError` for one that needs no login."""
+    """Return the login at the server of a source.
+
+    Raises:
+        ConfigError: the server needs no login, or ``config`` is a file and ``name`` does not select a server.
+    """
     values = _values(config, context)
     name = context.namespace or "mcp"
     if config.config is None:
         values["auth"] = _of_callers(values, context)
         server = MCPClientConfig(**values)
     elif config.name is None:
-        raise ConfigError('config is a file of several servers; name the one to log in at: name = "…"')
+        raise ConfigError('config is a file of servers; select the server to log in to with name = "…"')
     else:
         path = context.path(config.config)
         server = _shared(load_mcp_servers(path, inputs=config.inputs, name=config.name)[config.name], values)
     if server.auth is not None and server.auth.type == "caller":  # the user logs in for the listing
         server = attrs.evolve(server, auth=server.list_auth, list_auth=None)
     if server.url is None or server.auth is None or server.auth.type != "oauth":
-        hint = 'set auth = { type = "oauth" } for one that does'
+        hint = 'if it should log in, set auth = { type = "oauth" } and its url'
         raise ConfigError(f'source "{name}": this server needs no login; {hint}')
     from operad_mcp.client.login import MCPLogin
 
@@ -127,7 +131,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
 
     for name in _PLACES:
         if values[name] not in (None, [], {}, "http"):
-            raise ConfigError(f"give {name} or config, the path of an mcpServers file, but not both")
+            raise ConfigError(f"expected either {name} or config (an mcpServers file), got both; remove one")
     path = context.path(config.config)
     # Asking a user for inputs may take long.
     unusable: dict[str, ConfigError] = {}
@@ -135,7 +139,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     servers = await asyncio.to_thread(load_mcp_servers, path, **options)
     servers = {name: _shared(server, values) for name, server in servers.items()}
     if config.name is not None and not servers:
-        raise ConfigError(f'{path}: the server "{config.name}" is disabled in this file')
+        raise ConfigError(f'{path}: the server "{config.name}" is disabled in this file; enable it there')
     if config.name is not None:
         return await _load_one(
             config.name,
@@ -170,7 +174,7 @@ def _shared(server: MCPClientConfig, values: dict[str, Any]) -> MCPClientConfig:
 
 
 class MCPSession(SourceSession):
-    """The current operations of servers."""
+    """The operations of one or several connected servers. They follow the servers' changes."""
 
     def __init__(self, wrappers: Sequence[MCPClientWrapper]) -> None:
         self._wrappers = wrappers
@@ -188,7 +192,7 @@ class MCPSession(SourceSession):
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Why tools are held, by the ids of their operations."""
+        """The reasons why tools are held, by the ids of their operations."""
         return {id: reason for wrapper in self._wrappers for id, reason in wrapper.held.items()}
 
     async def aclose(self) -> None:
@@ -206,11 +210,11 @@ def not_loaded(config: MCPClientConfig, error: CallError) -> str:
     details = error.details if isinstance(error.details, dict) else {}
     status = details.get("statusCode")
     if status in (401, 403) and config.auth is not None and config.auth.type == "caller":
-        given = "it is not accepted" if config.list_auth is not None else "add it"
+        given = "the server does not accept it" if config.list_auth is not None else "set it"
         return f"; list_auth is the credential that lists what the server offers: {given}"
     if status in (401, 403):
-        return "; give it auth or headers" if config.auth is None else "; its auth is not accepted"
+        return "; set auth or headers" if config.auth is None else "; the server does not accept its auth"
     if status in (404, 405) and config.url is not None:
         other = "sse" if config.transport == "http" else "http"
-        return f'; is the path right, and is it not transport = "{other}"?'
+        return f'; check the path of the url, or try transport = "{other}"'
     return ""

@@ -1,4 +1,4 @@
-"""The hooks that operad-serve implements. The server is imported when it is first used."""
+"""The hooks that operad-serve implements. Nothing heavy is imported before it is used."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_servers() -> Iterable[Server]:
-    """Return the server ``openapi``: the HTTP API, mounted at ``/``."""
+    """Return the server ``openapi``."""
     return (Server("openapi", _serve, _server_config, _application, "/"),)
 
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """Add the command ``operad serve`` to the command line."""
+    """Add ``operad serve``."""
     from operad_serve.command import serve
 
     cli.add_command(serve)

@@ -1,4 +1,4 @@
-"""A real server for tests: a separate process on a free port of 127.0.0.1."""
+"""A real server for tests: a process of its own on a free port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ENDS_WITHIN = 5.0
 
 
 class ServerProcess(ABC):
-    """A context that runs a server process, which can be killed and started again on the same port.
+    """A server to start, kill and start again on the same port. Use it as a context manager.
 
-    A subclass defines the command (`command`) and checks whether the server is ready (`answers`).
+    A subclass defines the command (`command`) and when the server is ready (`answers`).
 
     Args:
         arguments: additional command-line arguments, which `command` appends.
@@ -33,22 +33,22 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return the program and its arguments, for a server that listens on `port`.
+        """Return program and arguments, for a server that listens on `port`.
 
-        Raises `RuntimeError` if the program is missing.
+        Raises `RuntimeError` if it is missing.
         """
 
     @abstractmethod
     def answers(self, probe: socket.socket) -> bool:
-        """Return True if the server behind a new connection is ready. It may also raise `OSError` if it is not."""
+        """Return True if the server behind a new connection is ready; may also raise `OSError` for "not yet"."""
 
     @property
     def pid(self) -> int:
-        """The process id. Raises `RuntimeError` if the server does not run."""
+        """The process id, while it runs."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start the server, and return when it is ready. Raises `RuntimeError` if it ends, or needs over 30 s."""
+        """Start it, and return when it is ready. Raises `RuntimeError`."""
         command = self.command()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _COMES_UP_WITHIN
@@ -61,20 +61,20 @@ class ServerProcess(ABC):
                 pass
             time.sleep(0.02)
         self.stop()
-        raise RuntimeError(f"{command[0]} did not come up on port {self.port}; run it by hand to see why")
+        raise RuntimeError(f"{command[0]} did not come up on port {self.port}")
 
     def stop(self) -> None:
-        """Stop the server with SIGTERM, if it runs, and wait for its end."""
+        """Stop it with SIGTERM; idempotent."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server with SIGKILL, if it runs, as a crash would."""
+        """End it immediately, as a crash would; idempotent."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Suspend the server with SIGSTOP. Its connections stay open, as in a dead network. `thaw` ends this.
+        """Stop its process without closing a connection, like a dead network; see `thaw`.
 
-        The process is suspended when this method returns.
+        The process is stopped when this returns.
         """
         process = self._running()
         process.send_signal(signal.SIGSTOP)
@@ -82,12 +82,12 @@ class ServerProcess(ABC):
             os.waitpid(process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
-        """Let a frozen server continue, with SIGCONT."""
+        """Let a frozen server continue."""
         self._running().send_signal(signal.SIGCONT)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise RuntimeError("the server is not running; call start() first")
+            raise RuntimeError("the server is not running")
         return self._process
 
     def _end(self, with_signal: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""The command ``operad demo``."""
+"""``operad demo``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``operad doctor``."""
+"""``operad doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands ``operad login`` and ``operad logout``."""
+"""``operad login`` and ``operad logout``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``operad stubs``."""
+"""``operad stubs``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The demo, which loads an HTTP API, an MCP server and a folder of functions into one registry."""
+"""The demo: an HTTP API, an MCP server and a folder of functions in one registry."""

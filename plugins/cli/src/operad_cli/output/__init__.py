@@ -1,1 +1,1 @@
-"""The output of commands: text, JSON, tables, progress and logs."""
+"""What commands print: text, JSON, tables, progress and logs."""

@@ -1,1 +1,1 @@
-"""The types of operations in Python, for type checkers."""
+"""Python types of operations, for type checkers."""

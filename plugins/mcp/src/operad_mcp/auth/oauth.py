@@ -1,6 +1,6 @@
 """OAuth for servers over HTTP: the SDK's flow, with tokens that outlive the process.
 
-Imported with the first connection that logs in: it needs the SDK.
+This module needs the SDK. It is imported with the first connection that logs in.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Answer = Callable[[], Awaitable[Sequence[str | None]]]
 
 
 def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
-    """Return the httpx2 authentication of a configuration; ``None`` if a header is enough."""
+    """Return the httpx2 authentication for a configuration; ``None`` if a header is enough.
+
+    ``name`` is the name of the source, for the command in the error that requests a login.
+    """
     auth = config.auth
     if auth is None or auth.type == "bearer":
         return None
@@ -91,7 +94,7 @@ def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
 
 
 def client_of(auth: MCPAuth) -> OAuthClientInformationFull | None:
-    """Return the client that a configuration names."""
+    """Return the client in a configuration; None without ``client_id``."""
     if auth.client_id is None:
         return None
     given = "none" if auth.client_secret is None else "client_secret_basic"
@@ -126,7 +129,7 @@ def _code_provider(
 
     async def answered() -> AuthorizationCodeResult:
         if callback is None:
-            raise ConfigError("auth: redirect_handler and callback_handler go together")
+            raise ConfigError("auth: redirect_handler needs callback_handler, and none is set; set both")
         result: Any = await callback()
         if isinstance(result, AuthorizationCodeResult):
             return result
@@ -144,12 +147,14 @@ def _code_provider(
 
 
 class KeptAuth(httpx2.Auth):
-    """The SDK's flow, with tokens in a `TokenStore`; only one process at a time renews them.
+    """An httpx2 authentication that runs the SDK's OAuth flow, with tokens in a `TokenStore`.
+
+    Only one process at a time renews the tokens.
 
     Args:
         url: the URL of the server.
         auth: the credentials.
-        redirect: awaited with the URL that the user must visit; ``None``: report that a login is needed.
+        redirect: awaited with the URL that the user must visit; ``None`` raises `LoginRequired` instead.
         callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
         name: the name of the source.
     """
@@ -165,7 +170,7 @@ class KeptAuth(httpx2.Auth):
         self._loaded = False
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yield the requests that lead to a response to this one."""
+        """Yield a request, and before or after it the requests of the OAuth flow that it needs."""
         if not self._loaded:
             self._loaded = True
             context = self._provider.context
@@ -191,9 +196,9 @@ class KeptAuth(httpx2.Auth):
 
 
 class AssertionAuth(httpx2.Auth):
-    """Gets a token for an assertion (RFC 7523), and a new one when it expires; raises if it is rejected.
+    """An httpx2 authentication that exchanges an assertion for a token (RFC 7523), and again when it expires.
 
-    The SDK supports this for clients with a secret only.
+    The SDK supports this only for clients with a secret.
     """
 
     def __init__(self, url: str, auth: MCPAuth) -> None:
@@ -204,7 +209,7 @@ class AssertionAuth(httpx2.Auth):
         self._lock = asyncio.Lock()
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yield the request with a token, and once more with a new one if the old one is no longer accepted."""
+        """Yield a request with a token, and again with a new token if the server no longer accepts the old."""
         token, is_new = await self._current(None)
         request.headers["authorization"] = f"Bearer {token}"
         response = yield request

@@ -1,9 +1,9 @@
 """Storage for the state of the SDK's OAuth flow, so that a login outlives the process.
 
-The SDK stores tokens as received, with their lifetime in seconds. Stored here in addition: when they expire, which
-client they belong to, and the authorization server, so that another process can renew them.
+The SDK stores tokens as received, with their lifetime in seconds. This storage also has the time at which they
+expire, their client and the authorization server, so that another process can renew them.
 
-Imported with the first connection that logs in: it needs the SDK.
+This module needs the SDK. It is imported with the first connection that logs in.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class KeptTokens:
 
     Args:
         store: the store.
-        key: the account and the server.
-        client: the client of the configuration, if it names one; it takes precedence over a stored one.
-        issuer: the only authorization server at which clients may be registered; None: any.
+        key: the key of the account and the server in the store.
+        client: the client in the configuration, or None. It takes precedence over a stored client.
+        issuer: the only authorization server at which clients may be registered; None allows any.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class KeptTokens:
         self.key = key
         self.context: OAuthContext | None = None
         self.where = ""
-        """Where the tokens are, in words, once some were kept."""
+        """A description of where the tokens are stored; empty until some were stored."""
         self._client = client
         self._issuer = issuer
         self._found: Json | None = None
 
     async def load(self) -> Json:
-        """Return the record; empty if it is missing, or of another client."""
+        """Return the stored record of the account; empty if it is missing or belongs to another client."""
         found = await self.store.get(self.key) or {}
         kept = found.get("client")
         if self._client is not None and isinstance(kept, dict) and kept.get("client_id") != self._client.client_id:
@@ -57,18 +57,18 @@ class KeptTokens:
         return found
 
     async def renewed_elsewhere(self) -> None:
-        """Load the tokens again: another process may have renewed them."""
+        """Load the tokens again, because another process may have renewed them."""
         context = self.context
         if context is not None:
             context.current_tokens = await self.get_tokens()
 
     def has_expired(self) -> bool:
-        """Return True if known tokens are no longer valid, and could be renewed."""
+        """Return True if the known tokens have expired, but can be renewed."""
         context = self.context
         return context is not None and not context.is_token_valid() and context.can_refresh_token()
 
     async def delete(self, *, client_too: bool = False) -> bool:
-        """Delete the tokens, and with ``client_too`` the client's registration; return whether tokens existed."""
+        """Delete the tokens, and with ``client_too`` the client's registration. Return True if tokens existed."""
         found = await self.load()
         if client_too or not found.get("client"):
             await self.store.delete(self.key)
@@ -79,7 +79,7 @@ class KeptTokens:
     # --- mcp.client.auth.TokenStorage ----------------------------------------------------------------
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens, and tell the context when they expire and where they come from."""
+        """Return the stored tokens, or None; set their expiry and authorization server in `context`."""
         found = await self.load()
         try:
             token = OAuthToken.model_validate(found["token"])
@@ -95,7 +95,7 @@ class KeptTokens:
         return token
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens."""
+        """Store tokens with the time at which they expire, their client and their authorization server."""
         context = self.context
         record: Json = {"token": tokens.model_dump(mode="json", exclude_none=True)}
         if tokens.expires_in is not None:
@@ -112,7 +112,7 @@ class KeptTokens:
         self.where = await self.store.set(self.key, record)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return this client's registration at the authorization server."""
+        """Return this client's registration at the authorization server; None if it has none."""
         if self._client is not None:
             return self._client
         found = (await self.load() if self._found is None else self._found).get("client")
@@ -122,16 +122,16 @@ class KeptTokens:
             return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store the registration. Raises `CallError` if it is at another authorization server."""
+        """Store the client's registration. Raises `CallError` if it is not at the configured issuer."""
         _check_issuer(client_info, self._issuer)
         found = {**await self.load(), "client": client_info.model_dump(mode="json", exclude_none=True)}
         await self.store.set(self.key, found)
 
 
 class OwnTokens:
-    """The tokens of a store of the application, with the four methods of ``mcp.client.auth.TokenStorage``.
+    """The tokens in a store of the application, which has the methods of ``mcp.client.auth.TokenStorage``.
 
-    The store does not tell when tokens expire or where they come from, so renewable tokens are renewed at first.
+    The store does not keep when tokens expire, so tokens with a refresh token are renewed before their first use.
     """
 
     def __init__(self, store: TokenStorage, client: OAuthClientInformationFull | None, issuer: str | None) -> None:
@@ -141,7 +141,7 @@ class OwnTokens:
         self.context: OAuthContext | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens, unless they belong to another client."""
+        """Return the stored tokens; None if the store has none, or tokens of another client."""
         known, tokens = await self._store.get_client_info(), await self._store.get_tokens()
         if self._client is not None and known is not None and known.client_id != self._client.client_id:
             return None
@@ -152,17 +152,17 @@ class OwnTokens:
         return tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens."""
+        """Store tokens, and the client in the configuration if there is one."""
         await self._store.set_tokens(tokens)
         if self._client is not None:
             await self._store.set_client_info(self._client)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return this client's registration at the authorization server."""
+        """Return the client in the configuration, else the stored registration; None without both."""
         return self._client if self._client is not None else await self._store.get_client_info()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store the registration. Raises `CallError` if it is at another authorization server."""
+        """Store the client's registration. Raises `CallError` if it is not at the configured issuer."""
         _check_issuer(client_info, self._issuer)
         await self._store.set_client_info(client_info)
 
@@ -171,7 +171,7 @@ def _check_issuer(client: OAuthClientInformationFull, issuer: str | None) -> Non
     """Raise `CallError` before the user is sent to a server that is not the configured one."""
     named = str(client.issuer or "a server without metadata")
     if issuer is not None and named.rstrip("/") != issuer.rstrip("/"):
-        message = f"auth: expected the authorization server {issuer} (issuer), the MCP server names {named}"
+        message = f"auth: expected the authorization server {issuer} (issuer), got {named} from the MCP server"
         raise CallError(ErrorCode.ACCESS_DENIED, one_line(message))
 
 
@@ -183,24 +183,24 @@ async def _metadata(issuer: str) -> OAuthMetadata | None:
 
 
 class MemoryTokens:
-    """Tokens for the lifetime of the process: those that need no login by a user."""
+    """The tokens of a client that needs no login by a user, kept for the lifetime of the process."""
 
     def __init__(self) -> None:
         self._tokens: OAuthToken | None = None
         self._client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens."""
+        """Return the tokens; None before the first were stored."""
         return self._tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens."""
+        """Keep tokens in memory."""
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return this client's registration at the authorization server."""
+        """Return this client's registration at the authorization server; None before it was stored."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Store the registration."""
+        """Keep the client's registration in memory."""
         self._client = client_info

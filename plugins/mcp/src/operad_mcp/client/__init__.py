@@ -1,1 +1,1 @@
-"""What MCP servers offer, as operations."""
+"""MCP servers as a source of operations: clients, and the makers of operations."""

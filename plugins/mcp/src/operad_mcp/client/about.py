@@ -1,4 +1,4 @@
-"""Operations on the server itself."""
+"""The operations on a server itself, such as ``server.about``."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _COMPLETION: Json = {
 
 
 class About:
-    """Makes the operations about the server itself."""
+    """The maker of the operations on a server itself."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
-        """Return the operations that describe the server, ping it, and complete arguments."""
+        """Return the operations that describe the server, ping it and, if it can, complete arguments."""
         make = self._maker.fixed
         operations = [
             make("server.about", self._about, "Return the server's description of itself.", output_schema=_ABOUT),

@@ -1,4 +1,4 @@
-"""The parts that makers of operations share: names, metadata, and the request behind each operation."""
+"""The parts that the makers of operations share: names, metadata, and the request of each operation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _BAD = re.compile(r"[^!-~]")
 
 
 class Maker:
-    """Makes the operations of one server.
+    """The maker of the operations of one server.
 
     Args:
-        connection: lists what the server offers, and sends calls unless each caller has a session.
+        connection: the connection for listings, and for calls unless each caller has a session.
         namespace: the namespace of the operations.
         prefix: the prefix of their names.
         sessions: the sessions of callers, if each call uses the credential of its caller.
@@ -45,7 +45,7 @@ class Maker:
         self.prefix = prefix
 
     def operation(self, name: str, handler: Callable[..., Any], **spec: Any) -> AnyOperation:
-        """Return an operation with this name; characters that an id cannot have become ``_``."""
+        """Return an operation. Characters of ``name`` that an id cannot have become ``_``."""
         return Operation(OperationSpec(namespace=self.namespace, name=self.prefix + safe(name), **spec), handler)
 
     def fixed(
@@ -58,7 +58,7 @@ class Maker:
         input_schema: Json = NOTHING,
         output_schema: Json | None = None,
     ) -> AnyOperation:
-        """Return an operation of the server that is not an item of a listing."""
+        """Return an operation of the server that is not made from an item of a listing."""
         return self.operation(
             name,
             handler,
@@ -82,7 +82,7 @@ class Maker:
     def item(
         self, kind: str, item: Json, name: str, handler: Callable[..., Any], description: str = "", **spec: Any
     ) -> AnyOperation:
-        """Return the query for an item of a listing; ``description`` is used if the item has none."""
+        """Return the query for an item of a listing. ``description`` is used if the item has none."""
         return self.operation(
             name,
             handler,
@@ -96,7 +96,10 @@ class Maker:
     async def ask(
         self, method: str, params: Json, context: OperationContext, *, name: str, safe: bool = True
     ) -> tuple[Any, Session]:
-        """Send the request of a call within its timeout, with its headers and metadata."""
+        """Send the request of a call with its timeout, headers and metadata; return the result and its session.
+
+        Raises `CallError` if the request fails. ``name`` is the name of the operation, without the prefix.
+        """
         if self._sessions is None:
             return await self._asked(self.connection, method, params, context, name, safe)
         connection = await self._sessions.of(context)
@@ -109,7 +112,7 @@ class Maker:
         return await self._asked(await self._sessions.of(context), method, params, context, name, safe)
 
     async def connection_of(self, context: OperationContext) -> Connection:
-        """Return the connection of a call. Raises `CallError` if its caller has no credential."""
+        """Return the connection for a call. Raises `CallError` if its caller needs a credential and has none."""
         return self.connection if self._sessions is None else await self._sessions.of(context)
 
     async def _asked(
@@ -128,7 +131,7 @@ class Maker:
         )
 
     def call(self, context: OperationContext, name: str) -> MCPCall:
-        """Return a call as callbacks receive it."""
+        """Return the `MCPCall` that callbacks receive for a call."""
         return MCPCall(
             server=self.connection.name,
             operation_id=f"{self.namespace}.{self.prefix}{name}",
@@ -153,17 +156,17 @@ class Maker:
 
 
 def safe(name: str) -> str:
-    """Return a name that an operation's id can have: white space and unprintable characters become ``_``."""
+    """Return a name with ``_`` for white space and unprintable characters, which an operation's id cannot have."""
     return "".join(c if c.isprintable() and not c.isspace() else "_" for c in name) if _BAD.search(name) else name
 
 
 def text_of(value: Any) -> str | None:
-    """Return a non-empty text, or ``None``."""
+    """Return the value if it is a text that is not empty, else ``None``."""
     return value if isinstance(value, str) and value else None
 
 
 def nested(value: Mapping[str, Any], *keys: str) -> Any:
-    """Return the value found by keys, one after the other; ``None`` if one is missing."""
+    """Return the value that a path of keys leads to; ``None`` if a key is missing."""
     found: Any = value
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
@@ -171,7 +174,10 @@ def nested(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def metadata_of(kind: str, item: Json) -> Json:
-    """Return the fields of a listed item that a spec has no field for; hints, not to be trusted."""
+    """Return the metadata of an operation: the fields of its listed item that a spec has no field for.
+
+    They are hints of the server. Do not trust them.
+    """
     dropped = ("inputSchema", "outputSchema", "description", "title")
     metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}
     if isinstance(item.get("annotations"), dict):
@@ -182,7 +188,7 @@ def metadata_of(kind: str, item: Json) -> Json:
 async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
     """Return all items of a paged listing, within ``max_pages`` and ``max_listing_bytes``.
 
-    A repeated cursor ends the listing, and so do the two limits; earlier items are kept.
+    A repeated cursor or one of the two limits ends the listing with a warning. The items before are returned.
 
     Raises:
         CallError: a page cannot be loaded.
@@ -223,7 +229,7 @@ def _size(page: Any) -> int:
         return len(str(page))
 
 
-# --- answers of a server as envelopes: nothing that it sent is refused or lost -----------------------------------
+# --- a server's responses as envelopes, which refuse and lose nothing that it sent -------------------------------
 
 
 async def tool_envelope(raw: Any, live: Session, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
@@ -231,8 +237,8 @@ async def tool_envelope(raw: Any, live: Session, text_schema: Schema | None = No
 
     Args:
         raw: ``{content, structuredContent?, isError?, _meta?}``, if the server follows the protocol.
-        live: the connection on which it was received.
-        text_schema: use a single text that is JSON, and fits this schema, as the data.
+        live: the session on which the result was received.
+        text_schema: without structured content, a single text that is JSON and fits this schema becomes the data.
     """
     if not isinstance(raw, dict):
         raw = {"content": [TextContent.of(as_text(raw))]}
@@ -268,12 +274,12 @@ def _parsed(block: Any, schema: Schema, otherwise: Any) -> Any:
 def envelope_of(
     data: Any, live: Session, *, content: Any = (), meta: Any = msgspec.UNSET
 ) -> ResponseEnvelope[Any]:
-    """Return the envelope of any other response."""
+    """Return the envelope of a response that is not a tool's result."""
     return mcp_envelope(
         data, content=content, meta=meta, protocol_version=live.protocol_version, server=live.server
     )
 
 
 def meta_of(raw: Any) -> Any:
-    """Return ``_meta`` of a response, ``UNSET`` if it is missing."""
+    """Return ``_meta`` of a response; ``msgspec.UNSET`` if it is missing."""
     return raw.get("_meta", msgspec.UNSET) if isinstance(raw, dict) else msgspec.UNSET

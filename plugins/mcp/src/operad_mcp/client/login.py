@@ -1,4 +1,4 @@
-"""``operad login`` and ``operad logout`` for a server: in a browser, without any programming."""
+"""The login at a server for the commands ``operad login`` and ``operad logout``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from operad_mcp.config import MCPAuth, MCPClientConfig
 from operad_mcp.wire.connection import Connection
 
 _PATIENCE = 60.0
-"""Seconds that a server gets in addition to those of the user."""
+"""Seconds that the server gets in addition to the seconds of the user."""
 
 
 class MCPLogin:
-    """The login at a server, and the logout."""
+    """The login and the logout of a user at one server, by OAuth."""
 
     def __init__(self, name: str, config: MCPClientConfig) -> None:
         assert config.auth is not None
@@ -33,11 +33,10 @@ class MCPLogin:
         self._url = config.url
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in with a browser on this machine, and store the token; return a message with the place where it is
-        stored.
+        """Log in with a browser on this machine, and store the token. Return a message with the token's place.
 
         Raises:
-            CallError: the user or the server refused, or the login was not completed within ``timeout`` seconds.
+            CallError: the user or the server refused, or the login took longer than ``timeout`` seconds.
         """
         visit = _Visit(tell, open_url, timeout)
         auth = KeptAuth(self._url, self._auth, visit.begin, visit.answer, self._name)
@@ -52,11 +51,11 @@ class MCPLogin:
             await connection.aclose()
             await visit.end()
         if not auth.kept.where:
-            return f"{config.where} accepted the connection without one"
+            return f"{config.where} accepted the connection without a token"
         return f"the token is in {auth.kept.where}"
 
     async def logout(self) -> str:
-        """Delete the token, and revoke it (RFC 7009) if the server supports it; return a message about it."""
+        """Delete the token, and revoke it (RFC 7009) if the server supports that; return a message about both."""
         kept = KeptAuth(self._url, self._auth, None, None, self._name).kept
         record = await kept.load()
         if not await kept.delete(client_too=True):
@@ -67,7 +66,7 @@ class MCPLogin:
 
 
 class _Visit:
-    """The user's visit to the authorization server."""
+    """The visit of the user to the authorization server, in a browser."""
 
     def __init__(self, tell: Tell, open_url: OpenURL | None, timeout: float) -> None:
         self._tell = tell
@@ -77,7 +76,7 @@ class _Visit:
         self._listener: LoopbackListener | None = None
 
     async def begin(self, url: str) -> None:
-        """Listen for the redirect, and send the user to the URL."""
+        """Listen for the redirect, show the URL to the user, and open it in a browser."""
         query = parse_qs(urlsplit(url).query)
         state, redirect = query.get("state", [""])[0], query.get("redirect_uri", [""])[0]
         self._listener = await self._stack.enter_async_context(LoopbackListener(state, redirect))
@@ -86,22 +85,23 @@ class _Visit:
             await asyncio.to_thread(self._open_url, url)
 
     async def answer(self) -> list[str | None]:
-        """Return ``code``, ``state`` and ``iss`` of the redirect."""
+        """Wait for the redirect; return its ``code``, ``state`` and ``iss``. Raises `CallError` on a refusal."""
         assert self._listener is not None
         found = await self._listener.wait(self._timeout)
         await self.end()
         if "error" in found:
             said = "".join(c for c in found.get("error_description", found["error"]) if c.isprintable())[:300]
-            raise CallError(ErrorCode.ACCESS_DENIED, f"the login was refused: {said}", {"error": found["error"]})
+            message = f"the authorization server refused the login: {said}"
+            raise CallError(ErrorCode.ACCESS_DENIED, message, {"error": found["error"]})
         return [found.get(name) for name in ("code", "state", "iss")]
 
     async def end(self) -> None:
-        """Stop listening."""
+        """Stop listening for the redirect."""
         await self._stack.aclose()
 
 
 async def _revoked(record: dict[str, Any]) -> bool:
-    """Revoke the tokens of a record at the authorization server; return whether it succeeded."""
+    """Revoke the tokens of a record at the authorization server; return True if it succeeded."""
     token, client, server = (record.get(name) or {} for name in ("token", "client", "server"))
     endpoint = server.get("revocation_endpoint")
     secret = token.get("refresh_token") or token.get("access_token")

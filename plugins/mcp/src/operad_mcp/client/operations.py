@@ -1,4 +1,4 @@
-"""What an MCP server offers, as operations: tools, resources, resource templates, prompts."""
+"""The operations of an MCP server, made from its tools, resources, resource templates and prompts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,19 @@ from operad_mcp.wire.connection import Connection
 
 _METHOD_NOT_FOUND = -32601
 _AT_ONCE = 100
-"""The number of listed items that become operations before the event loop gets a turn: some milliseconds' work."""
+"""The number of listed items that become operations, in some milliseconds, before the event loop runs."""
 LISTS = ("tools", "resourceTemplates", "resources", "prompts")
 
 
 class Offer:
-    """The operations of a server, listed again when they change; an unchanged operation stays the same object."""
+    """The operations of one server. After a new listing, an unchanged operation is the same object as before.
+
+    Args:
+        connection: the connection that lists the operations.
+        namespace: the namespace of the operations.
+        prefix: the prefix of their names.
+        sessions: the sessions of callers, if each call uses the credential of its caller.
+    """
 
     def __init__(
         self, connection: Connection, namespace: str, prefix: str = "", sessions: CallerSessions | None = None
@@ -52,12 +59,12 @@ class Offer:
 
     @property
     def held(self) -> dict[str, str]:
-        """Why tools are held, by the ids of their operations."""
+        """The reasons why tools are held, by the ids of their operations."""
         return dict(self._held.values())
 
     @property
     def operations(self) -> list[AnyOperation]:
-        """All operations."""
+        """All operations. If two have the same id, the second is left out with a warning."""
         merged: dict[str, AnyOperation] = {}
         for operation in (*self.tools, *self.resources, *self.prompts, *self.about):
             if operation.id in merged:
@@ -69,7 +76,12 @@ class Offer:
     # --- listings ----------------------------------------------------------------------------------
 
     async def refresh(self, what: str = "all") -> None:
-        """Load the listing of ``tools``, ``resources``, ``prompts`` or ``all`` of them. Raises `CallError`."""
+        """Load the listing of ``tools``, ``resources``, ``prompts`` or ``all`` of them.
+
+        Raises:
+            CallError: the server cannot be reached, or its tools cannot be listed.
+            ConfigError: the file of ``pin`` cannot be read or written.
+        """
         live = await self._connection.open()
         config, offered = self._config, live.capabilities
         listed: dict[str, list[Any]] = {}
@@ -88,12 +100,12 @@ class Offer:
         await self._take(listed)
 
     async def restore(self, capabilities: Json, listed: Mapping[str, list[Any]]) -> None:
-        """Offer the operations that the server offered the last time."""
+        """Offer the operations of a remembered listing, without a connection."""
         self._capabilities = capabilities
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """Return the arguments for `restore`; pinned tools have their approved definitions."""
+        """Return the arguments for `restore`. With ``pin``, only approved definitions of tools are among them."""
         tools = self._listed.get("tools")
         if self._pins is None or tools is None:
             return self._capabilities, self._listed
@@ -151,7 +163,7 @@ class Offer:
     async def _each(
         self, kind: str, items: Iterable[Any], make: Callable[[Json], AnyOperation | None]
     ) -> list[AnyOperation]:
-        """Return an operation for each item. A bad item is reported and left out; the others are kept."""
+        """Return an operation for each item. An invalid item is left out with a warning."""
         before, now = self._made.get(kind, {}), dict[str, tuple[Any, AnyOperation | None]]()
         made: dict[str, AnyOperation] = {}
         for number, item in enumerate(sorted(items, key=_is_renamed)):
@@ -187,16 +199,19 @@ class Offer:
         )
 
     def _kept(self, operations: Iterable[AnyOperation]) -> list[AnyOperation]:
-        """Return the operations that are not items of a listing; they are the same objects each time."""
+        """Return operations that are not items of a listing, as the same objects each time, after the filters."""
         known = [self._fixed.setdefault(operation.id, operation) for operation in operations]
         return [operation for operation in known if self._wanted(operation)]
 
 
 def _is_renamed(item: Any) -> bool:
-    """Return True if an item has another name here. An item with that name of its own takes precedence."""
+    """Return True if the operation of an item has another name than the item.
+
+    Items whose names are kept are read first, so that they take precedence.
+    """
     return is_named(item) and (safe(item["name"]) != item["name"] or own_name(item) != item["name"])
 
 
 def is_named(item: Any) -> bool:
-    """Return True if an item of a listing has a name."""
+    """Return True if an item of a listing is an object with a name that is not empty."""
     return isinstance(item, dict) and isinstance(item.get("name"), str) and bool(item["name"])

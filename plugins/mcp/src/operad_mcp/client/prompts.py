@@ -1,4 +1,4 @@
-"""Prompts as operations."""
+"""The operations for prompts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MESSAGES: Json = {
 
 
 class Prompts:
-    """Makes operations from prompts."""
+    """The maker of operations from prompts."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -36,7 +36,7 @@ class Prompts:
         return await self._get(input["name"], input.get("arguments", {}), "prompts.get", context)
 
     def prompt(self, prompt: Json) -> AnyOperation:
-        """Return the operation that gets a prompt; its arguments are the input."""
+        """Return the operation that gets a prompt. Its input has the arguments of the prompt."""
         name = prompt["name"]
         listed = prompt.get("arguments")
         arguments = [

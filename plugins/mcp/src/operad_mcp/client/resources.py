@@ -1,4 +1,4 @@
-"""Resources and their templates as operations."""
+"""The operations for resources and their templates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTENTS: Json = {
 
 
 class Resources:
-    """Makes operations from resources."""
+    """The maker of operations from resources and resource templates."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -62,7 +62,10 @@ class Resources:
             await updates.aclose()
 
     def template(self, template: Json) -> AnyOperation:
-        """Return the operation that reads the resources of a template."""
+        """Return the operation that reads the resources of a template.
+
+        Raises `TypeError` or `ValueError` if the server sent an invalid template.
+        """
         pattern = template["uriTemplate"]
         if not isinstance(pattern, str):
             raise TypeError(f"uriTemplate: expected a string, got {type(pattern).__name__}")
@@ -100,24 +103,24 @@ class Resources:
 
 
 def variables(template: str) -> dict[str, bool]:
-    """Return the variables of a template, in order, and whether each is required. Raises `ValueError`.
+    """Return the variables of a template in order, each with True if it is required.
 
-    The variables of a query (``{?…}``, ``{&…}``) are optional.
+    The variables of a query (``{?…}``, ``{&…}``) are optional. Raises `ValueError` if a variable has no name.
     """
     names: dict[str, bool] = {}
     for expression in URITemplate(template).variables:
         for name in expression.variable_names:
             names[name] = names.get(name, False) or expression.operator.value not in ("?", "&")
     if "{}" in template or "" in names:
-        raise ValueError(f"URI template: {template} is not supported")
+        raise ValueError(f"uriTemplate: expected a name for each variable, got {template!r}")
     return names
 
 
 def expand(template: str, values: Mapping[str, Any]) -> str:
-    """Return the URI. A value is encoded, so that it cannot change other parts of the URI.
+    """Return the URI of a template with values. Values are encoded, so that they cannot change other parts.
 
     Raises:
-        CallError: ``VALIDATION_ERROR`` for a path segment ``.`` or ``..``, which would change the path.
+        CallError: ``VALIDATION_ERROR`` if a value has the segment ``.`` or ``..``, which would change the path.
     """
     parsed = URITemplate(template)
     texts = {name: list(map(str, one)) if isinstance(one, list) else str(one) for name, one in values.items()}

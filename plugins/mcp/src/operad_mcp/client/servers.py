@@ -1,4 +1,4 @@
-"""Connected servers and their operations: one, or several at once."""
+"""The clients of connected servers, with their operations: one client, or several at once."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 
 
 class MCPClientWrapper:
-    """One MCP server: `name`, `client` (the connection), and its operations, which follow the server's changes.
+    """The client of one MCP server. Its operations follow the server's changes.
 
-    Use `create_mcp_client`, and `close_mcp_client` or ``async with``.
+    `client` is its connection. Make one with `create_mcp_client`, and close it with `close_mcp_client` or by
+    ``async with``.
     """
 
     def __init__(
@@ -56,22 +57,22 @@ class MCPClientWrapper:
 
     @property
     def tools(self) -> Sequence[Operation[..., Any]]:
-        """The operations that call tools."""
+        """The operations that call the server's tools."""
         return self._offer.tools
 
     @property
     def operations(self) -> Sequence[Operation[..., Any]]:
-        """All operations: tools, resources, prompts."""
+        """All operations, for tools, resources, prompts and the server itself."""
         return self._offer.operations
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Why tools are held (``pin``), by the ids of their operations, which are not among `operations`."""
+        """The reasons why tools are held (``pin``), by the ids of operations that `operations` does not have."""
         return self._offer.held
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for its use."""
+        """The server's instructions for its use; ``None`` without any, or before it is connected."""
         return self.client.instructions
 
     def on_change(self, callback: OnChange) -> None:
@@ -79,7 +80,7 @@ class MCPClientWrapper:
         self._callbacks.append(callback)
 
     async def connect(self) -> None:
-        """Connect, and list what the server offers; with ``start = "first use"``, use the remembered listing.
+        """Connect, and list the operations. With ``start = "first use"``, use a remembered listing if one exists.
 
         Raises:
             CallError: the server cannot be reached, or its listing cannot be loaded.
@@ -98,7 +99,7 @@ class MCPClientWrapper:
             _keep(self.client.config, *self._offer.remembered())
 
     async def aclose(self) -> None:
-        """End the connection, and the server if it was started here; idempotent."""
+        """End the connection, and the server if this client started it. Idempotent."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
@@ -157,17 +158,17 @@ async def create_mcp_client(
     prefix: str = "",
     logger: logging.Logger | None = None,
 ) -> MCPClientWrapper:
-    """Connect to a server and list what it offers.
+    """Connect to a server, and return its client with the operations that the server offers.
 
     Args:
         name: the name of the server in messages.
-        config: how to reach it.
-        namespace: the namespace of the operations; ``name`` by default.
+        config: the address of the server, and options.
+        namespace: the namespace of the operations. The default is made from ``name`` by `safe_namespace`.
         prefix: the prefix of the operations' names.
-        logger: for diagnostics and the server's own log; ``operad.mcp`` by default.
+        logger: the logger for diagnostics and the server's own log; the default is ``operad.mcp``.
 
     Raises:
-        CallError: it cannot be started or reached, or does not speak the protocol.
+        CallError: the server cannot be started or reached, or does not speak the protocol.
     """
     wrapper = MCPClientWrapper(name, config, namespace=namespace, prefix=prefix, logger=logger)
     try:
@@ -179,37 +180,37 @@ async def create_mcp_client(
 
 
 async def close_mcp_client(wrapper: MCPClientWrapper) -> None:
-    """Close a client; idempotent."""
+    """Close a client and its connection. Idempotent."""
     await wrapper.aclose()
 
 
 def safe_namespace(name: str) -> str:
-    """Return a server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``."""
+    """Return a namespace for a server's name. Characters other than ``A-Z a-z 0-9 _ -`` become ``_``."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name) or "mcp"
 
 
 async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: Any) -> MCPClientWrapper:
-    """Connect to a server; return a client with its operations, and with the connection that they need.
+    """Connect to a server, and return its client with the operations that the server offers.
 
     Args:
-        name: the name of the server, which is also the namespace of its operations.
-        config: how to reach it; or give its fields as keywords.
+        name: the name of the server, from which the namespace of its operations is made.
+        config: the address of the server, and options. Or give its fields as keywords.
         options: the fields of `MCPClientConfig`.
 
     Raises:
-        CallError: it cannot be started or reached, or does not speak the protocol.
+        CallError: the server cannot be started or reached, or does not speak the protocol.
         ConfigError: the options do not specify a server.
         TypeError: both a config and its fields are given.
     """
     if config is not None and options:
-        raise TypeError("from_mcp takes a config or its fields, not both")
+        raise TypeError(f"from_mcp: expected a config or its fields, got a config and {', '.join(options)}")
     return await create_mcp_client(name, config if config is not None else MCPClientConfig(**options))
 
 
 async def connect_all(
     servers: Mapping[str, MCPClientConfig], prefix: str | Callable[[str], str], **options: Any
 ) -> tuple[list[MCPClientWrapper], dict[str, OperadError]]:
-    """Connect to servers concurrently. Return the clients, and the errors of the servers that failed.
+    """Connect to servers concurrently. Return the clients, and the errors of the servers that failed, by name.
 
     The arguments are those of `MCPClientLoader.load`.
     """
@@ -238,7 +239,7 @@ async def connect_all(
 class MCPClientLoader:
     """The clients of several servers, by name.
 
-    `failures` holds the errors of servers that could not be loaded.
+    `failures` has the errors of the servers that could not be loaded, by name.
     """
 
     def __init__(self) -> None:
@@ -253,21 +254,27 @@ class MCPClientLoader:
         prefix: str | Callable[[str], str] = "",
         **options: Any,
     ) -> list[MCPClientWrapper]:
-        """Connect to servers concurrently; one that fails does not stop the others.
+        """Connect to servers concurrently, and return their clients. A server that fails does not stop the others.
 
         Args:
             servers: configurations by name.
-            strict: raise an `ExceptionGroup` if any fails, and close those that this call connected.
+            strict: raise an `ExceptionGroup` if any server fails, and close those that this call connected.
             prefix: the prefix of the operations' names, or a function that returns it for a server's name.
             options: further arguments of `create_mcp_client`.
+
+        Raises:
+            OperadError: a server of this name is already loaded.
+            ExceptionGroup: a server failed, with ``strict``.
         """
         taken = [name for name in servers if name in self._clients]
         if taken:
-            raise OperadError(f"MCP server {', '.join(taken)}: loaded already; close it first")
+            raise OperadError(
+                f"expected MCP servers that are not loaded yet, got {', '.join(taken)}; call close_all() before"
+            )
         loaded, failed = await connect_all(servers, prefix, **options)
         if strict and failed:
             await asyncio.gather(*(wrapper.aclose() for wrapper in loaded))
-            raise ExceptionGroup("MCP servers could not be loaded", list(failed.values()))
+            raise ExceptionGroup(f"MCP servers are not loaded: {', '.join(failed)}", list(failed.values()))
         for name, error in failed.items():
             logger.warning("MCP server %s is not loaded: %s", name, error)
         self.failures.update(failed)
@@ -275,19 +282,19 @@ class MCPClientLoader:
         return loaded
 
     def get_client(self, name: str) -> MCPClientWrapper | None:
-        """Return the client of a server, or ``None``."""
+        """Return the client of a server; ``None`` if it is not loaded."""
         return self._clients.get(name)
 
     def get_all_wrappers(self) -> list[MCPClientWrapper]:
-        """Return all clients."""
+        """Return the clients of all loaded servers."""
         return list(self._clients.values())
 
     def get_all_operations(self) -> Sequence[Operation[..., Any]]:
-        """Return the operations of all servers."""
+        """Return the operations of all loaded servers."""
         return [operation for wrapper in self._clients.values() for operation in wrapper.operations]
 
     async def close_all(self) -> None:
-        """Close all clients concurrently; idempotent."""
+        """Close all clients concurrently, and forget them. Errors are logged. Idempotent."""
         clients, self._clients = list(self._clients.values()), {}
         for result in await asyncio.gather(*map(close_mcp_client, clients), return_exceptions=True):
             if isinstance(result, BaseException):
@@ -295,7 +302,7 @@ class MCPClientLoader:
 
 
 async def _gather(connecting: list[Any]) -> list[Any]:
-    """Return all results or errors; if this task is cancelled, close all connections."""
+    """Return all results or errors. If this task is cancelled, close all connections."""
     tasks = [asyncio.ensure_future(each) for each in connecting]
     try:
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -311,7 +318,7 @@ async def _gather(connecting: list[Any]) -> list[Any]:
 
 
 def _remembered(config: MCPClientConfig) -> tuple[Json, Json] | None:
-    """Return the capabilities and the listings of a server; None if they are not known."""
+    """Return the remembered capabilities and listings of a server; None if nothing is remembered."""
     found = recall("mcp-listing", _identity(config), None)
     is_whole = isinstance(found, list) and len(found) == 2 and all(isinstance(part, dict) for part in found)
     return (found[0], found[1]) if is_whole else None
@@ -326,7 +333,7 @@ def _keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
 
 
 def _identity(config: MCPClientConfig) -> str:
-    """Return a hash of a server's address and all its options: secrets are among them."""
+    """Return a hash of a server's address and its credentials, which are secret."""
     auth = config.auth
     given = [
         config.command, config.args, sorted(config.env.items()), config.cwd, config.url, config.transport,

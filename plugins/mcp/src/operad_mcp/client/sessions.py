@@ -1,4 +1,4 @@
-"""Sessions of callers: one connection for each credential, so that no caller uses the session of another."""
+"""The sessions of callers: one connection for each credential, so that no caller uses the session of another."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from operad_mcp.wire.connection import Connection
 _USABLE = ("bearer", "client_credentials", "jwt_bearer")
 """Types of a caller's credential. Tokens of ``oauth`` are stored for a user of this machine, not for a caller."""
 _CREDENTIALS = ("authorization", "cookie", "proxy-authorization")
-"""Headers that a call must not bring along into the session of its caller."""
+"""Headers that a call must not send in the session of its caller."""
 
 Key = tuple[str | None, str]
 
 
 @attrs.define(eq=False)
 class _Kept:
-    """A session, and the credential that it belongs to."""
+    """A session, and the credential to which it belongs."""
 
     connection: Connection
     table: Mapping[str, Any] = attrs.field(repr=False)
@@ -42,8 +42,8 @@ class CallerSessions:
 
     Args:
         name: the name of the server in messages.
-        config: how to reach it; its ``auth`` has the provider of credentials.
-        logger: the logger for diagnostics.
+        config: the address of the server, and options; its ``auth`` has the provider of credentials.
+        logger: the logger for diagnostics; the default is ``operad.mcp``.
     """
 
     def __init__(self, name: str, config: MCPClientConfig, logger: logging.Logger | None = None) -> None:
@@ -58,17 +58,18 @@ class CallerSessions:
         self._closed = False
 
     async def of(self, context: OperationContext) -> Connection:
-        """Return the connection of a call's caller; a new one is opened by its first request.
+        """Return the connection of a call's caller. A new connection is opened by its first request.
 
         Raises:
-            CallError: ``ACCESS_DENIED``, the caller has no credential (or what the provider raises);
-                ``OVERLOADED``, all ``max_sessions`` are in use.
+            CallError: ``OVERLOADED`` if all ``max_sessions`` are in use; ``UNAVAILABLE`` after `aclose`; or the
+                error of the provider, such as ``ACCESS_DENIED`` if the caller has no credential.
         """
         table = await self._provider.get(context, self._origin)
         identity = None if context.identity is None else context.identity.id
         digest = hashlib.sha256(msgspec.json.encode(table, order="sorted", enc_hook=str)).hexdigest()
         if self._closed:
-            raise CallError(ErrorCode.UNAVAILABLE, f'the connection to MCP server "{self._name}" is closed')
+            message = f'the connection to MCP server "{self._name}" is closed; make a new client'
+            raise CallError(ErrorCode.UNAVAILABLE, message)
         # No await from here to the request that the caller sends: a session must not be closed between.
         loop = asyncio.get_running_loop()
         kept = self._kept.get((identity, digest))
@@ -84,7 +85,7 @@ class CallerSessions:
         return kept.connection
 
     def has_newer(self, context: OperationContext, connection: Connection) -> bool:
-        """Report that the server refused the credential of a connection; return True if another one may exist."""
+        """Report that the server refused the credential of a connection. Return True if a newer one may exist."""
         tables = (kept.table for kept in self._kept.values() if kept.connection is connection)
         table = next(tables, None)
         return table is not None and self._provider.refused(context, table)
@@ -107,13 +108,14 @@ class CallerSessions:
         idle = next((key for key, kept in self._kept.items() if not kept.connection.is_busy), None)
         if idle is None:
             message = (
-                f'MCP server "{self._name}": all {self._config.max_sessions} sessions are in use (max_sessions)'
+                f'MCP server "{self._name}": all {self._config.max_sessions} sessions are in use (max_sessions); '
+                "call again later"
             )
             raise CallError(ErrorCode.OVERLOADED, message)
         self._close(self._kept.pop(idle).connection)
 
     def _close_idle(self) -> None:
-        """Close what was not used for ``session_idle`` seconds, and look again later."""
+        """Close the sessions that were not used for ``session_idle`` seconds, and check again later."""
         loop, seconds = asyncio.get_running_loop(), self._config.session_idle
         self._sweep = None
         for key, kept in list(self._kept.items()):
@@ -132,7 +134,10 @@ class CallerSessions:
 
 
 def _with_credential(config: MCPClientConfig, table: Mapping[str, Any]) -> MCPClientConfig:
-    """Return a configuration with the credential that a provider gave. Raises `CallError`; it quotes no value."""
+    """Return a configuration with the credential of a provider.
+
+    Raises `CallError` if the credential cannot be used. The message quotes no value.
+    """
     try:
         auth = MCPAuth(**table)
         if auth.type in _USABLE:
@@ -145,12 +150,12 @@ def _with_credential(config: MCPClientConfig, table: Mapping[str, Any]) -> MCPCl
 
 
 def is_unauthorized(error: CallError) -> bool:
-    """Return True if the server refused the credential (401). A server's own errors have no ``statusCode``."""
+    """Return True if the server refused the credential (401). JSON-RPC errors have no ``statusCode``."""
     return isinstance(error.details, dict) and error.details.get("statusCode") == 401
 
 
 def without_credentials(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of a call without headers that would replace the credential of its caller."""
+    """Return the metadata of a call without the headers that would replace the credential of its caller."""
     given = metadata.get("mcp")
     headers = given.get("headers") if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping) or not isinstance(headers, Mapping):

@@ -1,7 +1,8 @@
-"""Tools that run as tasks: the server responds immediately, and is polled until there is a result.
+"""Tools that run as tasks: the server responds immediately, and the client polls it until there is a result.
 
-There are two protocols: that of 2025-11-25 (the client asks for a task, and fetches its result) and the extension
-``io.modelcontextprotocol/tasks`` of 2026-07-28 (the server decides, and the state contains the result).
+There are two protocols. With that of 2025-11-25, the client asks for a task, and fetches the result at the end.
+With the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28, the server decides whether to make a task, and
+the state of the task contains the result.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _POLL = (0.05, 1.0, 30.0)
 _OUTAGE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before an unreachable server is polled again: its tasks may survive an outage."""
 _EXPIRED = 60.0
-"""Seconds after its time to live at which a task without any other state is given up."""
+"""Seconds after its time to live at which a task that still has no result fails."""
 _KEPT = 7 * 86_400.0
 """Seconds for which a task is remembered if the server gives no time to live."""
 _KIND = "mcp-task"
 _MOST_KEPT = 10_000
-"""The number of tasks of calls with an idempotency key that are kept for this user."""
+"""The maximum number of stored tasks of this user's calls with an idempotency key."""
 _AT_WORK = ("working", "input_required", "submitted")
 _DONE = ("completed", "failed", "cancelled")
 
 
 class Tasks:
-    """Calls of one server's tools that become tasks."""
+    """The calls of one server's tools, which may become tasks."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -45,9 +46,9 @@ class Tasks:
     async def call(
         self, params: Json, context: OperationContext, *, name: str, safe: bool, support: str | None
     ) -> tuple[Any, Session]:
-        """Call a tool; return its raw result, and the connection on which it was received.
+        """Call a tool. Return its raw result, and the session on which the result was received.
 
-        A call whose task is known, by its idempotency key or its metadata, requests that task's result.
+        If the task of the call is known, by the idempotency key or the metadata, request the result of that task.
 
         Args:
             params: the parameters of ``tools/call``.
@@ -57,7 +58,7 @@ class Tasks:
             support: the tool's ``execution.taskSupport``.
 
         Raises:
-            CallError: as `Maker.ask`; ``EXECUTION_ERROR`` if the server cancelled the task.
+            CallError: the request failed, the idempotency key belongs to another input, or the task failed.
         """
         given, keyed = _given(context), self._handles.remembers(context)
         known = given if given is not None else self._handles.find(params, context, name)
@@ -107,7 +108,7 @@ class _Running:
         self.known = {"taskId": self.task["taskId"]}
 
     async def result(self) -> tuple[Any, Session]:
-        """Return the result of the call that became this task."""
+        """Return the result of the call that became this task, and the session on which it was received."""
         await self._tell()
         while self.task.get("status") in _AT_WORK:
             if self.task["status"] == "input_required" and await self._asked():
@@ -121,9 +122,9 @@ class _Running:
         return self._inlined(), self.live
 
     async def _asked(self) -> bool:
-        """Answer the server's questions; return whether its result must be fetched now (2025-11-25)."""
+        """Answer the server's questions. Return True if the result must be requested first (2025-11-25)."""
         if not self.live.modern:
-            return True  # the server asks when its result is requested
+            return True  # the server asks when the result is requested
         requests = self.task.get("inputRequests")
         asked = requests.items() if isinstance(requests, dict) else ()
         new = {key: one for key, one in asked if key not in self._answered}
@@ -136,7 +137,7 @@ class _Running:
         return False
 
     async def _state(self) -> Json:
-        """Return the current state of the task; poll again if the server cannot be reached."""
+        """Return the current state of the task. Poll again if the server cannot be reached."""
         pauses = iter(_OUTAGE)
         while True:
             try:
@@ -149,7 +150,7 @@ class _Running:
                     raise
                 await asyncio.sleep(pause)
         if not isinstance(found, dict) or found.get("status") not in (*_AT_WORK, *_DONE):
-            raise self._error(f"the state of the task of {self.name} is invalid")
+            raise self._error(f"expected a state of the task of {self.name}, got {found!r:.200}")
         return found
 
     def _inlined(self) -> Any:
@@ -163,7 +164,7 @@ class _Running:
     def _check_time(self) -> None:
         lifetime = _lifetime(self.task)
         if lifetime is not None and time.monotonic() - self._since > lifetime + _EXPIRED:
-            message = f"{self.maker.connection.name}: the task of {self.name} outlived its {lifetime:g} s"
+            message = f"{self.maker.connection.name}: the task of {self.name} has no result after {lifetime:g} s"
             raise CallError(ErrorCode.TIMEOUT, message)
 
     async def _tell(self) -> None:
@@ -186,14 +187,14 @@ class _Running:
 
 
 def _given(context: OperationContext) -> str | None:
-    """Return the id of the task whose result a call requests, from its metadata."""
+    """Return the id of the task whose result a call requests by its metadata; None if it requests none."""
     found = context.metadata.get("mcp")
     task = found.get("task") if isinstance(found, dict) else None
     return task if isinstance(task, str) and task else None
 
 
 def _is_task(raw: Any, live: Session) -> bool:
-    """Return True if a response is a task; otherwise it is a result."""
+    """Return True if a response is a task, False if it is a result."""
     if not isinstance(raw, dict) or (live.modern and raw.get("resultType") != "task"):
         return False
     task = raw if live.modern else raw.get("task")
@@ -201,7 +202,7 @@ def _is_task(raw: Any, live: Session) -> bool:
 
 
 def _lifetime(task: Json) -> float | None:
-    """Return the seconds for which the server keeps a task; ``None`` if it gives none, or keeps it forever."""
+    """Return the seconds for which the server keeps a task; ``None`` if it states none, or keeps it forever."""
     found = task.get("ttlMs", task.get("ttl"))
     return found / 1000 if isinstance(found, (int, float)) and not isinstance(found, bool) and found >= 0 else None
 
@@ -214,28 +215,31 @@ def _pause(task: Json) -> float:
 
 
 class Handles:
-    """The tasks of one server that belong to calls with an idempotency key, stored in one private file each.
+    """The stored tasks of one server's calls with an idempotency key, each in one private file.
 
     If any process of this user makes the same call again, it receives the result of the first call's task. The id
-    of a task is a secret: it gives access to the result.
+    of a task is a secret, because it gives access to the result.
 
     Args:
-        config: the configuration of the server; its address and account are part of each key. Its secrets are not,
-            because they are renewed while a task runs.
+        config: the configuration of the server. Its address and account are part of the key of each task. Its
+            secrets are not, because they are renewed while a task runs.
     """
 
     def __init__(self, config: MCPClientConfig) -> None:
         self._config = config
 
     def remembers(self, context: OperationContext) -> bool:
-        """Return True if a call's task is stored: the call has an idempotency key, the server another process."""
+        """Return True if the task of a call is stored.
+
+        The call must have an idempotency key, and the server must not be an object in this process.
+        """
         return context.idempotency_key is not None and self._config.server is None
 
     def find(self, params: Json, context: OperationContext, name: str) -> str | None:
-        """Return the id of the task of an earlier call with the same idempotency key, or None.
+        """Return the id of the task of an earlier call with the same idempotency key; None if it is not stored.
 
         Raises:
-            CallError: ``VALIDATION_ERROR``: the earlier call had another input.
+            CallError: ``VALIDATION_ERROR`` if the earlier call had another input.
         """
         if not self.remembers(context):
             return None
@@ -247,12 +251,12 @@ class Handles:
         if not isinstance(task, str) or until < time.time():
             return None
         if digest != _digest(params["arguments"]):
-            message = "this idempotency key was used with another input"
+            message = "this idempotency key was used with another input; use a new key for another input"
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         return task
 
     def keep(self, task: str, lifetime: float | None, params: Json, context: OperationContext, name: str) -> None:
-        """Remember a task for its time to live, in seconds."""
+        """Store the task of a call for its time to live in seconds, or for 7 days without a ``lifetime``."""
         if not self.remembers(context):
             return
         until = time.time() + (_KEPT if lifetime is None else lifetime)

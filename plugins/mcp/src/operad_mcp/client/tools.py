@@ -1,4 +1,4 @@
-"""Tools as operations, as described by the server or by the configuration."""
+"""The operations for tools, as described by the server or changed by the configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AS_IT_IS = MCPTool()
 
 
 class Tools:
-    """Makes operations from tools."""
+    """The maker of operations from tools."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -25,9 +25,9 @@ class Tools:
         self._tasks = Tasks(maker)
 
     def make(self, tool: Json) -> AnyOperation | None:
-        """Return the operation of a tool, or ``None`` if it is hidden.
+        """Return the operation of a tool, or ``None`` if the configuration hides it.
 
-        Raises `ValueError` if it cannot be offered.
+        Raises `ValueError` if the changes in the configuration do not fit the tool.
         """
         name = tool["name"]
         override = self._config.overrides.get(name, _AS_IT_IS)
@@ -62,7 +62,7 @@ class Tools:
         )
 
     def _promises(self, annotations: Json, override: MCPTool) -> tuple[OperationType, bool]:
-        """Return the type, and whether it is idempotent; the server's hints are used only if they are trusted."""
+        """Return the type, and whether it is idempotent. The server's hints are used only if they are trusted."""
         trusted = self._config.trust_annotations
         kind = "query" if trusted and annotations.get("readOnlyHint") is True else "mutation"
         idempotent = trusted and annotations.get("idempotentHint") is True
@@ -92,7 +92,7 @@ class Tools:
 
 
 class Arguments:
-    """The arguments of a tool, and how callers see them."""
+    """The arguments of a tool with the changes of the configuration."""
 
     def __init__(self, schema: Json, overrides: Mapping[str, MCPArgument]) -> None:
         self._names = {name: argument.name for name, argument in overrides.items() if argument.name is not None}
@@ -109,20 +109,21 @@ class Arguments:
         unknown = overrides.keys() - properties.keys()
         if unknown:
             known = ", ".join(properties) or "none"
-            raise ValueError(f"overrides name the argument {sorted(unknown)[0]!r}; the tool has {known}")
+            raise ValueError(f"overrides name the unknown argument {sorted(unknown)[0]!r}; the tool has {known}")
         gone = {name for name, argument in overrides.items() if argument.hide} | self._values.keys()
         listed = schema.get("required")
         required = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
         needed = sorted(gone & set(required) - self._values.keys())
         if needed:
-            raise ValueError(f"overrides hide the argument {needed[0]!r}, which is required; give it a value")
+            raise ValueError(f"overrides hide the argument {needed[0]!r}, which is required; set a value for it")
         offered = {
             self._names.get(name, name): self._described(part, overrides.get(name))
             for name, part in properties.items()
             if name not in gone
         }
         if len(offered) != len(properties) - len(gone):
-            raise ValueError("overrides give two arguments the same name")
+            names = ", ".join(map(repr, offered))
+            raise ValueError(f"overrides must give each argument its own name; the distinct names are {names}")
         return {
             **schema,
             "properties": offered,
@@ -135,14 +136,14 @@ class Arguments:
         return {**part, "description": argument.description} if isinstance(part, dict) else part
 
     def given(self, input: Json) -> Json:
-        """Return the arguments to send for an input."""
+        """Return the arguments to send to the tool for an input of the operation."""
         if not self._back and not self._values:
             return input
         return {**{self._back.get(name, name): value for name, value in input.items()}, **self._values}
 
 
 def inner_schema(tool: Json) -> Any:
-    """Return the schema of the data in a tool's wrapped ``outputSchema``; ``None`` if the tool wraps nothing."""
+    """Return the schema of the data that another operad wraps in an object; ``None`` if a tool wraps nothing."""
     meta, output = tool.get("_meta"), tool.get("outputSchema")
     if not isinstance(meta, dict) or meta.get("operad/wrapped") is not True or not isinstance(output, dict):
         return None
@@ -155,7 +156,7 @@ def inner_schema(tool: Json) -> Any:
 
 
 def unwrapped(raw: Any) -> Any:
-    """Return a tool's result with the data that it wraps; any other result unchanged."""
+    """Return a tool's result with the data that another operad wrapped; return any other result unchanged."""
     structured = raw.get("structuredContent") if isinstance(raw, dict) else None
     if not isinstance(structured, dict) or "result" not in structured or raw.get("isError") is True:
         return raw
@@ -163,9 +164,9 @@ def unwrapped(raw: Any) -> Any:
 
 
 def own_name(tool: Json) -> str:
-    """Return the id of the operation if the tool comes from another operad; else the tool's name.
+    """Return the id of the operation if the tool comes from another operad, else the tool's name.
 
-    A server may send any id. It is used only if the tool's name is the one that operad makes from it.
+    A server may send any id. An id is used only if operad would make the tool's name from it.
     """
     name: str = tool["name"]
     own = nested(tool, "_meta", "operad/id")
@@ -173,7 +174,7 @@ def own_name(tool: Json) -> str:
 
 
 def object_schema(schema: Any) -> Json:
-    """Return an input schema as the protocol requires it: the schema of an object."""
+    """Return an input schema with ``type: object``, which the protocol requires."""
     if not isinstance(schema, dict):
         return {"type": "object"}
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}

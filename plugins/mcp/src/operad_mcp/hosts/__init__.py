@@ -1,1 +1,1 @@
-"""The files in which MCP hosts keep their servers."""
+"""The reader of the files in which MCP hosts keep their servers."""

@@ -53,9 +53,9 @@ def load_mcp_servers(
     Comments and trailing commas are accepted. The servers are under ``mcpServers``, ``servers`` (which may be a
     list of entries with names), or ``mcp.servers``, or they are the whole document.
 
-    ``${VAR}``, ``${env:VAR}`` and ``${VAR:-default}`` come from the environment, ``${workspaceFolder}`` is the
-    file's folder (or the one above ``.vscode``, ``.cursor``, …), ``${userHome}`` the user's. ``${input:id}`` comes
-    from ``inputs``; without it, the user is asked on the terminal, if there is one.
+    ``${VAR}``, ``${env:VAR}`` and ``${VAR:-default}`` come from the environment. ``${workspaceFolder}`` is the
+    file's folder, or the folder above ``.vscode``, ``.cursor`` and the like. ``${userHome}`` is the user's home.
+    ``${input:id}`` comes from ``inputs``; without it, the user is asked on the terminal, if there is one.
 
     Args:
         path: the path of the file.
@@ -70,12 +70,12 @@ def load_mcp_servers(
     document = _document(file)
     found, where = _servers(document)
     if not isinstance(found, dict):
-        has = ", ".join(map(str, list(document)[:5])) if isinstance(document, dict) else type(document).__name__
-        raise ConfigError(
-            f'{path}: expected an object with "mcpServers", "servers" or "mcp.servers"; it has {has}'
-        )
+        got = type(document).__name__
+        if isinstance(document, dict):
+            got = f"an object with {', '.join(map(str, list(document)[:5])) or 'no keys'}"
+        raise ConfigError(f'{path}: expected an object with "mcpServers", "servers" or "mcp.servers", got {got}')
     if name is not None and name not in found:
-        raise ConfigError(f'{path} has no server "{name}"; it has {", ".join(sorted(found))}')
+        raise ConfigError(f'{path} has no server "{name}"; it has {", ".join(sorted(found)) or "no servers"}')
     values = Values(file, document.get("inputs") if isinstance(document, dict) else None, inputs or {})
     servers: dict[str, MCPClientConfig] = {}
     for server, entry in found.items():
@@ -133,20 +133,23 @@ class Values:
 
     Args:
         path: the path of the file.
-        asked: its ``inputs``, which describe the values to ask for.
-        given: the values that are known.
+        asked: the ``inputs`` of the file, which describe the values to ask for.
+        given: the known values of inputs, by id.
     """
 
     def __init__(self, path: Path, asked: Any, given: Mapping[str, str]) -> None:
         folder = path.absolute().parent
         self.workspace = folder.parent if folder.name in _FOLDERS else folder
-        """The folder that the file belongs to, and that its relative paths start from."""
+        """The folder to which the file belongs, and to which its paths are relative."""
         items = asked if isinstance(asked, list) else []
         self._asked = {item["id"]: item for item in items if isinstance(item, dict) and "id" in item}
         self._given = dict(given)
 
     def expanded(self, value: Any, where: str) -> Any:
-        """Return a value of the file with all variables filled in. Raises `ConfigError` for an unknown one."""
+        """Return a value of the file with all variables filled in.
+
+        Raises `ConfigError` if a variable has no value. ``where`` names the place in messages.
+        """
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._one(match[1], where), value)
         if isinstance(value, dict):
@@ -170,7 +173,7 @@ class Values:
         variable, is_optional, default = name.removeprefix("env:").partition(":-")
         found = os.environ.get(variable, default if is_optional else None)
         if found is None:
-            raise ConfigError(f"{where}: environment variable {variable} is required but not set; set it")
+            raise ConfigError(f"{where}: the environment variable {variable} is required but not set; set it")
         return found
 
     def _input(self, name: str, where: str) -> str:
@@ -186,8 +189,8 @@ class Values:
         text = str(described.get("description") or name)
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ConfigError(
-                f"{where} asks for the input {name!r} ({text}), and there is no terminal to ask at; "
-                f'give inputs = {{ "{name}" = "…" }}'
+                f"{where} needs the input {name!r} ({text}), and this process has no terminal to ask for it; "
+                f'set inputs = {{ "{name}" = "…" }}'
             )
         default = str(described.get("default") or "")
         # The typed text is hidden, because it may be a secret, unless the file marks it as not secret.
@@ -223,7 +226,9 @@ def _remote(entry: Json, where: str) -> Json:
     if isinstance(kind, dict):
         kind = kind.get("type", "http")
     if not isinstance(kind, str) or kind not in _TRANSPORTS:
-        raise ConfigError(f"{where}.type: expected one of {', '.join(_TRANSPORTS)} for a server with a url")
+        raise ConfigError(
+            f"{where}.type: expected one of {', '.join(_TRANSPORTS)} for a server with a url, got {kind!r:.80}"
+        )
     return {
         "transport": _TRANSPORTS[kind],
         "headers": _texts(entry.get("headers")),
@@ -267,7 +272,7 @@ def _program(entry: Json, where: str, folder: Path) -> Json:
 
 
 def _texts(found: Json | None) -> dict[str, str]:
-    """Return values as their texts in JSON; values that are ``null`` are left out."""
+    """Return values as texts: strings unchanged, other values as JSON. Values that are ``null`` are left out."""
     return {name: _text(value) for name, value in (found or {}).items() if value is not None}
 
 
@@ -276,7 +281,7 @@ def _text(value: Any) -> str:
 
 
 def _filters(entry: Json, where: str) -> Json:
-    """Return which tools the user disabled or enabled."""
+    """Return the options ``include`` and ``exclude`` for the tools that the user enabled or disabled."""
     filters: Json = {}
     for option, keys in (("exclude", _EXCLUDED), ("include", _INCLUDED)):
         for key in keys:
@@ -284,7 +289,7 @@ def _filters(entry: Json, where: str) -> Json:
             if found is None:
                 continue
             if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-                raise ConfigError(f"{where}.{key}: expected a list of names")
+                raise ConfigError(f"{where}.{key}: expected a list of names, got {found!r:.80}")
             filters[option] = [*filters.get(option, ()), *found]
     return filters
 
@@ -293,7 +298,7 @@ def _warn(entry: Json, where: str) -> None:
     ignored = sorted(entry.keys() - _KEYS - _HOSTS_OWN)
     if not ignored:
         return
-    hint = "; give timeout to the source, in seconds" if "timeout" in ignored else ""
+    hint = "; set timeout in the options of the source, in seconds" if "timeout" in ignored else ""
     logger.warning("%s: unknown keys are ignored: %s%s", where, ", ".join(ignored), hint)
 
 
@@ -325,7 +330,7 @@ def _variables(text: str) -> dict[str, str]:
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise ValueError(f"line {number}: expected NAME=value")
+            raise ValueError(f"line {number}: expected NAME=value; correct or remove the line")
         found[match[1]] = _env_value(match[2])
     return found
 

@@ -1,4 +1,4 @@
-"""The client of a call, as its handler uses it: reports and questions, in either generation of the protocol."""
+"""The clients of calls, which handlers report to and ask, for all revisions of the protocol."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 class Client:
-    """The parts that both generations share: progress, logs, and capabilities.
+    """The base class of clients, with the parts that all revisions share: progress, logs and capabilities.
 
-    This class alone cannot ask questions.
+    Only its subclasses can ask questions.
 
     Args:
         ctx: the SDK's context of the request.
-        level: the lowest level of logs that a client of the handshake generation requested.
+        level: the lowest level of logs that a client of a handshake revision requested.
     """
 
     def __init__(self, ctx: Any, level: str = "debug") -> None:
@@ -40,9 +40,9 @@ class Client:
         self._level = level
         self._progress = float("-inf")
         self.missing: CallError | None = None
-        """Raised where the client lacks a capability."""
+        """The error that was raised because the client lacks a capability, or ``None``."""
         self.required: Json = {}
-        """That capability."""
+        """The capability that the client lacks."""
 
     @property
     def capabilities(self) -> Json:
@@ -58,7 +58,7 @@ class Client:
         return "url" in (self.capabilities.get("elicitation") or {})
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report progress, if it increased, as the protocol requires."""
+        """Report progress to the client. Progress that did not increase is dropped, as the protocol requires."""
         if progress > self._progress:
             self._progress = progress
             await self._tell(self._ctx.session.report_progress(progress, total, message))
@@ -81,7 +81,10 @@ class Client:
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user."""
+        """Ask the user to fill in a form, or to visit ``url``; return the answer.
+
+        Raises `CallError` if the client lacks the capability or the answer cannot be used.
+        """
         declared = self._require("elicitation")
         if url is not None:
             if "url" not in declared:
@@ -94,12 +97,18 @@ class Client:
         return await self._ask("elicitation/create", params, key, dict(schema or {}))
 
     async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask the model."""
+        """Ask the client's model; return the answer.
+
+        Raises `CallError` if the client lacks the capability or the answer cannot be used.
+        """
         self._require("sampling")
         return await self._ask("sampling/createMessage", dict(request), key, None)
 
     async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        """Ask for the roots."""
+        """Ask for the client's roots, and return them.
+
+        Raises `CallError` if the client lacks the capability or the answer cannot be used.
+        """
         self._require("roots")
         found: Sequence[Mapping[str, Any]] = (await self._ask("roots/list", None, key, None))["roots"]
         return found
@@ -129,7 +138,7 @@ _RESULTS: dict[str, type[BaseModel]] = {
 
 
 def checked(method: str, answer: Any, form: Json | None) -> Json:
-    """Return a client's answer if it fits the question. Raises `ValueError` with the reason."""
+    """Return a client's answer to a question. Raises `ValueError` if it does not fit the protocol or the form."""
     try:
         model = _RESULTS[method]
         if method == "sampling/createMessage" and isinstance(answer, Mapping):
@@ -138,7 +147,8 @@ def checked(method: str, answer: Any, form: Json | None) -> Json:
                 model = types.CreateMessageResultWithTools
         made = dump(model.model_validate(answer, by_name=False))
     except ValidationError as error:
-        raise ValueError(f"{error.error_count()} fields do not fit the protocol") from None
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     if form is not None and made.get("action") == "accept":
         errors = from_schema(form).errors(made.get("content", {}))
         if errors:
@@ -147,7 +157,7 @@ def checked(method: str, answer: Any, form: Json | None) -> Json:
 
 
 class HandshakeClient(Client):
-    """A client of the handshake generation: it is asked while the call waits."""
+    """A client of a handshake revision (2024-11-05 to 2025-11-25). It answers questions while the call waits."""
 
     async def _ask(self, method: str, params: Json | None, key: str | None, form: Json | None) -> Json:
         if params is not None and params.get("mode") == "url":
@@ -175,10 +185,10 @@ class _Answer(BaseModel, extra="allow"):
 
 
 class StatelessClient(Client):
-    """A client of 2026-07-28: a question ends the request, and its answer arrives with the next request.
+    """A client of 2026-07-28. A question ends the request, and its answer arrives with the next request.
 
-    The handler then runs again from its start; questions that are answered already return immediately. The answers
-    so far are sent in the request's state, which the SDK seals.
+    The handler then runs again from its start, and questions that are already answered return immediately. The
+    answers so far are in the state of the request, which the SDK seals.
     """
 
     def __init__(self, ctx: Any) -> None:
@@ -212,7 +222,7 @@ class StatelessClient(Client):
         raise AssertionError("unreachable")
 
     def result(self) -> Json:
-        """Return the result that contains the questions."""
+        """Return the result that asks the client all pending questions."""
         state = json.dumps(self._answers, separators=(",", ":"))
         return {"resultType": "input_required", "inputRequests": self._pending, "requestState": state}
 
@@ -224,6 +234,6 @@ def _state(text: Any) -> Json:
 
 
 def dump(model: BaseModel) -> Json:
-    """Return a model of the SDK as JSON."""
+    """Return a model of the SDK as a JSON object, without its ``None`` fields."""
     dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

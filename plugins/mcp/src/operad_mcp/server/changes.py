@@ -1,4 +1,4 @@
-"""Notifications to clients that a list or a resource changed."""
+"""The notifications to clients that a list or a resource changed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from operad_mcp.server.resources import Resources
 logger = logging.getLogger("operad.mcp")
 
 _SETTLES = 0.05
-"""Seconds for which changes are collected before clients are notified: loading a source makes hundreds."""
+"""Seconds for which changes are collected before clients are notified. Loading a source makes hundreds."""
 MAX_WATCHED = 1_000
-"""The maximum of resources that one session may watch."""
+"""The maximum number of resources that one session may watch."""
 _EVENTS: dict[str, type[Any]] = {
     "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
@@ -36,9 +36,9 @@ _EVENTS: dict[str, type[Any]] = {
 
 
 class Changes:
-    """The clients to notify of changes, and the notifications.
+    """The notifier of clients about changes.
 
-    Sessions of the handshake generation are notified one by one; those of 2026-07-28 listen to a bus.
+    Sessions of the handshake revisions are notified one by one. Clients of 2026-07-28 listen to a bus.
     """
 
     def __init__(self, door: Door) -> None:
@@ -54,7 +54,7 @@ class Changes:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Follow the registry while at least one client is served."""
+        """Follow the registry inside the block, which runs while a client is served."""
         self._users += 1
         if self._users == 1:
             self._states = self._door.listing.states
@@ -76,7 +76,7 @@ class Changes:
         await asyncio.gather(*self._telling, return_exceptions=True)
 
     def joined(self, ctx: Any) -> None:
-        """Remember a session of the handshake generation until it ends."""
+        """Notify a session of a handshake revision of changed lists until it ends."""
         connection = connection_of(ctx)
         self._connections.add(connection)
         connection.exit_stack.callback(self._connections.discard, connection)
@@ -87,9 +87,9 @@ class Changes:
         return self._users == 1
 
     def watch(self, ctx: Any, uri: str) -> bool:
-        """Notify a session of changes of a resource.
+        """Notify a session of changes of a resource from now on.
 
-        Return False if it is notified already, or watches too many.
+        Return False if it is already notified, or watches `MAX_WATCHED` resources.
         """
         watched: set[str] = connection_of(ctx).state.setdefault("operad.watched", set())
         if uri in watched or len(watched) >= MAX_WATCHED:
@@ -98,7 +98,7 @@ class Changes:
         return True
 
     def unwatch(self, ctx: Any, uri: str) -> bool:
-        """Stop notifying it. Return False if it was not notified."""
+        """Stop notifying a session of changes of a resource. Return False if it was not notified."""
         watched: set[str] = connection_of(ctx).state.get("operad.watched", set())
         if uri not in watched:
             return False
@@ -106,7 +106,7 @@ class Changes:
         return True
 
     async def updated(self, uri: str) -> None:
-        """Notify the clients that watch a resource that it changed."""
+        """Notify the clients that watch a resource of its change."""
         await self._bus.publish(ResourceUpdated(uri=uri))
         for connection in tuple(self._connections):
             if uri in connection.state.get("operad.watched", ()):
@@ -133,16 +133,16 @@ class Changes:
 
 
 def connection_of(ctx: Any) -> Any:
-    """Return the connection behind a request, which lives as long as its session.
+    """Return the SDK's connection behind a request, which lives as long as its session.
 
-    The SDK's handlers get a session for each request; the connection, with its documented ``state`` and
-    ``exit_stack``, can only be reached through it.
+    The SDK's handlers receive a session object for each request. The connection, with its documented ``state`` and
+    ``exit_stack``, can be reached only through a private attribute of that object.
     """
     return ctx.session._connection
 
 
 class Watching:
-    """One subscription for each watched resource, shared by all clients that watch it."""
+    """The subscriptions to resources of servers behind the registry. All clients of a resource share one."""
 
     def __init__(self, door: Door, resources: Resources, updated: Callable[[str], Awaitable[None]]) -> None:
         self._door = door
@@ -153,7 +153,7 @@ class Watching:
 
     @asynccontextmanager
     async def following(self, ctx: Any, uris: Iterable[str]) -> AsyncIterator[None]:
-        """Follow resources while the block runs."""
+        """Follow resources inside the block."""
         joined: list[str] = []
         try:
             for uri in uris:
@@ -178,7 +178,7 @@ class Watching:
             self._tasks[uri] = asyncio.ensure_future(self._follow(spec, uri, OperationContext(identity=caller)))
 
     def leave(self, uri: str) -> None:
-        """Stop following it, if no other client watches it."""
+        """Stop following a resource for one client. Its subscription ends with its last client."""
         left = self._watchers.get(uri, 0) - 1
         if left > 0:
             self._watchers[uri] = left
@@ -189,7 +189,7 @@ class Watching:
             task.cancel()
 
     async def aclose(self) -> None:
-        """Stop following all resources."""
+        """End the subscriptions to all resources."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         self._watchers.clear()

@@ -1,4 +1,4 @@
-"""The steps that all requests to a served registry share: caller, listing, and running an operation."""
+"""The steps that all requests to a served registry share: find the caller, list operations, run one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ logger = logging.getLogger("operad.mcp")
 
 R = TypeVar("R")
 PRIVATE: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""Added to every listing and read: one caller's result must not be shown to another one by a shared cache."""
+"""The fields of every listing and read that keep shared caches from showing one caller's result to another."""
 _OF_CODE_MODE = "operad.code"
-"""The key of the metadata of operad-code's search, describe and run."""
+"""The key in the metadata of operad-code's operations search, describe and run."""
 _CONSENT = "AUTHORIZATION_REQUIRED"
 CALLER = "operad.caller"
 """The key of the ASGI scope that holds the caller."""
@@ -46,7 +46,7 @@ def is_handshake(ctx: Any) -> bool:
 
 
 class Door:
-    """A registry, as its MCP clients see it."""
+    """A registry with the options for serving it to MCP clients."""
 
     def __init__(self, registry: OperationRegistry, config: MCPServeConfig) -> None:
         self.registry = registry
@@ -62,7 +62,7 @@ class Door:
 
     @property
     def listing(self) -> Listing:
-        """The current operations."""
+        """The current operations, by kind. It is made again when the registry changes."""
         specs = self.registry.specs()
         if self._listing is None or specs is not self._specs:
             self._specs, self._listing = specs, listing_of(specs, self.config.names)
@@ -78,21 +78,21 @@ class Door:
 
     @property
     def searches(self) -> bool:
-        """Whether clients see three tools to search, describe and call operations, instead of one for each."""
+        """Whether clients see three tools that search, describe and call operations, not a tool for each."""
         return self.searches_in(self.listing)
 
     def searches_in(self, listing: Listing) -> bool:
-        """Return `searches` for a listing that is known already."""
+        """Return `searches` for a listing that the caller already has."""
         wanted = self.config.tools
         return wanted == "search" or (wanted is None and len(listing.tools) > self.config.search_above)
 
     def has_form(self, name: str, spec: OperationSpec, *, handshake: bool) -> bool:
-        """Return True if `form` was made before."""
+        """Return True if `form` would return a form that was made before, which takes no time."""
         known = self._forms.get((name, handshake))
         return known is not None and known[0] is spec
 
     def form(self, name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm | None:
-        """Return an operation as a tool; ``None`` if the protocol's models reject it, which is logged once."""
+        """Return an operation as a tool; ``None`` if the protocol's models reject it, which is logged."""
         known = self._forms.get((name, handshake))
         if known is not None and known[0] is spec:
             return known[1]
@@ -101,7 +101,7 @@ class Door:
         return checked
 
     def _made(self, name: str, spec: OperationSpec, handshake: bool) -> ToolForm | None:
-        """Return the form of an operation; if it cannot be made, that of an operation without schemas."""
+        """Return the form of an operation; if it cannot be made, the form without schemas and metadata."""
         values = self.config.output_values
         try:
             return self._checked(tool_form(name, spec, handshake=handshake, output_values=values), handshake)
@@ -134,12 +134,15 @@ class Door:
         return None
 
     def page(self, method: str, key: str, items: list[Json], ctx: Any, params: Any) -> Json:
-        """Return a page of a listing. Entries that the protocol's models refuse are left out."""
+        """Return a page of a listing. Entries that the protocol's models reject are left out with a warning.
+
+        Raises `MCPError` if the cursor is invalid.
+        """
         cursor = None if params is None else params.cursor
         start = 0
         if cursor is not None:
             if not cursor.isascii() or not cursor.isdigit() or int(cursor) > len(items):
-                raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
+                raise MCPError(types.INVALID_PARAMS, f"Invalid cursor: expected a nextCursor of {method}")
             start = int(cursor)
         end = start + self.config.page_size
         kept = []
@@ -154,7 +157,7 @@ class Door:
     # --- calling ---------------------------------------------------------------------------------
 
     def caller(self, ctx: Any) -> Identity | None:
-        """Return the caller: over HTTP that of the credentials, otherwise the one in the configuration."""
+        """Return the caller: over HTTP by the credentials, otherwise from the configuration; None if anonymous."""
         request = ctx.request
         if request is None:
             return self.config.caller
@@ -164,14 +167,14 @@ class Door:
     async def run(
         self, ctx: Any, call: Callable[[OperationContext], Awaitable[R]], *, level: str = "debug"
     ) -> R | Json:
-        """Run ``call`` for a request: with its caller, its client, and its time limit.
+        """Run ``call`` with a context that has the caller, the client and the time limit of a request.
 
         Returns:
             The result of ``call``; or, with revision 2026-07-28, the result that asks the client a question.
 
         Raises:
-            CallError: as ``call`` does.
-            MCPError: the client lacks a capability that the handler needs.
+            CallError: ``call`` raised it.
+            MCPError: the client lacks a capability that the handler needs, or the user must visit a URL first.
         """
         timeout = self.config.timeout
         deadline = None if timeout is None else (time.time() + timeout) * 1000
@@ -206,7 +209,7 @@ class Door:
 
     @contextmanager
     def _polled(self, ctx: Any, after: float) -> Iterator[None]:
-        """Close the stream of a long call if clients should reconnect for the result."""
+        """Close the stream of a call after some seconds, so that the client reconnects for the result."""
         close = ctx.close_sse_stream
         if close is None:
             yield
@@ -220,13 +223,13 @@ class Door:
             timer.cancel()
 
     def refused(self, error: CallError, operation_id: str, **data: Any) -> MCPError:
-        """Return the JSON-RPC error for a failed request that is not a call of a tool."""
+        """Return the JSON-RPC error for a failed request that is not a call of a tool. ``data`` is added to it."""
         masked = self.masked(error, operation_id)
         code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
         return MCPError(code, masked.message or masked.code, {**data, "error": masked.to_wire()})
 
     def masked(self, error: CallError, operation_id: str) -> CallError:
-        """Return the part of an error that may leave this process."""
+        """Return an error without the parts that must not leave this process."""
         spec = self.registry.get_spec(operation_id)
         declared = () if spec is None else [definition.code for definition in spec.error_schemas]
         masked = mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
@@ -234,7 +237,7 @@ class Door:
 
 
 def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
-    """Return a listing as the protocol's models serialise it. Raises pydantic's `ValidationError`."""
+    """Return a listing as the protocol's models serialise it. Raises `ValidationError` for an invalid listing."""
     version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
     return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
 
@@ -251,14 +254,14 @@ def _trace(ctx: Any) -> dict[str, str]:
 
 
 def consent_url(error: CallError) -> str | None:
-    """Return the page on which the user must agree before the call can run, if that is the error."""
+    """Return the URL at which the user must agree before the call can run; None for an error of another kind."""
     url = error.details.get("url") if isinstance(error.details, dict) else None
     is_asked = error.code == _CONSENT and isinstance(url, str) and url.startswith(("https://", "http://"))
     return url if is_asked else None
 
 
 async def _with_consent(client: StatelessClient, call: Awaitable[R]) -> R:
-    """Run a call. If the user must agree first, ask them once; the client then sends the request again."""
+    """Run a call. If the user must agree first, ask the user once. The client then sends the request again."""
     try:
         return await call
     except CallError as error:

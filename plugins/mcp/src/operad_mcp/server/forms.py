@@ -1,4 +1,4 @@
-"""Operations as tools: their JSON, and the mapping of arguments and results. Does not need the SDK."""
+"""The forms of operations as tools: their JSON, and how input and output are wrapped. Does not need the SDK."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from operad import OperationSpec, OperationType, Schema
 from operad_mcp.server.kinds import Json, mcp_metadata
 
 WRAPPED = "result"
-"""The field that holds data that are not an object, for clients that support objects only."""
+"""The field that holds data that is not an object, for clients that support only objects."""
 INPUT = "input"
 """The argument that holds an input that is not an object."""
 
 
 @attrs.frozen(eq=False)
 class ToolForm:
-    """An operation as a tool of one generation of the protocol."""
+    """An operation as a tool, for the handshake revisions or for 2026-07-28."""
 
     spec: OperationSpec
     tool: Json
-    """The entry of a listing."""
+    """The JSON of the tool in a listing."""
     wraps_input: bool
     """Whether the input is in the argument `INPUT`, because it is not an object."""
     wraps_output: bool
-    """Whether data are in the field `WRAPPED`."""
+    """Whether data is in the field `WRAPPED`."""
     declares_output: bool
+    """Whether the tool has an output schema."""
     has_headers: bool
-    """Whether arguments are also sent as HTTP headers (``x-mcp-header``), which must be compared."""
+    """Whether some arguments are also sent as HTTP headers (``x-mcp-header``), which must have the same values."""
     size: int = 0
     """The approximate size of the tool's JSON in bytes."""
 
 
 def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values: int) -> ToolForm:
-    """Return the tool of an operation.
+    """Return the form of an operation as a tool.
 
     Args:
         name: the tool's name.
         spec: the operation.
-        handshake: whether it is for revisions before 2026-07-28, whose output schemas describe objects.
-        output_values: the maximum of JSON values in an output schema; a larger one is left out.
+        handshake: whether the form is for revisions before 2026-07-28, whose output schemas describe objects.
+        output_values: the maximum number of JSON values in an output schema; a larger schema is left out.
     """
     input_schema, wraps_input = _input(spec.input_schema)
     tool: Json = {"name": name, "description": _description(spec), "inputSchema": input_schema}
@@ -69,20 +70,20 @@ def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values:
 
 
 def bare_form(spec: OperationSpec) -> ToolForm:
-    """Return the form for a call through another tool, which declares no output."""
+    """Return the form of an operation that is called through another tool, which declares no output."""
     return ToolForm(spec, {}, False, False, False, False)
 
 
 def told(schema: Schema, values: int) -> bool:
-    """Return True if a schema is published: it has constraints, and at most ``values`` JSON values.
+    """Return True if a schema is shown to clients: it has constraints, and at most ``values`` JSON values.
 
-    The result of a large API's operation may refer to every type of the API: half a megabyte for each tool.
+    The output schema of an operation of a large API may refer to every type of the API, which is half a megabyte.
     """
     return not schema.is_larger(values) and not schema.is_unknown
 
 
 def _embedded(schema: Schema) -> tuple[Json | bool, Json]:
-    """Return a schema as a part of another one: itself, and the definitions to put beside the root."""
+    """Return a schema as a part of another schema, and the definitions to put into ``$defs`` of the root."""
     bundled = schema.bundled()
     if isinstance(bundled, bool):
         return bundled, {}
@@ -104,7 +105,7 @@ def _annotations(spec: OperationSpec) -> Json:
 
 
 def _input(schema: Schema) -> tuple[Json, bool]:
-    """Return the input schema of a tool, whose root must be that of an object."""
+    """Return the input schema of a tool, which must describe an object, and whether the input is wrapped."""
     published = schema.published()
     if isinstance(published, bool) or not published:
         return {"type": "object"}, False
@@ -117,10 +118,10 @@ def _input(schema: Schema) -> tuple[Json, bool]:
 
 
 def _output(schema: Schema, *, handshake: bool) -> tuple[Json, bool]:
-    """Return the output schema, and whether data are wrapped.
+    """Return the output schema of a tool, and whether data is wrapped.
 
-    Data that may not be an object are wrapped for older revisions; data that may be ``null`` are wrapped for all,
-    because the SDKs drop ``null`` from a result.
+    For older revisions, data that may not be an object is wrapped. For all revisions, data that may be ``null`` is
+    wrapped, because the SDKs drop ``null`` from a result.
     """
     published = schema.published()
     is_object = isinstance(published, dict) and published.get("type") == "object"
@@ -131,14 +132,14 @@ def _output(schema: Schema, *, handshake: bool) -> tuple[Json, bool]:
 
 
 def _wrapped(schema: Schema, field: str) -> Json:
-    """Return the schema of an object with one field."""
+    """Return the schema of an object with one field, which has the given schema."""
     inner, definitions = _embedded(schema)
     made: Json = {"type": "object", "properties": {field: inner}, "required": [field]}
     return {**made, "$defs": definitions} if definitions else made
 
 
 def _items(schema: Schema) -> Json:
-    """Return the schema of the result of a subscription: its items until it ended, or was ended."""
+    """Return the schema of the result of a subscription: its items, and whether more items followed."""
     made = _wrapped(schema, "items")
     fields = {
         "items": {"type": "array", "items": made["properties"]["items"]},

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: an ASGI application for both generations of the protocol. Needs operad-serve."""
+"""The ASGI application that serves all revisions of MCP over streamable HTTP. Needs operad-serve."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class MCPApplication:
     """An ASGI 3 application that responds at its own root and at ``path``.
 
     It starts with the lifespan of its host, or with its first request if the host forwards no lifespan. It can be
-    started again after it ended. A request that the front door has admitted is not checked again.
+    started again after it ended. A request that the front door of `operad serve` admitted is not checked again.
 
     Args:
         served: the registry that is served.
-        authenticate: returns the caller; None: every caller is anonymous.
+        authenticate: returns the caller of a request; with None, every caller is anonymous.
         path: the path besides the root.
     """
 
@@ -87,14 +87,17 @@ class MCPApplication:
     # --- lifespan --------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End all sessions. Idempotent. Needed only if the host forwards no lifespan."""
+        """End all sessions. Call this if the host forwards no lifespan. Idempotent."""
         owner, self._owner = self._owner, None
         if owner is not None and owner.get_loop() is asyncio.get_running_loop():
             self._stop.set()
             await asyncio.gather(owner, return_exceptions=True)
 
     async def drain(self, timeout: float) -> None:
-        """Reject new calls, end the streams of changes, give calls ``timeout`` seconds to finish, and close."""
+        """Reject new calls, end the streams of changes, give calls ``timeout`` seconds to finish, and close.
+
+        New calls receive 503.
+        """
         self._draining = True
         self._served.changes.listen.close()
         with contextlib.suppress(TimeoutError):
@@ -103,7 +106,7 @@ class MCPApplication:
         await self.aclose()
 
     async def _sessions(self) -> Sessions:
-        """Return the session manager of this event loop. One can run only once, so each start makes a new one."""
+        """Return the session manager of this event loop. A manager can run once, so each start makes a new one."""
         loop = asyncio.get_running_loop()
         owner = self._owner
         if owner is None or owner.done() or owner.get_loop() is not loop:
@@ -117,7 +120,7 @@ class MCPApplication:
         return await asyncio.shield(self._ready)
 
     async def _own(self, ready: asyncio.Future[Sessions], stop: asyncio.Event) -> None:
-        """Hold the manager's task group. The task that enters it must leave it."""
+        """Hold the task group of the manager, because the task that enters it must leave it."""
         config = self._config
         manager = (ResumableManager if config.resumable else StreamableHTTPSessionManager)(
             self._served.server(),
@@ -146,7 +149,7 @@ class MCPApplication:
             await self._metadata(exchange)
             return
         if exchange.path not in self._paths:
-            raise Problem(404, "no such path")
+            raise Problem(404, f"no such path; served are {', '.join(sorted(self._paths - {''}))}")
         self._gate.check(exchange)
         self._gate.allow_origin(exchange, **_CORS)
         if is_preflight(exchange):  # browsers send it without credentials
@@ -175,7 +178,7 @@ class MCPApplication:
                 self._idle.set()
 
     async def _identify(self, exchange: Exchange) -> None:
-        """Put the caller into the scope. Raises `Problem`."""
+        """Put the caller into the scope. Raises `Problem` (401) if the credentials are missing or not valid."""
         admission = await self._gate.admission(exchange)
         if admission.is_refused:
             raise self._challenge(401, "the credentials are not valid", "invalid_token")
@@ -193,7 +196,7 @@ class MCPApplication:
     def _check_access(self, body: bytes, identity: Identity | None) -> None:
         """Raise `Problem` (401 or 403) if the request calls an operation that the caller may not call.
 
-        Later the response may be a stream, whose status is 200 whatever the call returns.
+        This cannot be checked later, because the response may be a stream with the status 200.
         """
         target = self._target(body) if self._served.door.listing.guarded else None
         if target is None:
@@ -241,7 +244,7 @@ class MCPApplication:
     async def _metadata(self, exchange: Exchange) -> None:
         document = self._config.resource_metadata
         if document is None or exchange.method not in ("GET", "HEAD"):
-            raise Problem(404, "no such path")
+            raise Problem(404, "no such path: this server has no resource_url, or the method is not GET")
         allow: Header = (b"access-control-allow-origin", b"*")
         await exchange.respond(200, to_json(document), "application/json", [allow])
 

@@ -1,8 +1,8 @@
-"""The kind of an operation for MCP clients: a tool, a resource, a resource template or a prompt. Needs no SDK.
+"""The kinds of operations for MCP clients: tools, resources, resource templates and prompts. Needs no SDK.
 
-It is in ``metadata["mcp"]``, which operations that came from an MCP server have: ``{"kind": "resource", "uri":
-…}``, ``{"kind": "resourceTemplate", "uriTemplate": …}``, ``{"kind": "prompt"}``; an operation without it is a
-tool.
+The kind of an operation is in its ``metadata["mcp"]``: ``{"kind": "resource", "uri": …}``, ``{"kind":
+"resourceTemplate", "uriTemplate": …}`` or ``{"kind": "prompt"}``. Operations of an MCP source have this metadata.
+An operation without a kind is a tool.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def mcp_metadata(spec: OperationSpec) -> Mapping[str, Any]:
 
 
 def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
-    """Return the entry of a listing: these keys of the operation's metadata, and the texts of its spec."""
+    """Return the entry of a listing: some keys of the operation's metadata, and its title and description."""
     metadata, own = mcp_metadata(spec), {"title": spec.title, "description": spec.description}
     found = {key: metadata[key] for key in keys if key in metadata}
     return found | {key: text for key, text in own.items() if text}
@@ -38,7 +38,7 @@ def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
 
 @attrs.frozen(eq=False)
 class Upstream:
-    """The operations that list and read the resources of an MCP server behind the registry."""
+    """The operations that list, read and watch the resources of an MCP server behind the registry."""
 
     list: OperationSpec
     read: OperationSpec
@@ -47,7 +47,7 @@ class Upstream:
 
 @attrs.frozen(eq=False)
 class Listing:
-    """The operations of a registry at one moment, each under its name for clients."""
+    """The operations of a registry at one moment, by kind, each under its name for clients."""
 
     tools: Mapping[str, OperationSpec]
     prompts: Mapping[str, OperationSpec]
@@ -67,7 +67,7 @@ class Listing:
 
     @property
     def states(self) -> dict[str, dict[str, int]]:
-        """The specs behind each name, by list: they differ if a list changed."""
+        """The identities of the specs by name, for each list. Two states of a list differ if it changed."""
         return {
             "tools": {name: id(spec) for name, spec in self.tools.items()},
             "prompts": {name: id(spec) for name, spec in self.prompts.items()},
@@ -80,7 +80,10 @@ class Listing:
     def page(
         self, after: str | None, size: int, identity: Identity | None
     ) -> tuple[list[tuple[str, OperationSpec]], str | None]:
-        """Return the tools after ``after`` that ``identity`` may call; and the last name if more follow."""
+        """Return at most ``size`` tools after the name ``after`` that ``identity`` may call, and a cursor.
+
+        The cursor is the last name if more tools follow, else None.
+        """
         start = 0 if after is None else bisect_right(self.sorted_tools, after)
         found: list[tuple[str, OperationSpec]] = []
         for name in self.sorted_tools[start:]:
@@ -93,7 +96,7 @@ class Listing:
 
 
 def listing_of(specs: Sequence[OperationSpec], naming: Naming) -> Listing:
-    """Sort the operations by kind, and give each a name."""
+    """Return operations as a `Listing`: sorted by kind, each with a name for clients."""
     by_kind: dict[str, list[OperationSpec]] = {}
     for spec in specs:
         by_kind.setdefault(_kind(spec), []).append(spec)
@@ -140,7 +143,7 @@ def _by(specs: Sequence[OperationSpec], key: Callable[[OperationSpec], str]) -> 
 
 
 def _upstreams(by_kind: Mapping[str, Sequence[OperationSpec]]) -> Iterator[Upstream]:
-    """Yield the listings, each with the operations of the same prefix that read and watch its resources."""
+    """Yield the servers behind the registry. The operations of one server have the same prefix."""
     reads, watches = (
         {spec.id.removesuffix(kind): spec for spec in by_kind.get(kind, ())}
         for kind in ("resources.read", "resources.subscribe")

@@ -1,4 +1,4 @@
-"""Options for serving a registry as an MCP server. Does not need the SDK."""
+"""The options for serving a registry as an MCP server. Does not need the SDK."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 @record(kw_only=True)
 class MCPServeConfig:
-    """Options for serving a registry as an MCP server: those of `to_mcp`, and the table ``[serve.mcp]``."""
+    """The options for serving a registry as an MCP server, of `to_mcp` and of the table ``[serve.mcp]``."""
 
     name: str | None = None
     """The server's name. None: the name of its only source, else ``operad``."""
     version: str = "1.0.0"
-    """Its version."""
+    """The server's version."""
     title: str | None = None
-    """A name for people. None: the titles of its sources."""
+    """The server's name for people. None: the titles of its sources."""
     instructions: str | None = None
     """Instructions for models that use the server. None: the descriptions of its sources."""
     tools: Literal["all", "search", "code"] | None = attrs.field(
@@ -33,11 +33,11 @@ class MCPServeConfig:
     three of operad-code, which search, describe and run programs. ``None`` decides by `search_above`.
     """
     search_above: int = 100
-    """With more operations than this, three tools are offered instead of one for each."""
+    """With more tools than this, the three tools of ``search`` are offered instead of one for each operation."""
     output_values: int = 500
-    """The maximum of JSON values in an output schema; a larger one is not sent to clients."""
+    """The maximum number of JSON values in an output schema. A larger schema is not sent to clients."""
     names: Literal["id", "name"] = attrs.field(default="id", validator=attrs.validators.in_(("id", "name")))
-    """How names of tools and prompts are made: from the whole id, or from the part after its namespace."""
+    """How the names of tools and prompts are made: from the whole id, or from the part after the namespace."""
     page_size: int = attrs.field(default=100, validator=attrs.validators.ge(1))
     """The number of entries on a page of a listing."""
     timeout: float | None = 300.0
@@ -45,9 +45,9 @@ class MCPServeConfig:
     stream_timeout: float = 30.0
     """Seconds after which a subscription that is called as a tool is closed."""
     stream_items: int = 1_000
-    """Number of items after which it is closed."""
+    """Number of items after which such a subscription is closed."""
     stream_bytes: int = 1024 * 1024
-    """Bytes after which it is closed, at most a third of ``result_bytes``."""
+    """Bytes of items after which such a subscription is closed, at most a third of ``result_bytes``."""
     result_bytes: int = attrs.field(default=512 * 1024, validator=attrs.validators.ge(1024))
     """The maximum size of a result in bytes.
 
@@ -60,25 +60,27 @@ class MCPServeConfig:
     identity: Mapping[str, Any] | None = None
     """The caller on standard streams and in memory: ``{id, scopes?, resources?}``; ``None``: anonymous."""
     json_response: bool = False
-    """Over HTTP, respond with JSON and never with a stream: no progress, no logs, no questions."""
+    """Whether to respond over HTTP with JSON and never with a stream. Clients then receive no progress, no logs
+    and no questions.
+    """
     resumable: bool = False
-    """Over HTTP, keep the last 256 events of each session of the handshake generation, so that a client can resume
-    its streams after its connection broke.
+    """Whether to keep, over HTTP, the last 256 events of each session of the handshake revisions (to 2025-11-25).
+    A client can then resume its streams after its connection broke.
     """
     poll_after: float | None = None
-    """Seconds after which the stream of a call is closed, so that the client reconnects for the result; with
-    `resumable` only. ``None``: never.
+    """Seconds after which the stream of a call is closed, so that the client reconnects for the result. Requires
+    `resumable`. ``None``: never.
     """
     max_body: int = 4 * 1024 * 1024
     """The maximum size of a request in bytes."""
     body_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     """Seconds within which a request must arrive."""
     max_sessions: int = 10_000
-    """The maximum number of sessions of the handshake generation; a new one then ends the one that was idle
-    longest.
+    """The maximum number of sessions of the handshake revisions. At the limit, a new session ends the session
+    that was idle longest.
     """
     session_idle: float = 1800.0
-    """Seconds after which an unused session ends."""
+    """Seconds after which an unused session of the handshake revisions ends."""
     allowed_hosts: Sequence[str] = ()
     """Accepted values of ``Host`` besides those of this machine: ``name``, ``name:port``, ``name:*``; ``*``: any.
     """
@@ -87,34 +89,35 @@ class MCPServeConfig:
     resource_url: str | None = None
     """This server's URL as clients know it (RFC 8707), if an authorization server issues its tokens."""
     authorization_servers: Sequence[str] = ()
-    """The issuers of those tokens."""
+    """The issuers of the tokens for this server."""
     scopes_supported: Sequence[str] = ()
-    """Scopes that clients may request from those servers."""
+    """The scopes that clients may request from the authorization servers."""
     anonymous: bool = False
     """Whether to accept requests without credentials although there is an authenticator or an authorization
     server."""
     state_key: str | None = attrs.field(default=None, repr=False)
-    """The secret, of 32 bytes or more, that seals the state that a client keeps between a question and its answer;
-    all processes of one address need the same. ``None``: a new one in each process.
+    """The secret, of 32 bytes or more, that seals the state that a client keeps between a question and its answer.
+    All processes of one address need the same secret. ``None``: a new secret in each process.
     """
     listen: str | None = None
-    """``HOST:PORT`` of this machine where `serve` serves over HTTP; None: it serves on standard streams."""
+    """``HOST:PORT`` of this machine at which to serve over HTTP. None: standard streams."""
 
     def __attrs_post_init__(self) -> None:
         if bool(self.resource_url) != bool(self.authorization_servers):
             raise ConfigError(
-                "resource_url and authorization_servers go together: the metadata of a protected resource "
-                "(RFC 9728) name both"
+                "expected resource_url together with authorization_servers, got only one of them; set both, "
+                "because the metadata of a protected resource (RFC 9728) has both"
             )
         if self.poll_after is not None and not self.resumable:
             raise ConfigError("poll_after needs resumable = true, so that a closed stream can be resumed")
         if self.state_key is not None and len(self.state_key.encode()) < 32:
-            raise ConfigError("state_key: expected 32 bytes or more of secret randomness")
-        self.caller  # noqa: B018  # raises for what is no identity
+            got = len(self.state_key.encode())
+            raise ConfigError(f"state_key: expected 32 bytes or more of secret randomness, got {got} bytes")
+        self.caller  # noqa: B018  # raises if `identity` has the wrong form
 
     @property
     def caller(self) -> Identity | None:
-        """The caller of `identity`. Raises `ConfigError` if its form is wrong."""
+        """The option `identity` as an `Identity`, or None. Raises `ConfigError` if it has the wrong form."""
         if self.identity is None:
             return None
         try:
@@ -124,7 +127,7 @@ class MCPServeConfig:
 
     @property
     def metadata_url(self) -> str | None:
-        """The URL of the protected resource's metadata (RFC 9728, 3.1)."""
+        """The URL of the protected resource's metadata (RFC 9728, 3.1); None without ``resource_url``."""
         if self.resource_url is None:
             return None
         parts = urlsplit(self.resource_url)
@@ -132,7 +135,7 @@ class MCPServeConfig:
 
     @property
     def resource_metadata(self) -> dict[str, Any] | None:
-        """The metadata of the protected resource (RFC 9728, 2)."""
+        """The metadata of the protected resource (RFC 9728, 2); None without ``resource_url``."""
         if self.resource_url is None:
             return None
         document: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Prompts, and the completion of their arguments."""
+"""The prompts of a served registry, and the completion of arguments."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_VALUES = 100
 
 
 class Prompts:
-    """Prompts and completion.
+    """The handlers of requests for prompts and completions.
 
     Args:
         door: the served registry.
-        complete: the application's own completion: ``complete(spec, argument, value) -> values``.
+        complete: the application's own completion, see `operad_mcp.serving.Complete`.
     """
 
     def __init__(self, door: Door, complete: Any = None) -> None:
@@ -33,7 +33,7 @@ class Prompts:
         self._complete = complete
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """Handle ``prompts/list``."""
+        """Handle ``prompts/list``: return a page of the prompts that the caller may use."""
         identity = self._door.caller(ctx)
         items = [
             _prompt(name, spec)
@@ -43,7 +43,10 @@ class Prompts:
         return self._door.page("prompts/list", "prompts", items, ctx, params)
 
     async def get(self, ctx: Any, params: Any) -> Json:
-        """Handle ``prompts/get``."""
+        """Handle ``prompts/get``: return the messages of a prompt.
+
+        Raises `MCPError` if the prompt does not exist, or its operation fails.
+        """
         spec = self._door.listing.prompts.get(params.name)
         if spec is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}")
@@ -59,7 +62,7 @@ class Prompts:
             raise self._door.refused(error, spec.id) from error
 
     async def complete(self, ctx: Any, params: Any) -> Json:
-        """Handle ``completion/complete``: the values of an enumeration, or those of the application."""
+        """Handle ``completion/complete``: return the application's values, else those that a schema enumerates."""
         spec = self._referred(params.ref)
         identity = self._door.caller(ctx)
         values: list[str] = []
@@ -117,7 +120,7 @@ def _property(spec: OperationSpec, name: str) -> Mapping[str, Any]:
 
 
 def _decoded(spec: OperationSpec, name: str, value: str) -> Any:
-    """Return an argument in the type that its operation takes: arguments of prompts are strings."""
+    """Return an argument in the type that its operation takes. The arguments of prompts are strings."""
     if _property(spec, name).get("type") in ("integer", "number", "boolean", "array", "object"):
         try:
             return json.loads(value)

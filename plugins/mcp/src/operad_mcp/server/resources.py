@@ -1,4 +1,4 @@
-"""Resources: operations that are resources, and the resources of MCP servers behind the registry."""
+"""The resources of a served registry: its operations, and the resources of MCP servers behind it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from operad_mcp.server.results import resource_contents, within
 logger = logging.getLogger("operad.mcp")
 
 _MAX_KNOWN = 10_000
-"""The number of other servers' resources that are remembered with the server that listed them."""
+"""The maximum number of resources that are remembered with the server that listed them."""
 _DESCRIBED = ("name", "title", "description", "mimeType", "size", "icons", "annotations", "_meta")
 
 
 class Resources:
-    """Resources and resource templates."""
+    """The handlers of requests for resources and resource templates."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
         self._known: dict[str, str] = {}  # URI -> id of the operation that lists it
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """Handle ``resources/list``."""
+        """Handle ``resources/list``: return a page of the resources that the caller may read."""
         listing, identity = self._door.listing, self._door.caller(ctx)
         found = [
             _described(spec, {"uri": uri})
@@ -46,7 +46,7 @@ class Resources:
         return self._door.page("resources/list", "resources", items, ctx, params)
 
     async def templates(self, ctx: Any, params: Any) -> Json:
-        """Handle ``resources/templates/list``."""
+        """Handle ``resources/templates/list``: return a page of the templates that the caller may use."""
         identity = self._door.caller(ctx)
         items = [
             _described(spec, {"uriTemplate": template})
@@ -56,7 +56,10 @@ class Resources:
         return self._door.page("resources/templates/list", "resourceTemplates", items, ctx, params)
 
     async def read(self, ctx: Any, params: Any) -> Json:
-        """Handle ``resources/read``."""
+        """Handle ``resources/read``: return the contents of a resource.
+
+        Raises `MCPError` if the resource does not exist or cannot be read.
+        """
         uri = str(params.uri)
         spec, input, mime = await self._reader(ctx, uri)
 
@@ -72,7 +75,7 @@ class Resources:
         return answer
 
     async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
-        """Return the server behind the registry that has a resource; ``None`` if an operation is the resource."""
+        """Return the server behind the registry that has a resource; ``None`` if it is an operation or unknown."""
         listing = self._door.listing
         if uri in listing.resources:
             return None
@@ -82,7 +85,7 @@ class Resources:
         return await self._lister(ctx, uri)
 
     def target(self, uri: str) -> OperationSpec | None:
-        """Return the operation that reads a URI, if it can be found without a request to a server."""
+        """Return the operation that reads a URI; ``None`` if only a request to a server could find it."""
         listing = self._door.listing
         if uri in listing.resources:
             return listing.resources[uri]
@@ -111,14 +114,14 @@ class Resources:
         return upstream.read, {"uri": uri}, None
 
     def _behind(self, spec: OperationSpec) -> Upstream | None:
-        """Return the server that a template came from, which reads every URI made from the template."""
+        """Return the server that listed a template, which reads every URI made from the template."""
         prefix = spec.id.partition("resources.templates.")[0]
         return next(
             (one for one in self._door.listing.upstreams if one.read.id == f"{prefix}resources.read"), None
         )
 
     async def _lister(self, ctx: Any, uri: str) -> Upstream | None:
-        """Return the server behind the registry that listed a URI; if none did, the only server."""
+        """Return the server behind the registry that listed a URI, else the only server; None without one."""
         upstreams = self._door.listing.upstreams
         if uri not in self._known and len(upstreams) > 1:
             await self._of_others(ctx, upstreams)
@@ -128,7 +131,7 @@ class Resources:
         return next((upstream for upstream in upstreams if upstream.list.id == known), None)
 
     async def _of_others(self, ctx: Any, upstreams: Sequence[Upstream]) -> list[Json]:
-        """Return the resources of the servers behind the registry; one that cannot be reached is skipped."""
+        """Return the resources of the servers behind the registry. Skip servers that cannot be reached."""
         identity = self._door.caller(ctx)
         asked = [upstream for upstream in upstreams if may_list(upstream.list.access_control, identity)]
         answers = await asyncio.gather(*(self._listed_by(ctx, upstream) for upstream in asked))
@@ -165,7 +168,7 @@ def _parsed(template: str) -> UriTemplate | None:
 
 
 def _values(template: str, uri: str) -> Json | None:
-    """Return the values with which a template expands to a URI; None if there are none."""
+    """Return the values with which a template expands to a URI; None if it cannot expand to it."""
     parsed = _parsed(template)
     return None if parsed is None else parsed.match(uri)
 

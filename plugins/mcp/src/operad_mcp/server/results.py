@@ -1,4 +1,4 @@
-"""Envelopes and errors as results of tools, resources and prompts. Does not need the SDK."""
+"""The results of tools, resources and prompts, made from envelopes and errors. Does not need the SDK."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from operad_mcp.server.forms import WRAPPED, ToolForm
 from operad_mcp.server.kinds import Json
 
 MAX_DEPTH = 100
-"""The maximum depth of structured data; deeper data are sent as text only, because the SDKs' models reject them.
-"""
+"""The maximum depth of structured data. Deeper data is sent as text only, because the SDKs' models reject it."""
 _ERROR = "operad/error"
-"""The key of ``_meta`` for the error of a call: structured content would have to match the output schema."""
+"""The key of ``_meta`` for the error of a call, because structured content has to match the output schema."""
 _ERROR_TEXT = 4_000
-"""The characters of an error's message, and of its details, in a result."""
+"""The maximum number of characters of an error's message, and of its details, in a result."""
 
 
 def text_block(text: str) -> Json:
-    """Return a block of text."""
+    """Return a text as a content block."""
     return {"type": "text", "text": text}
 
 
 def tool_result(envelope: ResponseEnvelope[Any], form: ToolForm, *, handshake: bool) -> Json:
-    """Return the result of a tool: blocks for people and models, structured content for programs.
+    """Return an envelope as the result of a tool: blocks for people and models, structured content for programs.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
@@ -50,17 +49,17 @@ def tool_result(envelope: ResponseEnvelope[Any], form: ToolForm, *, handshake: b
 
 
 def data_result(data: Json) -> Json:
-    """Return an object as the result of a tool."""
+    """Return an object as the result of a tool, as text and as structured content."""
     return {"content": [text_block(to_json(data).decode())], "structuredContent": data}
 
 
 def stream_result(items: list[Any], *, truncated: bool) -> Json:
-    """Return the result of a subscription that was called as a tool."""
+    """Return the items of a subscription as the result of a tool; ``truncated`` if more items followed."""
     return data_result({"items": items, "truncated": truncated})
 
 
 def error_result(error: CallError) -> Json:
-    """Return the result of a call that failed: text for the model; code and details for programs, in ``_meta``."""
+    """Return the result of a call that failed: text for the model, and ``_meta`` with the error for programs."""
     text, details = (error.message or error.code)[:_ERROR_TEXT], error.details
     if isinstance(details, Mapping):
         details = {key: details[key] for key in details if key != "headers"}  # HTTP headers are useless to a model
@@ -80,8 +79,8 @@ def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
     """Return a result of at most about ``limit`` bytes.
 
     Structured content and text are usually the same data. If both are too large together, a tool with an output
-    schema keeps the structured content, another tool the text, which is cut at the limit. A tool with an output
-    schema whose data is too large fails: data that is cut would not match the schema.
+    schema keeps the structured content, and any other tool keeps the text, which is cut at the limit. If the
+    structured content alone is too large, the result is an error, because cut data would not match the schema.
     """
     size = len(to_json(result))
     if size <= limit:
@@ -100,7 +99,7 @@ def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
 
 
 def within(made: Json, limit: int) -> Json:
-    """Return the content of a resource or a prompt. Raises `CallError` if it has more than ``limit`` bytes."""
+    """Return the result of a resource or a prompt. Raises `CallError` if it has more than ``limit`` bytes."""
     size = len(to_json(made))
     if size > limit:
         raise _too_large(size, limit)
@@ -108,12 +107,12 @@ def within(made: Json, limit: int) -> Json:
 
 
 def _too_large(size: int, limit: int) -> CallError:
-    message = f"the operation ran, but its result has {size} bytes; result_bytes allows {limit}"
+    message = f"the operation ran, but its result has {size} bytes; expected at most {limit} (result_bytes)"
     return CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"message": message})
 
 
 def _cut(content: list[Json], limit: int) -> list[Json]:
-    """Return the blocks that fit into ``limit`` bytes; the text that crosses the limit is cut there."""
+    """Return the blocks that fit into ``limit`` bytes. The text that crosses the limit is cut there."""
     kept: list[Json] = []
     for block in content:
         size = len(to_json(block))
@@ -128,7 +127,7 @@ def _cut(content: list[Json], limit: int) -> list[Json]:
 
 
 def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
-    """Return a block of bytes, with the media type of their envelope, and the bytes in base64."""
+    """Return bytes as a content block with the media type in ``meta``, and the bytes in base64."""
     encoded = base64.b64encode(data).decode()
     found = getattr(meta, "content_type", None)
     mime = found.partition(";")[0].strip().lower() if isinstance(found, str) else ""
@@ -140,7 +139,11 @@ def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
 
 
 def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | None) -> list[Any]:
-    """Return the contents of a resource. Raises `CallError` ``SERIALIZATION_ERROR``."""
+    """Return an envelope as the contents of a resource.
+
+    Raises:
+        CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
+    """
     meta, data = envelope.meta, envelope.data
     if isinstance(meta, MCPResponseMeta):
         return [block.to_wire()["resource"] for block in meta.content if block.type == "resource"]
@@ -159,10 +162,10 @@ def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | Non
 
 
 def prompt_result(envelope: ResponseEnvelope[Any], description: str) -> Json:
-    """Return the messages of a prompt: the data if they are messages, otherwise one message with their text.
+    """Return an envelope as the result of a prompt: its data if it is messages, else one message with its text.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR``
+        CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
     """
     data = envelope.data
     messages = data.get("messages") if isinstance(data, Mapping) else data
@@ -206,9 +209,7 @@ def _structured(data: Any, form: ToolForm, *, handshake: bool) -> Json:
 
 
 def _mismatch(content: Json, form: ToolForm) -> Json:
-    """Return a result that is marked as an error: clients reject one whose structure differs from the declared
-    schema.
-    """
+    """Return a result that is marked as an error, because clients reject data that does not match the schema."""
     text = (
         "The operation ran and returned what follows. It is marked as an error only because it does not match "
         f"the output schema that {form.spec.id} declares."

@@ -1,4 +1,4 @@
-"""The SDK's low-level server on top of a registry."""
+"""The SDK's low-level server with a registry behind it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class _Server(Server[Any]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Declare that lists change: over HTTP the SDK does not, so clients of the handshake generation would not
-        listen.
+        """Return the SDK's options, which here declare that lists change.
+
+        Otherwise clients of the handshake revisions would not listen for changes over HTTP.
         """
         return super().create_initialization_options(
             notification_options or NotificationOptions(True, True, True), *args, **kwargs
@@ -55,7 +56,7 @@ class Served:
         self._keys: list[bytes | str] = [os.urandom(32) if key is None else key]
 
     def server(self) -> Server[Any]:
-        """Return a server of the SDK."""
+        """Return a new low-level server of the SDK with these handlers."""
         config = self.door.config
         # A view of a registry has no sources.
         states = self.door.registry.sources.states() if hasattr(self.door.registry, "sources") else ()
@@ -96,7 +97,7 @@ class Served:
         ]
 
     def _instructions(self, sources: Sequence[Any]) -> str:
-        """Return how to use the three tools of a large registry, and the instructions of its sources."""
+        """Return the instructions for the three tools, if the registry is large, and those of its sources."""
         told = [
             f"{one_line(_told(each, 'title') or each.name)}: {clean_text(text)[:_INSTRUCTIONS]}"
             for each in sources
@@ -151,9 +152,9 @@ def _told(state: Any, what: str) -> str:
 
 
 def _complete(handler: Any, info: Json) -> Any:
-    """Return ``handler`` with results marked as complete, unless they have another type, and with ``info``.
+    """Return ``handler`` with ``info`` in its results, which are marked as complete unless they have another type.
 
-    Required since 2026-07-28. The SDK would copy ``info`` deeply for each result.
+    Both are required since 2026-07-28. The SDK would copy ``info`` deeply for each result.
     """
 
     async def handle(ctx: Any, params: Any) -> Json:
@@ -172,7 +173,7 @@ async def _set_level(ctx: Any, params: Any) -> Json:
 
 
 def log_level(ctx: Any) -> str:
-    """Return the lowest level of logs that a session requested."""
+    """Return the lowest level of log messages that a session requested; ``debug`` by default."""
     level: str = connection_of(ctx).state.get("operad.level", "debug")
     return level
 
@@ -193,7 +194,7 @@ class WhereTraced:
         self._fields: frozenset[str] = frozenset()
 
     async def __call__(self, ctx: Any, call_next: Any) -> Any:
-        """Handle a request."""
+        """Handle a request, with tracing if traces are recorded."""
         if isinstance(trace.get_tracer_provider(), _UNTRACED) and not self._has_trace(ctx.meta):
             return await call_next(ctx)
         return await self._tracing(ctx, call_next)
@@ -214,7 +215,7 @@ class WhereAsked:
         self._boundary = boundary
 
     async def __call__(self, ctx: Any, call_next: Any) -> Any:
-        """Handle a request."""
+        """Handle a request, with the SDK's middleware if a client is asked or has answered."""
         if ctx.params and ctx.params.get("requestState") is not None:
             return await self._boundary(ctx, call_next)
         result = await call_next(ctx)

@@ -1,4 +1,4 @@
-"""Sessions of the handshake generation: a limit with eviction, and streams that can be resumed."""
+"""The sessions of the handshake revisions (2024-11-05 to 2025-11-25): their limit, and resumable streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Session:
     user: Any
     caller: str | None
     busy: int = 0
-    """Requests in flight, an open stream of the server's own messages among them."""
+    """The number of requests in flight, including the open stream of the server's own messages."""
 
 
 def _caller(scope: Scope) -> str | None:
@@ -40,10 +40,11 @@ def _caller(scope: Scope) -> str | None:
 
 
 class Sessions:
-    """A running session manager of the SDK, with eviction: the SDK's own rejects new clients when it is full.
+    """A running session manager of the SDK that ends idle sessions for new ones.
 
-    A session in use is never ended; if all are in use, a new one is rejected (503). A client whose session was
-    ended receives 404 for its next request, and opens a new one (2025-11-25, transports, session management).
+    The SDK's manager rejects new clients when it is full. Here the session that was idle longest ends instead. A
+    new client is rejected (503) only if all sessions are in use. A client whose session was ended receives 404 for
+    its next request, and opens a new session (2025-11-25, transports, session management).
     """
 
     def __init__(self, manager: StreamableHTTPSessionManager, most: int) -> None:
@@ -51,11 +52,11 @@ class Sessions:
         self._most = most
         self._open: dict[bytes, _Session] = {}
         self._idle: OrderedDict[bytes, _Session] = OrderedDict()
-        """Those of them that are not used, the longest idle one first."""
+        """The open sessions that are not in use. The session that was idle longest comes first."""
         self._opening = 0
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request of either generation."""
+        """Serve an HTTP request of any revision of the protocol."""
         headers = dict(scope["headers"])
         session_id = headers.get(_SESSION)
         version = headers.get(_VERSION)
@@ -69,7 +70,7 @@ class Sessions:
             await self._use(session_id, session, scope, receive, send)
 
     async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request without a session; only one that opens one can succeed."""
+        """Serve a request without a session. It can succeed only if it opens a session."""
         await self._make_room()
         self._opening += 1
         try:
@@ -93,7 +94,7 @@ class Sessions:
                 self._idle[session_id] = session
 
     async def _watched(self, scope: Scope, receive: Receive, send: Send) -> tuple[int, bytes | None]:
-        """Serve a request; return the status and the session of the response."""
+        """Serve a request. Return the HTTP status of the response, and its session id or None."""
         seen: tuple[int, bytes | None] = (0, None)
 
         async def watch(message: Any) -> None:
@@ -113,7 +114,7 @@ class Sessions:
             await self._end(session_id, session)
 
     async def _end(self, session_id: bytes, session: _Session) -> None:
-        """End a session as its own client would; does nothing if the manager has ended it already."""
+        """End a session as its own client would. Do nothing if the manager has ended it already."""
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "DELETE",
             "scheme": "http", "path": "/", "root_path": "", "query_string": b"", "server": None, "client": None,
@@ -129,24 +130,24 @@ class Sessions:
 
 
 class ResumableManager(StreamableHTTPSessionManager):
-    """A session manager that gives each session its own store.
+    """A session manager that gives each session its own store of events.
 
-    A shared store would mix their streams: the SDK names a stream by the id of its request, which each client
-    counts from 1, and does not pass the session to the store.
+    A shared store would mix the streams of sessions. The SDK names a stream by the id of its request, which each
+    client counts from 1, and does not pass the session to the store.
     """
 
     @property
     def event_store(self) -> EventStore:
-        """A new store: the SDK reads this property once per session."""
+        """A new store at each access. The SDK reads this property once per session."""
         return SessionEvents()
 
     @event_store.setter
     def event_store(self, value: Any) -> None:
-        """Ignore the value: the constructor of the base class assigns its own argument."""
+        """Ignore the value, which the constructor of the base class assigns."""
 
 
 class SessionEvents(EventStore):
-    """The last events of a session."""
+    """The store of a session's last `max_events` events."""
 
     max_events = 256
 
@@ -154,7 +155,7 @@ class SessionEvents(EventStore):
         self._events: OrderedDict[str, tuple[str, Any]] = OrderedDict()
 
     async def store_event(self, stream_id: str, message: Any) -> str:
-        """Keep an event. Its id is random, so it reveals nothing about others."""
+        """Store an event, and return its id. The id is random, so it reveals nothing about other events."""
         event_id = uuid4().hex
         self._events[event_id] = stream_id, message
         if len(self._events) > self.max_events:
@@ -162,7 +163,7 @@ class SessionEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: Any) -> str | None:
-        """Send the events after a given one on its stream; return ``None`` if it is unknown or no longer kept."""
+        """Send the later events of an event's stream, and return the stream; None if the event is not stored."""
         if last_event_id not in self._events:
             return None
         wanted, seen = self._events[last_event_id][0], False

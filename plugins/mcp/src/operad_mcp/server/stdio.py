@@ -1,4 +1,4 @@
-"""A served registry on standard streams, to which only the protocol is written."""
+"""The serving of a registry on standard streams, to which only the protocol is written."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mcp.server.stdio import stdio_server
 from operad_mcp.server.sdk import Served
 
 MAX_LINE = 64 * 1024 * 1024
-"""The maximum size of one message in bytes."""
+"""The maximum size of one received message in bytes."""
 
 
 async def serve_stdio(served: Served) -> None:
-    """Serve until stdin ends, or until this is cancelled."""
+    """Serve a registry on standard streams until stdin ends, or until this is cancelled."""
     server = served.server()
     with _wires() as (stdin, stdout):
         lines: Any = _Lines(stdin)
@@ -32,7 +32,7 @@ async def serve_stdio(served: Served) -> None:
 
 @contextmanager
 def _wires() -> Iterator[tuple[Any, Any]]:
-    """Reserve stdin and stdout for the protocol: prints go to stderr, and reads find the end of the file."""
+    """Reserve stdin and stdout for the protocol. Other output goes to stderr, and other reads find no input."""
     sys.stdout.flush()
     private_in, private_out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)

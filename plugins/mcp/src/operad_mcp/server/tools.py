@@ -1,4 +1,4 @@
-"""Tools: listing and calling them; for many operations, three tools that search, describe and call."""
+"""The tools of a served registry: one for each operation, or three that search, describe and call operations."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from operad_mcp.server.results import bounded, data_result, error_result, stream
 
 _CURSOR = "after:"
 _PAGE_BYTES = 96 * 1024
-"""The approximate maximum of bytes of a page of tools; a larger page ends early."""
+"""The approximate maximum size in bytes of a page of tools. A larger page ends early."""
 _MEANT, _MEANT_OF = 8, 2_000
-"""The maximum difference in length of a suggested id, and the number of ids that are compared."""
+"""The maximum difference in length of a suggested id, and the maximum number of ids that are compared."""
 _SHORT = 120
-"""The characters of a description in search results."""
+"""The maximum number of characters of a description in search results."""
 _PREVIEW = 2_000
-"""The characters of an item in a progress report."""
+"""The maximum number of characters of an item in a progress report."""
 
 
 class Tools:
-    """The operations as tools."""
+    """The handlers of requests for tools."""
 
     def __init__(self, door: Door, levels: Any) -> None:
         self._door = door
@@ -51,12 +51,12 @@ class Tools:
     # --- listing ---------------------------------------------------------------------------------
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """Handle ``tools/list``."""
+        """Handle ``tools/list``: return a page of the tools that the caller may call, or the search tools."""
         if self._door.searches:
             return {**PRIVATE, "tools": list(_SEARCH_TOOLS.values())}
         cursor = None if params is None else params.cursor
         if cursor is not None and not cursor.startswith(_CURSOR):
-            raise MCPError(types.INVALID_PARAMS, "Invalid cursor")
+            raise MCPError(types.INVALID_PARAMS, "Invalid cursor: expected a nextCursor of tools/list")
         after = None if cursor is None else cursor.removeprefix(_CURSOR)
         door, handshake = self._door, is_handshake(ctx)
         found, last = door.listing.page(after, door.config.page_size, door.caller(ctx))
@@ -83,14 +83,14 @@ class Tools:
             if spec.input_schema.raw is not True:
                 return spec
             return await self._door.registry.describe(spec.id) or spec
-        except Exception:  # noqa: BLE001  # who serves it is not there, or cannot say: it is listed as it is known
+        except Exception:  # noqa: BLE001  # its source cannot be reached: it is listed with its known schemas
             return spec
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the schema with which HTTP headers are compared; ``None`` if none are.
+        """Return the input schema of a tool whose arguments are also HTTP headers; ``None`` for any other tool.
 
-        Without it the SDK lists all tools before each call. The SDK does not pass the caller, so a schema is
-        returned only for tools that need it.
+        The SDK compares arguments and headers by it. Without this function, the SDK lists all tools before each
+        call. It does not pass the caller, so a schema is returned only for tools that need it.
         """
         listing = self._door.listing
         spec = listing.tools.get(name)
@@ -102,7 +102,10 @@ class Tools:
     # --- calling ---------------------------------------------------------------------------------
 
     async def call(self, ctx: Any, params: Any) -> Json:
-        """Handle ``tools/call``."""
+        """Handle ``tools/call``: call the operation of a tool, or one of the three search tools.
+
+        Raises `MCPError` if the tool does not exist.
+        """
         arguments: Json = params.arguments or {}
         listing = self._door.listing
         if self._door.searches_in(listing):
@@ -117,7 +120,7 @@ class Tools:
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
 
     async def _answer(self, ctx: Any, form: ToolForm, input: Any) -> Json:
-        """Return the result of an operation, or one with its error."""
+        """Call an operation, and return its result or a result with its error."""
         spec, registry, handshake = form.spec, self._door.registry, is_handshake(ctx)
 
         async def call(context: OperationContext) -> Json:
@@ -133,9 +136,9 @@ class Tools:
             return error_result(self._door.masked(error, spec.id))
 
     async def _collect(self, spec: OperationSpec, input: Any, context: OperationContext) -> Json:
-        """Return the items of a stream. Each is reported as progress when it arrives; all are in the result."""
+        """Return the items of a stream as one result. Each item is also reported as progress when it arrives."""
         config = self._door.config
-        context.deadline = None  # the items until then are a result, not an error
+        context.deadline = None  # a stream that ends at its time limit is a result, not an error
         items: list[Any] = []
         size, truncated = 0, True
         most = min(config.stream_bytes, config.result_bytes // 3)  # the result has the items twice
@@ -224,7 +227,7 @@ class Tools:
         return data_result(data)
 
     def _not_found(self, ctx: Any, operation_id: str) -> CallError:
-        """Return the error for an unknown id, with a similar one that the caller may call."""
+        """Return the error for an unknown id, with a similar id that the caller may call."""
         listing, identity = self._door.listing, self._door.caller(ctx)
         known = [spec.id for spec in listing.tools.values() if may_list(spec.access_control, identity)]
         # A model often leaves out the namespace.

@@ -1,4 +1,4 @@
-"""Requests of a server to its client: elicitation, sampling, roots; and its log messages.
+"""The handling of a server's requests to its client (elicitation, sampling, roots) and of its log messages.
 
 The application's callbacks use the JSON of the protocol.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _MOST_ASKED = 64
-"""The maximum of a server's questions that the application handles at once; further ones are rejected."""
+"""The maximum number of a server's questions that are handled at once. Further ones are rejected."""
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -39,12 +39,12 @@ _LEVELS = {
 
 
 class Declined(Exception):
-    """A request of the server that is rejected.
+    """A request of the server is rejected.
 
     Args:
-        code: the code of the error that the server receives.
-        message: its text.
-        option: the callback of `MCPClientConfig` that would handle it.
+        code: the code of the JSON-RPC error that the server receives.
+        message: the message of that error.
+        option: the callback of `MCPClientConfig` that would handle the request; None if no callback would.
     """
 
     def __init__(self, code: int, message: str, option: str | None = None) -> None:
@@ -54,7 +54,7 @@ class Declined(Exception):
 
 
 class Callbacks:
-    """The callbacks of a session, made from a configuration."""
+    """The handlers of a server's requests and log messages, which call the callbacks of a configuration."""
 
     def __init__(self, config: MCPClientConfig, logger: ServerLogger, calls: Calls) -> None:
         self._config = config
@@ -64,7 +64,7 @@ class Callbacks:
         self._asked = 0
 
     def capabilities(self) -> Json:
-        """Return the capabilities offered to the server: those with a callback in the configuration."""
+        """Return the capabilities that are offered to the server. Each has a callback in the configuration."""
         config = self._config
         offered: Json = {}
         if config.elicitation is not None:
@@ -76,7 +76,7 @@ class Callbacks:
         return offered
 
     async def answer(self, method: str, params: Json) -> Json:
-        """Return the result of a request that the server sent. Raises `Declined`."""
+        """Return the result of a request that the server sent. Raises `Declined` to reject the request."""
         if method == "ping":
             return {}
         if method == "elicitation/create":
@@ -88,7 +88,7 @@ class Callbacks:
         raise Declined(METHOD_NOT_FOUND, "Method not found")
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Pass on a log message without waiting: a server may log faster than callbacks run."""
+        """Pass on a log message without waiting, because a server may log faster than callbacks run."""
         self._tell_observers(params)
         report = self._config.on_log
         if report is None:
@@ -130,7 +130,7 @@ class Callbacks:
             self._logger.error("on_log raised", exc_info=task.exception())
 
     async def end(self) -> None:
-        """Cancel the reports in progress."""
+        """Cancel the awaitables that ``on_log`` returned and that are still running."""
         reporting = list(self._reporting)
         for task in reporting:
             task.cancel()
@@ -138,11 +138,11 @@ class Callbacks:
 
     def _offered(self, option: str, what: str) -> Any:
         if (found := getattr(self._config, option)) is None:
-            raise Declined(INVALID_REQUEST, f"{what} not supported", option)
+            raise Declined(INVALID_REQUEST, f"this client does not support {what}", option)
         return found
 
     async def _elicit(self, asked: Json) -> Json:
-        callback = self._offered("elicitation", "Elicitation")
+        callback = self._offered("elicitation", "elicitation")
         answer = await self._ask(elicited if callback == "caller" else callback, asked)
         if answer is None:
             return {"action": "cancel"}
@@ -152,7 +152,7 @@ class Callbacks:
         return answer
 
     async def _sample(self, asked: Json) -> Json:
-        callback = self._offered("sampling", "Sampling")
+        callback = self._offered("sampling", "sampling")
         answer = await self._ask(sampled if callback == "caller" else callback, asked)
         return self._checked(answer, "sampling", role=("assistant", "user"))
 
@@ -179,7 +179,7 @@ class Callbacks:
         return {key: value for key, value in answer.items() if value is not None}
 
     async def _roots(self) -> Json:
-        roots = self._offered("roots", "List roots")
+        roots = self._offered("roots", "listing roots")
         if callable(roots):
             roots = await maybe_await(roots())
         return {"roots": [{"uri": root} if isinstance(root, str) else dict(root) for root in roots]}
@@ -198,7 +198,7 @@ def _with_defaults(content: Any, schema: Any) -> Json:
 async def elicited(params: Json, call: MCPCall) -> Json:
     """Return the answer of the caller's user to ``elicitation/create``.
 
-    Raises `CallError` if no user can be asked.
+    Raises `CallError` if the caller has no client that can be asked.
     """
     client, message = _client(call), clean_text(str(params.get("message") or ""))
     if params.get("mode") == "url":
@@ -208,7 +208,10 @@ async def elicited(params: Json, call: MCPCall) -> Json:
 
 
 async def sampled(params: Json, call: MCPCall) -> Json:
-    """Return the answer of the caller's model to ``sampling/createMessage``. Raises `CallError` without one."""
+    """Return the answer of the caller's model to ``sampling/createMessage``.
+
+    Raises `CallError` if the caller has no client that can be asked.
+    """
     client = _client(call)
     return dict(await client.sample({key: value for key, value in params.items() if key != "_meta"}, None))
 

@@ -14,27 +14,30 @@ from operad_mcp.config import MCPCall, MCPClientConfig, MCPExtras, maybe_await
 
 Json = dict[str, Any]
 current_call: ContextVar[MCPCall | None] = ContextVar("operad_mcp_call", default=None)
-"""The call for which something is sent. Messages on the same HTTP exchange are read within its context."""
+"""The call for which a request is sent. Messages that arrive on the same HTTP exchange are read in its context."""
 _PROTOCOLS_OWN = ("accept", "content-type", "content-length", "host", "connection", "transfer-encoding")
 
 
 class Clock:
-    """The time limit of a request; restarted by progress, and paused while a user is asked."""
+    """The time limit of a request. Progress can restart it, and questions of the server pause it.
+
+    ``None`` as ``seconds`` sets no limit.
+    """
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self.timeout = asyncio.timeout(seconds)
-        """The block that the request runs in."""
+        """The context manager in which the request runs."""
         self._holds = 0
 
     def renew(self) -> None:
-        """Restart the time limit."""
+        """Restart the time limit, unless it is paused or has expired."""
         if self.seconds is not None and not self._holds and not self.timeout.expired():
             self.timeout.reschedule(asyncio.get_running_loop().time() + self.seconds)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Pause the time limit inside the block; restart it afterwards."""
+        """Pause the time limit inside the block, and restart it afterwards."""
         self._holds += 1
         if self.seconds is not None and not self.timeout.expired():
             self.timeout.reschedule(None)
@@ -54,7 +57,7 @@ class Calls:
 
     @contextmanager
     def running(self, call: MCPCall | None, clock: Clock) -> Iterator[None]:
-        """Count the call as in progress inside the block."""
+        """Record a call as in progress inside the block, and make it the `current_call`."""
         self._running[clock] = call
         token = current_call.set(call)
         try:
@@ -69,7 +72,10 @@ class Calls:
         return bool(self._running)
 
     def asking(self) -> MCPCall:
-        """Return the call that a request of the server belongs to; if it is not known, only the server's name."""
+        """Return the call to which a request of the server belongs.
+
+        If the call is not known, the result has only the server's name.
+        """
         call = current_call.get()
         if call is None and len(self._running) == 1:
             call = next(iter(self._running.values()))
@@ -77,7 +83,10 @@ class Calls:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Pause all time limits inside the block: the server waits for us, and may not state for which call."""
+        """Pause the time limits of all calls inside the block.
+
+        The server waits for an answer of the client, and may not state for which call.
+        """
         holds = [clock.held() for clock in self._running]
         for hold in holds:
             hold.__enter__()
@@ -89,7 +98,7 @@ class Calls:
 
 
 async def extras_of(config: MCPClientConfig, call: MCPCall, metadata: Mapping[str, Any]) -> MCPExtras:
-    """Return the headers and ``_meta`` of a call: those of its context, those of ``on_call``, and its trace.
+    """Return the headers and ``_meta`` of a call, from its context, from ``on_call`` and from its trace.
 
     Args:
         config: the configuration with ``on_call``.
@@ -98,7 +107,7 @@ async def extras_of(config: MCPClientConfig, call: MCPCall, metadata: Mapping[st
             ``tracestate``, ``baggage``.
 
     Raises:
-        ConfigError: they have the wrong form; no value is quoted.
+        ConfigError: the headers or the metadata have the wrong form. The message quotes no value.
     """
     trace = trace_context(metadata) if metadata else {}
     given = _checked(metadata.get("mcp"), 'the context\'s metadata["mcp"]')
@@ -116,12 +125,16 @@ def _checked(found: Any, where: str) -> MCPExtras:
     if found is None or isinstance(found, MCPExtras):
         return found or MCPExtras()
     if not isinstance(found, Mapping) or not found.keys() <= {"headers", "meta", "task"}:
-        raise ConfigError(f'{where}: expected MCPExtras, or a mapping with "headers", "meta" and "task"')
+        got = type(found).__name__
+        if isinstance(found, Mapping):
+            got = f"the keys {', '.join(map(str, found))}"
+        raise ConfigError(f'{where}: expected MCPExtras, or a mapping with "headers", "meta" or "task", got {got}')
     headers, meta = found.get("headers", {}), found.get("meta", {})
     if not isinstance(headers, Mapping) or not isinstance(meta, Mapping):
-        raise ConfigError(f"{where}: expected headers and meta to be mappings")
+        got = f"{type(headers).__name__} and {type(meta).__name__}"
+        raise ConfigError(f"{where}: expected mappings as headers and meta, got {got}")
     if not all(isinstance(value, str) and value.isascii() and value.isprintable() for value in headers.values()):
-        raise ConfigError(f"{where}: expected each header to be one line of ASCII")
+        raise ConfigError(f"{where}: expected one line of ASCII text as each header, got another value")
     return MCPExtras(headers=headers, meta=meta)
 
 

@@ -1,7 +1,7 @@
-"""A connection to one MCP server, which is made again after the server ended.
+"""The connection to one MCP server, which is made again after the server ended.
 
 Everything that a connection opens is entered and left in one task, the owner. Callers send requests from their own
-tasks. When a connection ends its owner ends; the next request makes a new one.
+tasks. When a connection ends, its owner ends. The next request makes a new connection with a new owner.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """One server. `open` connects; `aclose` closes it permanently.
+    """The connection to one server. `open` or a request connects; `aclose` closes it permanently.
 
     Args:
         name: the name of the server in messages.
-        config: how to reach it.
+        config: the address of the server, and options.
         on_change: called with ``tools``, ``resources`` or ``prompts`` when the server reports that they changed,
             and with ``all`` after a reconnection.
+        logger: the logger for diagnostics and the server's own log; the default is ``operad.mcp``.
     """
 
     def __init__(
@@ -68,13 +69,15 @@ class Connection:
     # --- connecting ----------------------------------------------------------------------------
 
     async def open(self) -> Session:
-        """Return the connection; connect if necessary.
+        """Return the current session. Connect first if necessary.
 
         Raises:
-            CallError: ``UNAVAILABLE`` (or the error for the server's rejection), or ``TIMEOUT``.
+            CallError: ``TIMEOUT`` after ``connect_timeout``; ``UNAVAILABLE`` if the server cannot be reached or
+                this connection was closed; or the error for the server's rejection.
         """
         if self._closing:
-            raise CallError(ErrorCode.UNAVAILABLE, f'the connection to MCP server "{self.name}" is closed')
+            message = f"the connection to {self._what} is closed; make a new client"
+            raise CallError(ErrorCode.UNAVAILABLE, message)
         live = self._current
         if live is not None and not live.closed.is_set():
             self._same_loop()
@@ -90,7 +93,7 @@ class Connection:
         if self._loop not in (None, loop):
             raise CallError(
                 ErrorCode.UNAVAILABLE,
-                f"{self._what} was connected to in another event loop; use a registry in the loop that loaded it",
+                f"{self._what} was connected in another event loop; use the registry in the loop that loaded it",
             )
         self._loop = loop
 
@@ -132,7 +135,7 @@ class Connection:
             raise
 
     async def _own(self, ready: asyncio.Future[Session]) -> None:
-        """Hold a connection from its start to its end; the owner task."""
+        """Hold a connection from its start to its end, in the owner task."""
         current_call.set(None)  # not that of the call that opened the connection
         started: list[Session] = []
         limit = self.config.connect_timeout
@@ -147,7 +150,7 @@ class Connection:
                 await self._watch(live)
         except asyncio.CancelledError:
             if not ready.done():
-                ready.set_exception(ConnectionLost("the connection ended while it was made"))
+                ready.set_exception(ConnectionLost("the connection was closed before it was ready"))
             raise
         except BaseException as group:  # noqa: BLE001  # handed to who waits, or logged
             error = leaf(group)
@@ -192,9 +195,9 @@ class Connection:
     # --- updates -------------------------------------------------------------------------------
 
     async def watch_resource(self, uri: str) -> AsyncGenerator[Json, None]:
-        """Yield the updates of a resource, until the iterator is closed.
+        """Yield the updates of a resource until the iterator is closed.
 
-        Raises `CallError` if the connection ends.
+        Raises `CallError` if the connection ends, or the server offers no updates of the resource.
         """
         self._watching += 1
         try:
@@ -225,7 +228,7 @@ class Connection:
                 await self.farewell("resources/unsubscribe", {"uri": uri})
 
     async def farewell(self, method: str, params: Json) -> None:
-        """Send a last notification about something that has ended, if still connected; failures are ignored."""
+        """Send a last request about something that has ended, if connected. Failures are logged and ignored."""
         live = self._current
         if live is None or live.closed.is_set() or self._closing:
             return
@@ -248,17 +251,17 @@ class Connection:
         call: MCPCall | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> tuple[Any, Session]:
-        """Send a request; return the server's result unchanged, and the connection on which it was received.
+        """Send a request. Return the server's result unchanged, and the session on which it was received.
 
         Args:
             method: the name of the method in the protocol.
             params: its parameters.
             safe: whether it may be sent again if the connection ends before the response, or the server is busy. A
                 request that certainly was not executed is sent again once in any case.
-            timeout: seconds; ``None``: the caller's own deadline ends it.
+            timeout: the seconds until it fails; ``None``: no limit.
             progress: awaited with each progress notification.
-            call: the call for which it is sent.
-            extras: metadata of the call's context, see `extras_of`.
+            call: the call of an operation for which it is sent.
+            extras: the metadata of the call's context, see `extras_of`.
 
         Raises:
             CallError: the request failed.
@@ -277,7 +280,7 @@ class Connection:
     async def _patiently(
         self, method: str, params: Json, safe: bool, progress: Progress | None, extras: MCPExtras | None
     ) -> tuple[Any, Session]:
-        """Send a request, and again while the server is busy, as ``retries`` allow."""
+        """Send a request, and again while the server is busy, as the option ``retries`` allows."""
         attempt = 0
         while True:
             try:
@@ -319,7 +322,10 @@ class Connection:
             retried = True
 
     async def answers(self, live: Session, asked: Json, call: MCPCall) -> Json:
-        """Return ``inputResponses`` to ``inputRequests``, from the callbacks. Raises `CallError`."""
+        """Return the answers of the callbacks to a server's questions: ``inputResponses`` to ``inputRequests``.
+
+        Raises `CallError` if a question cannot be answered.
+        """
         token = current_call.set(call)
         try:
             return await answer_inputs(live, asked, self._what)
@@ -334,7 +340,7 @@ class Connection:
     # --- the end ---------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End the connection, and the program; idempotent."""
+        """End the connection, and the program if there is one. Idempotent."""
         self._closing = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -354,7 +360,7 @@ class Connection:
 
     @property
     def modern(self) -> bool:
-        """Whether the server speaks the stateless protocol, as far as is known."""
+        """Whether the current session uses the stateless protocol; False before it is connected."""
         return self._current is not None and self._current.modern
 
     @property
@@ -364,7 +370,7 @@ class Connection:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for its use, once it is connected."""
+        """The server's instructions for its use; ``None`` without any, or before it is connected."""
         return None if self._current is None else self._current.instructions
 
     # --- errors ----------------------------------------------------------------------------------

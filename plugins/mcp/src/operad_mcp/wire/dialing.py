@@ -1,4 +1,4 @@
-"""Making a connection, and sending one request on it, with the input that the server asks for."""
+"""Functions that open a transport, negotiate the protocol, and send a request with answers to questions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,13 @@ logging.getLogger("httpx2").addFilter(_without_queries)
 async def open_link(
     stack: AsyncExitStack, config: MCPClientConfig, sink: Sink, logger: ServerLogger, auth: httpx2.Auth | None
 ) -> Link:
-    """Open the transport of a server; ``stack`` closes it. Raises what the transport raises."""
+    """Open the transport to a server; ``stack`` closes it.
+
+    Raises:
+        ConfigError: a file in the configuration cannot be used.
+        OSError: the program cannot be started.
+        Fault: the server cannot be reached, or rejects the connection.
+    """
     opening: AbstractAsyncContextManager[Any]
     if config.command is not None:
         opening = stdio_link(config, logger, sink)
@@ -51,13 +57,13 @@ async def open_link(
 
 
 async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) -> bool:
-    """Negotiate the protocol: that of 2026-07-28, or the handshake if the server does not support it.
+    """Negotiate the protocol. Ask for that of 2026-07-28, and fall back to the handshake.
 
     Returns:
-        Whether the next connection can skip the question.
+        True if the server uses the handshake, so that the next connection can use it at once.
 
     Raises:
-        ServerError, Fault, TimeoutError: the server rejected it, or sent an invalid response.
+        ServerError, Fault, TimeoutError: the server rejected the negotiation, or sent an invalid response.
     """
     if not legacy:
         try:
@@ -86,7 +92,7 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
 
 
 def _discover_timeout(config: MCPClientConfig) -> float | None:
-    """Return no limit if there is no other protocol to try, or if a user may have to log in."""
+    """Return the seconds for the question; None, no limit, without a fallback or if a user may have to log in."""
     auth = config.auth
     patient = config.mode == MODERN or (auth is not None and auth.type != "bearer")
     return None if patient else config.discover_timeout
@@ -106,7 +112,9 @@ async def exchange(
     """Send a request, answer the server's questions during it, and return its result.
 
     Raises:
-        ConnectionLost, SessionExpired, CallError: see `classify`.
+        ConnectionLost: the connection ended before the response.
+        SessionExpired: the HTTP server no longer knows the session.
+        CallError: the request failed, or a question cannot be answered.
     """
     if extras is not None and extras.meta:
         params = {**params, "_meta": dict(extras.meta)}
@@ -121,7 +129,7 @@ async def exchange(
         if not isinstance(raw, dict) or raw.get("resultType") != "input_required":
             return raw
         answers = await answer_inputs(session, raw, what)
-    message = f"{what} asked for input {_MAX_ROUNDS} times without a result"
+    message = f"{what} asked for input {_MAX_ROUNDS} times, which is the maximum, and sent no result"
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 
@@ -129,7 +137,7 @@ async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
     """Return the answers to an ``input_required`` result (2026-07-28), to be sent with the repeated request.
 
     Raises:
-        CallError: no callback is configured for a question; the message names the callback.
+        CallError: a question has an unknown form, is rejected, or has no callback in the configuration.
     """
     asked, state = raw.get("inputRequests"), raw.get("requestState")
     answers: Json = {} if state is None else {"requestState": state}
@@ -141,13 +149,13 @@ async def answer_inputs(session: Session, raw: Json, what: str) -> Json:
         method = request.get("method") if isinstance(request, dict) else None
         params = request.get("params", {}) if isinstance(request, dict) else None
         if not isinstance(method, str) or not isinstance(params, dict | None):
-            message = f"{what} asked for input in an unknown way"
+            message = f"{what} asked for input: expected an object with method and params, got {request!r:.200}"
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
         try:
             responses[key] = await session.callbacks.answer(method, params or {})
         except Declined as declined:
             if declined.option is not None:
-                message = f"{what} asks for {method}; give MCPClientConfig({declined.option}=…) to answer"
+                message = f"{what} asks for {method}; set MCPClientConfig({declined.option}=…) to answer"
                 details = {"message": message, "callback": declined.option}
                 raise CallError(ErrorCode.EXECUTION_ERROR, message, details) from declined
             text = f"{what} asked for {method}, which was rejected: {declined}"

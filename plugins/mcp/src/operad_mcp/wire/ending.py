@@ -1,4 +1,4 @@
-"""Ending a program and all processes that it started."""
+"""The end of a program, and of all processes that it started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL = 0.01
 
 
 def new_mark() -> str:
-    """Return the value of `MARK` for a server."""
+    """Return a new random value of `MARK` for one server."""
     return secrets.token_hex(16)
 
 
@@ -27,7 +27,7 @@ async def end_process(process: asyncio.SubprocessTransport, mark: str, patience:
     Args:
         process: the program, whose input has ended; the leader of its process group.
         mark: the value of `MARK` in its environment.
-        patience: seconds, for each of the first two steps.
+        patience: the seconds to wait before SIGTERM, and again before SIGKILL.
     """
     tree = _Tree(process, mark)
     try:
@@ -56,7 +56,7 @@ class _Tree:
         self._strays: set[int] = set()
 
     async def wait(self, patience: float, *, all_of_it: bool = False) -> None:
-        """Wait until the program (or all its processes) has ended; at most ``patience`` seconds."""
+        """Wait at most ``patience`` seconds for the end of the program, or with ``all_of_it`` of all processes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         while self._process.get_returncode() is None or (all_of_it and self._lives()):
@@ -65,7 +65,7 @@ class _Tree:
             await asyncio.sleep(_POLL)
 
     def signal(self, sign: signal.Signals) -> None:
-        """Send a signal to the program's group (its id is the program's pid), and to what has left the group."""
+        """Send a signal to the program's process group, and to processes that have left the group."""
         if sys.platform == "win32":
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
@@ -83,7 +83,7 @@ class _Tree:
         return self._group(0) or bool(self._strays)
 
     def _group(self, sign: int) -> bool:
-        """Send a signal to the group; return whether it had a process."""
+        """Send a signal to the process group, whose id is the program's pid; return True if it had a process."""
         try:
             os.killpg(self._process.get_pid(), sign)
         except (ProcessLookupError, PermissionError):  # no process, only zombies, or no permission

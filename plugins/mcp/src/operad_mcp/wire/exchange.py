@@ -1,4 +1,4 @@
-"""The parts that both HTTP transports share: the client, one HTTP exchange, and the reading of its response."""
+"""The parts that both HTTP transports share: the HTTP client, one exchange, and the reading of its response."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from operad_mcp.wire.transport import Transport
 _BODY_KEPT = 2_000
 _HEADERS_KEPT = ("www-authenticate", "retry-after", "content-type", "location")
 _READ_TIMEOUT = 24 * 3600.0
-"""Seconds; a stream may be silent for long, and a call's own deadline ends it."""
+"""Seconds that a stream may be silent. A call's own deadline ends it earlier."""
 _REDIRECTS = 5
 _HEARD = 2.0
-"""Seconds that the server has to accept a message without a response; later messages may then overtake it."""
+"""Seconds to wait until the server accepts a message without a response. Later messages may then overtake it."""
 LAST_WORDS = 0.5
-"""Seconds for such messages when the connection ends."""
+"""Seconds to wait for messages without a response when the connection ends."""
 _TLS_FROM = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -43,9 +43,9 @@ def _default_tls(*_named: str | None) -> ssl.SSLContext:
 
 
 def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
-    """Return the client of a server.
+    """Return a new HTTP client for a server.
 
-    Without ``proxy`` the environment names it (``HTTPS_PROXY``, ``NO_PROXY``, …).
+    Without ``proxy``, it uses the proxies of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …).
 
     Raises:
         ConfigError: a certificate cannot be used.
@@ -69,7 +69,7 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
 async def sent_within(
     client: httpx2.AsyncClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
 ) -> AsyncIterator[httpx2.Response]:
-    """Yield the response to an HTTP request, its body unread. Redirects are followed within the origin only.
+    """Yield the response to an HTTP request with an unread body. Redirects are followed only within the origin.
 
     Raises:
         httpx2.TransportError: no response was received.
@@ -120,7 +120,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
 
 
 async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
-    """Return `read_body` of a response whose status matters; empty if it is cut off or cannot be decoded."""
+    """Return the body as `read_body` does; empty if it is cut off or cannot be decoded."""
     try:
         return await read_body(response, limit)
     except httpx2.RequestError:
@@ -128,7 +128,10 @@ async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
 
 
 def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
-    """Return the fault for an HTTP status. A location is shown without parts that may be secret."""
+    """Return the fault for a response with an HTTP error status, whose body is ``text``.
+
+    A location is shown without parts that may be secret.
+    """
     kept = {name: response.headers[name] for name in _HEADERS_KEPT if name in response.headers}
     if response.next_request is not None:
         there = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
@@ -143,7 +146,10 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the response with the request's id, else the first one: it came on the request's own exchange."""
+    """Return the response with the request's id, else the first response, because it came on the same exchange.
+
+    Return None without a response or without a ``request_id``.
+    """
     answers = [message for message in messages if isinstance(message, Answer)]
     if request_id is None or not answers:
         return None
@@ -157,19 +163,19 @@ class Tasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine until it is done, or until `end`."""
+        """Start a coroutine as a task of the group, and return the task. `end` cancels it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def settle(self, patience: float) -> None:
-        """Wait for running tasks, at most ``patience`` seconds."""
+        """Wait until the running tasks are done, at most ``patience`` seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
 
     async def end(self) -> None:
-        """Cancel running tasks, and wait for them."""
+        """Cancel the running tasks, and wait until they have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -177,7 +183,7 @@ class Tasks:
 
 
 class HTTPLink(Link):
-    """The base of both HTTP transports."""
+    """The base class of both HTTP transports."""
 
     def __init__(
         self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
@@ -192,7 +198,7 @@ class HTTPLink(Link):
         self._notes = Tasks()
 
     async def _tell(self, method: str | None, send: Callable[[], Awaitable[None]]) -> None:
-        """Send a message without a response. Wait until the server has accepted it, or has had the time to."""
+        """Send a message without a response. Wait until the server has accepted it, at most `_HEARD` seconds."""
 
         async def attempt() -> None:
             try:
@@ -205,7 +211,7 @@ class HTTPLink(Link):
             await asyncio.wait([note], timeout=_HEARD)
 
     async def _ask(self, request_id: RequestId, ask: Callable[[], Awaitable[Answer | None]]) -> None:
-        """Send a request. Any failure becomes its response."""
+        """Send a request. A failure is passed on as its response."""
         fault: Fault
         try:
             answer = await ask()
@@ -224,7 +230,7 @@ class HTTPLink(Link):
         self.sink.receive(failure(request_id, fault))
 
     async def leave(self) -> None:
-        """Stop reading; give the server a moment for messages without a response."""
+        """End the transport. Wait a moment first for messages without a response."""
         await self._notes.settle(LAST_WORDS)
         await self._notes.end()
         await self._tasks.end()

@@ -1,10 +1,9 @@
 """Streamable HTTP (revisions 2025-03-26 and newer): a POST per message, with a JSON or event stream response.
 
 This replaces the SDK's transport, in which a refused connection or a truncated response ends the session with all
-calls in flight, and HTTP errors look like errors of the server. Here a request fails alone, with a `Fault` that no
-server can send.
+calls in flight, and HTTP errors look like errors that the server sent. Here a request fails alone, with a `Fault`.
 
-Imported with the first connection over it: it needs httpx2.
+This module needs httpx2. It is imported with the first connection over streamable HTTP.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from operad_mcp.wire.protocol import MODERN, VERSION_HEADER, ServerLogger
 
 _SESSION = "mcp-session-id"
 _RESUMED = 2
-"""The number of attempts to resume a stream; one that receives anything is not counted."""
+"""The maximum number of attempts in a row to resume a stream that receive nothing."""
 _RETRY = 1.0
-"""Seconds before a stream is resumed, unless the server sets another time."""
+"""The seconds before a stream is resumed, unless the server sets another time."""
 
 
 @asynccontextmanager
 async def open_link(
     client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
 ) -> AsyncIterator[StreamableLink]:
-    """Connect to the server of ``config.url``."""
+    """Yield a transport to the server at ``config.url``, and end its session afterwards."""
     link = StreamableLink(client, config, logger, sink)
     try:
         yield link
@@ -57,7 +56,7 @@ class _Place:
 
 
 class StreamableLink(HTTPLink):
-    """A server over streamable HTTP."""
+    """The transport to a server over streamable HTTP."""
 
     def __init__(
         self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
@@ -73,7 +72,7 @@ class StreamableLink(HTTPLink):
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message.
 
-        A request runs in the background; for others, wait until the server has accepted them.
+        A request is sent in the background. For any other message, wait until the server has accepted it.
         """
         method = message.get("method")
         if method == "notifications/cancelled" and self._cut_short(message["params"]["requestId"]):
@@ -157,7 +156,8 @@ class StreamableLink(HTTPLink):
             told = any(word in text.lower() for word in ("session", "not initialized"))
             if status == 404 or (status == 400 and told and not own):
                 ran = status == 400 and not answers
-                raise SessionExpired(f"the server responded with HTTP {status}: {text[:200]}", ran=ran)
+                reason = f"the server no longer knows the session (HTTP {status}) {text[:200]}"
+                raise SessionExpired(reason.rstrip(), ran=ran)
         answer = answer_of(request_id, messages)
         if answer is None or status in (401, 403):
             raise refusal(response, text)
@@ -217,7 +217,7 @@ class StreamableLink(HTTPLink):
         except SSEEventTooLargeError:
             if request_id is not None:
                 raise too_large(self._limit) from None
-            return None, "an event is larger than max_message_bytes"
+            return None, f"expected an event of at most {self._limit} bytes (max_message_bytes), got more"
         except httpx2.TransportError as error:
             return None, in_words(error)
         return None, ""
@@ -252,7 +252,7 @@ class StreamableLink(HTTPLink):
     # --- the end -----------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """End the session, within ``shutdown_timeout``."""
+        """End the transport and the server's session, within about ``shutdown_timeout`` seconds."""
         await super().leave()
         if self._session is None:
             return

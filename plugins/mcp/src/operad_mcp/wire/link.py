@@ -1,4 +1,4 @@
-"""The interface between a transport and a session."""
+"""The interfaces between a transport (`Link`) and a session (`Sink`)."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from operad_mcp.errors import Fault
 from operad_mcp.wire.messages import Json, Message
 
 KEPT = 256
-"""The number of a server's requests and reports that are handled at once; above it a transport pauses."""
+"""The number of a server's requests and reports that are handled at once. At this number, a transport pauses."""
 
 
 class Sink(Protocol):
-    """A session, as its transport sees it."""
+    """The part of a session that its transport uses."""
 
     @property
     def crowded(self) -> bool:
-        """Whether a transport should pause reading."""
+        """Whether the transport should pause reading."""
 
     def receive(self, message: Message) -> None:
-        """Take a message."""
+        """Handle a message from the server."""
 
     def end(self, fault: Fault | None = None) -> None:
-        """Process the end of the connection: requests in flight fail with ``fault``."""
+        """Handle the end of the connection. Requests in flight fail with ``fault``."""
 
     async def room(self) -> None:
         """Wait until the session is not crowded."""
 
 
 class Link:
-    """A transport."""
+    """The base class of transports: a connection to a server, which passes received messages to a `Sink`."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -40,21 +40,21 @@ class Link:
 
     @property
     def last_words(self) -> str:
-        """The reason of the end, for messages, if the transport knows one."""
+        """The reason why the connection ended, for messages; empty if the transport does not know it."""
         return ""
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Send a message. The names of headers are in lower case; not every transport has headers."""
+        """Send a message. The names of ``headers`` are in lower case; transports without headers ignore them."""
         raise NotImplementedError
 
     def end(self, fault: Fault | None = None) -> None:
-        """End the connection: requests in flight fail with ``fault``."""
+        """End the connection. Requests in flight fail with ``fault``."""
         self.ended = True
         self.sink.end(fault)
 
 
 async def imported(name: str) -> ModuleType:
-    """Import a slow module in a thread, so that other servers and calls continue."""
+    """Return a module that is slow to import, imported in a thread so that other servers and calls continue."""
     return await to_thread(importlib.import_module, name)
 
 

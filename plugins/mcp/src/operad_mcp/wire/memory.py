@@ -1,6 +1,6 @@
-"""A server object of the SDK in this process.
+"""The transport to a server object of the SDK in this process.
 
-Imported with the first connection to one: it needs the SDK.
+This module needs the SDK. It is imported with the first connection to a server object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operad_mcp.wire.messages import Json, message_of
 
 @asynccontextmanager
 async def memory_link(server: Any, sink: Sink) -> AsyncIterator[MemoryLink]:
-    """Connect to a server object."""
+    """Run a server object, and yield the transport to it. The server object ends with the block."""
     # `MCPServer` offers no public way to its low-level server; the SDK's own client takes this one.
     low = getattr(server, "_lowlevel_server", server)
     async with create_client_server_memory_streams() as (client, (read, write)):
@@ -40,14 +40,14 @@ async def memory_link(server: Any, sink: Sink) -> AsyncIterator[MemoryLink]:
 
 
 class MemoryLink(Link):
-    """The two streams of a server object."""
+    """The transport over the in-memory streams of a server object."""
 
     def __init__(self, sink: Sink, write: Any) -> None:
         super().__init__(sink)
         self._write = write
 
     async def pump(self, read: Any) -> None:
-        """Pass on the messages of the server until its end."""
+        """Pass on the messages of the server object until it ends."""
         try:
             async for item in read:
                 if not isinstance(item, Exception):
@@ -61,8 +61,9 @@ class MemoryLink(Link):
             self.end()
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Send a message."""
+        """Send a message. Raises `ConnectionLost` if the server object has ended."""
         try:
             await self._write.send(SessionMessage(jsonrpc_message_adapter.validate_python(message, by_name=False)))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            raise ConnectionLost("the server object has ended", sent=False) from None
+            reason = "the message was not sent, because the server object has ended"
+            raise ConnectionLost(reason, sent=False) from None

@@ -1,4 +1,4 @@
-"""JSON-RPC messages: read leniently, because servers deviate from the protocol; written as JSON."""
+"""The reading and writing of JSON-RPC messages. Reading is lenient, because servers deviate from the protocol."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ EDGE = 512
 _decode = msgspec.json.Decoder().decode
 _SHOWN = 200
 _MOST = 1_000
-"""The number of messages of a batch that are read.
+"""The maximum number of messages of a batch that are read.
 
-This client sends none, and only revision 2025-03-26 has them.
+This client sends no batches, and only revision 2025-03-26 has them.
 """
 
 _ID = rb'"id"\s*:\s*(-?\d{1,18}|"(?:[^"\\]|\\.){0,200}")'
@@ -30,7 +30,7 @@ _ANSWER_FIRST = re.compile(rb'\s*\{(?:\s*"jsonrpc"\s*:\s*"2\.0"\s*,)?\s*' + _ANS
 
 
 class Request(NamedTuple):
-    """A request of the server."""
+    """A request that the server sent."""
 
     id: RequestId
     method: str
@@ -38,14 +38,14 @@ class Request(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A notification of the server."""
+    """A notification that the server sent."""
 
     method: str
     params: Json
 
 
 class Answer(NamedTuple):
-    """The response to a request: a result, an error of the server, or a fault found here."""
+    """The response to a request: a result, an error from the server, or a fault that this process detected."""
 
     id: RequestId | None
     result: Any = None
@@ -56,9 +56,9 @@ Message = Request | Notice | Answer
 
 
 def parse(text: bytes) -> list[Message]:
-    """Return the messages of a text: one, those of a batch, or none.
+    """Return the messages of a text: one, several of a batch, or none if it is not a message.
 
-    A response of which only the id can be read is a fault of its request.
+    If only the id of a response can be read, the message is a failed response with that id.
     """
     value = _json(text)
     if value is msgspec.UNSET:
@@ -76,7 +76,7 @@ def is_json(text: bytes) -> bool:
 
 
 def encode(message: Json) -> bytes:
-    """Return the JSON of a message."""
+    """Return a message as JSON text in UTF-8. Raises `TypeError` or `ValueError` if it has no JSON form."""
     try:
         return msgspec.json.encode(message)
     except (ValueError, OverflowError):  # a number or a text that strict JSON does not allow
@@ -84,17 +84,17 @@ def encode(message: Json) -> bytes:
 
 
 def failure(request_id: RequestId, fault: Fault) -> Answer:
-    """Return a response that this process makes itself."""
+    """Return the failed response for a fault that this process detected."""
     return Answer(request_id, error=fault)
 
 
 def too_large(limit: int) -> TooLarge:
-    """Return the fault of a response above the limit."""
-    return TooLarge(f"the response is larger than max_message_bytes, which is {limit}")
+    """Return the fault of a response of more than ``limit`` bytes."""
+    return TooLarge(f"expected a response of at most {limit} bytes (max_message_bytes), got more")
 
 
 def answered_id(head: bytes, tail: bytes) -> RequestId | None:
-    """Return the id of a response from its first and last bytes; None if they do not show it for certain."""
+    """Return the id of a response from its first and last bytes; None if they do not certainly contain it."""
     found = _ID_FIRST.match(head)
     if found is None and _ANSWER_FIRST.match(head):
         found = _ID_LAST.search(tail)
@@ -108,7 +108,7 @@ def answered_id(head: bytes, tail: bytes) -> RequestId | None:
 
 
 def message_of(value: Any) -> Message | None:
-    """Return the message of a JSON value; None if it is not one."""
+    """Return the message for a JSON value; None if the value is not a JSON-RPC message."""
     if not isinstance(value, dict):
         return None
     if "method" in value:

@@ -1,4 +1,4 @@
-"""Names and numbers of the Model Context Protocol that a client needs."""
+"""The names and numbers of the Model Context Protocol that a client needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMED_BY = {
     "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
     "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId", "tasks/result": "taskId",
 }  # fmt: skip
-"""The parameter that a header repeats, for proxies that route by it."""
+"""The parameter of each method that the header `NAME_HEADER` repeats, so that proxies can route by it."""
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -41,19 +41,19 @@ _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
 
 
 def header_value(text: str) -> str:
-    """Return a text as the value of a header: anything except plain ASCII is encoded in base64."""
+    """Return a text as the value of a header. A text that is not plain ASCII is encoded in base64."""
     if _PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
 
 
 class ServerLogger(logging.LoggerAdapter[logging.Logger]):
-    """The distribution's logger for one server: its messages begin with the server's name."""
+    """A logger for one server. Its messages begin with the server's name."""
 
     def __init__(self, name: str, logger: logging.Logger | None = None) -> None:
         super().__init__(logger or logging.getLogger("operad.mcp"), {})
         self._prefix = f"{name}: ".replace("%", "%%")
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Put the name before the message."""
+        """Return the message with the server's name before it."""
         return f"{self._prefix}{msg}", kwargs

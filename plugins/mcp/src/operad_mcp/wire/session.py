@@ -1,8 +1,7 @@
 """A session with one server: requests and their responses, and the server's own requests and reports.
 
-This replaces the SDK's session: results are returned as the server sent them, errors of the server and of this
-process are two types, and a message takes microseconds. The SDK's session rejects a whole listing for one bad
-tool.
+This replaces the SDK's session, which rejects a whole listing for one bad tool. Results are returned as the server
+sent them, errors of the server and of this process have different types, and a message takes microseconds.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 Listener = Callable[[str, Json], None]
 _NEGOTIATION = ("initialize", "server/discover")
 _MOST_ASKED = 4 * KEPT
-"""The number of a server's requests that are accepted, also from one batch; others are dropped."""
+"""The maximum number of a server's requests in progress. Further requests, also those of a batch, are dropped."""
 _KNOWN = ("tools", "resources", "prompts", "logging", "completions", "experimental", "extensions", "tasks")
 
 
 @attrs.define(eq=False)
 class _Pending:
-    """A request without a response."""
+    """A request that has no response yet."""
 
     answer: asyncio.Future[Answer]
     progress: Progress | None
@@ -63,7 +62,7 @@ class _Pending:
 
 
 class Session:
-    """A connection that is open, or being opened: `discover` or `initialize` come first."""
+    """A session with one server. The first request must be `discover` or `initialize`."""
 
     def __init__(
         self,
@@ -80,9 +79,9 @@ class Session:
         self.capabilities: Json = {}
         self.instructions: str | None = None
         self.closed = asyncio.Event()
-        """Set when it has ended."""
+        """Set when the session has ended."""
         self.stop = asyncio.Event()
-        """Set to end it."""
+        """Set to end the session."""
         self._notified = notified
         self._logger = logger
         self._ids = itertools.count(1)
@@ -95,12 +94,12 @@ class Session:
 
     @property
     def modern(self) -> bool:
-        """Whether the server speaks the stateless protocol."""
+        """Whether the session uses the stateless protocol (2026-07-28)."""
         return self.protocol_version >= MODERN
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Count a request that is running."""
+        """Count a request as running inside the block."""
         self._users += 1
         try:
             yield
@@ -110,7 +109,7 @@ class Session:
                 self.stop.set()
 
     def retire(self) -> None:
-        """End the session once no request is running: responses may still arrive."""
+        """End the session as soon as no request is running. Responses to running requests may still arrive."""
         self._retired = True
         if not self._users:
             self.stop.set()
@@ -137,10 +136,10 @@ class Session:
 
         Raises:
             ServerError: the server responded with an error.
-            Fault: no response was received.
+            Fault: no response was received, or it cannot be used.
         """
         if self.closed.is_set():
-            raise ConnectionLost("the connection has ended", sent=False)
+            raise ConnectionLost("the request was not sent, because the connection has ended", sent=False)
         request_id = next(self._ids)
         params, own = self._stamped(method, params)
         if progress is not None:
@@ -170,7 +169,7 @@ class Session:
         return answer.result
 
     async def notify(self, method: str, params: Json | None = None) -> None:
-        """Send a notification; if the connection has ended, it is not sent."""
+        """Send a notification. It is dropped if the connection has ended or fails."""
         if self.closed.is_set():
             return
         message: Json = {"jsonrpc": "2.0", "method": method}
@@ -209,7 +208,7 @@ class Session:
         return {**self.callbacks.capabilities(), "extensions": {TASKS: {}}}
 
     async def _with_headers(self, listed: Any) -> Any:
-        """Learn which arguments are sent as headers; over HTTP, tools with a wrong declaration are left out."""
+        """Store which arguments are sent as headers. Over HTTP, leave out tools with an invalid declaration."""
         tools = listed.get("tools") if isinstance(listed, dict) else None
         if self.config.url is None or not isinstance(tools, list) or "x-mcp-header" not in repr(tools):
             return listed
@@ -228,7 +227,11 @@ class Session:
     # --- negotiation -----------------------------------------------------------------------------
 
     async def discover(self) -> None:
-        """Ask a server of the stateless protocol for its description. Raises `ServerError`, `Fault`."""
+        """Ask a server of the stateless protocol for its description, and store it.
+
+        Raises:
+            ServerError, Fault: the request failed, or the server does not support 2026-07-28.
+        """
         try:
             found = await self.request("server/discover", {})
         except ServerError as error:
@@ -238,12 +241,16 @@ class Session:
             found = await self.request("server/discover", {})
         versions = _object(found, "server/discover").get("supportedVersions")
         if not isinstance(versions, list) or MODERN not in versions:
-            raise Unreadable(f"expected supportedVersions with {MODERN}, got {versions!r:.200}")
+            raise Unreadable(f"expected {MODERN} among the supportedVersions, got {versions!r:.200}")
         meta = found.get("_meta")
         self._adopt(MODERN, found, meta.get(META_SERVER) if isinstance(meta, dict) else None)
 
     async def initialize(self) -> None:
-        """Shake hands with a server of an older protocol. Raises `ServerError`, `Fault`."""
+        """Perform the handshake with a server of an older protocol, and store its description.
+
+        Raises:
+            ServerError, Fault: the request failed, or the server named an unknown version.
+        """
         params = {
             "protocolVersion": HANDSHAKES[-1],
             "capabilities": self._offered(),
@@ -275,7 +282,7 @@ class Session:
 
     @property
     def crowded(self) -> bool:
-        """Whether the server sends requests faster than they are handled."""
+        """Whether `KEPT` or more requests of the server are in progress."""
         return len(self._asked) >= KEPT
 
     async def room(self) -> None:
@@ -286,7 +293,7 @@ class Session:
             await asyncio.shield(self._room)
 
     def receive(self, message: Message) -> None:
-        """Handle a message."""
+        """Handle a message of the server: a response, a notification or a request."""
         if isinstance(message, Answer):
             pending = self._pending.get(_key(message.id))
             if pending is not None and not pending.answer.done():
@@ -368,7 +375,7 @@ class Session:
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, fault: Fault | None = None) -> None:
-        """Process the end of the connection: requests in flight fail with ``fault``. Idempotent."""
+        """Handle the end of the connection. Requests in flight fail with ``fault``. Idempotent."""
         self.closed.set()
         self._make_room()
         for pending in self._pending.values():
@@ -376,7 +383,7 @@ class Session:
                 pending.answer.set_result(Answer(None, error=fault or ConnectionLost("the connection ended")))
 
     async def aclose(self) -> None:
-        """Stop handling the server's requests."""
+        """Cancel the server's requests in progress, and end the session."""
         asked = list(self._asked.values())
         for task in asked:
             task.cancel()
@@ -398,7 +405,7 @@ def _object(found: Any, method: str) -> Json:
 
 
 def _key(found: Any) -> RequestId:
-    """Return an id as this client sent it; some servers send numbers as text."""
+    """Return a received id in the form in which this client sent it. Some servers send numbers as text."""
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 19:
         return int(found)
     return found if isinstance(found, (int, str)) else ""

@@ -1,6 +1,6 @@
 """HTTP+SSE, the transport of 2024-11-05: one event stream from the server, and a POST per message to it.
 
-Imported with the first connection over it: it needs httpx2.
+This module needs httpx2. It is imported with the first connection over HTTP+SSE.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from operad_mcp.wire.protocol import ServerLogger
 async def open_link(
     client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
 ) -> AsyncIterator[SSELink]:
-    """Connect to the server of ``config.url``.
+    """Connect to the server at ``config.url``, and yield the transport.
 
     Raises:
-        Fault: the server rejects the stream, or does not state where to send messages.
+        Fault: the server cannot be reached, rejects the stream, or does not state where to send messages.
     """
     assert config.url is not None
     headers = {"accept": "text/event-stream", "cache-control": "no-store"}
@@ -50,7 +50,7 @@ async def open_link(
 
 
 class SSELink(HTTPLink):
-    """A server over HTTP+SSE."""
+    """The transport to a server over HTTP+SSE."""
 
     def __init__(
         self, client: httpx2.AsyncClient, config: MCPClientConfig, logger: ServerLogger, sink: Sink
@@ -59,7 +59,7 @@ class SSELink(HTTPLink):
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begin(self, response: httpx2.Response) -> None:
-        """Start reading the stream; return when the server has stated where to send messages."""
+        """Start to read the stream. Return when the server has stated where to send messages."""
         self._tasks.start(self._read(response))
         await self._endpoint
 
@@ -94,19 +94,19 @@ class SSELink(HTTPLink):
                 self.sink.receive(message)
 
     def _go_to(self, reference: str) -> None:
-        """Set the address for messages, if it has the same origin: messages contain credentials."""
+        """Set the address for messages. It must have the same origin, because messages contain credentials."""
         there = urljoin(self._url, reference)
         here, target = urlsplit(self._url), urlsplit(there)
         if (here.scheme, here.netloc) != (target.scheme, target.netloc):
             shown = f"{target.scheme}://{target.hostname}"
-            raise Unusable(f"the server names another origin, {shown}, for its messages, which is not allowed")
+            raise Unusable(f"expected an address for messages in the server's origin, got another origin, {shown}")
         if not self._endpoint.done():
             self._endpoint.set_result(there)
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message.
 
-        A request runs in the background; for others, wait until the server has accepted them.
+        A request is sent in the background. For any other message, wait until the server has accepted it.
         """
         post = partial(self._post, encode(message))
         if is_request(message):

@@ -1,8 +1,8 @@
 """The stdio transport: a program that speaks MCP on its standard streams, one JSON object per line.
 
-This replaces the SDK's transport, because servers are untrusted: lines that are not JSON are skipped, a message
-above the limit fails only its own call (the SDK joins all data so far with every new piece, which takes hours for
-a result of 200 MB), and when the connection ends, all processes of the program end with it.
+This replaces the SDK's transport, because servers are untrusted. Lines that are not JSON are skipped. A message
+above the limit fails only its own call; the SDK joins all data so far with every new piece, which takes hours for
+a result of 200 MB. When the connection ends, all processes of the program end with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INHERITED = (
 """The environment variables that every MCP host passes on."""
 _STDERR_KEPT = 16_384
 _WORDS = 200
-"""The characters of a line of standard error that an error quotes."""
+"""The maximum number of characters of a line of standard error that an error quotes."""
 _PRINTED_KEPT = 3
 _END_GRACE = 0.2
 """Seconds between the end of the output and the end of the program, or the reverse."""
@@ -46,7 +46,12 @@ _CAUSE = re.compile(r"(?:error|exception): ", re.IGNORECASE)
 
 @asynccontextmanager
 async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) -> AsyncIterator[ServerProcess]:
-    """Start the program. Raises `OSError` if it cannot be started."""
+    """Start the program, and yield its transport. At the end, end all processes of the program.
+
+    Raises:
+        OSError: the program cannot be started.
+        ConfigError: the file for standard error cannot be opened.
+    """
     assert config.command is not None
     mark = new_mark()
     loop = asyncio.get_running_loop()
@@ -84,25 +89,25 @@ async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) 
 
 
 def _found(command: str) -> str:
-    """Return the file of a command. Only Windows does not find ``npx.cmd`` for ``npx`` itself."""
+    """Return the path of a command on Windows, which does not find ``npx.cmd`` for ``npx`` by itself."""
     return (shutil.which(command) or command) if sys.platform == "win32" else command
 
 
 def _log_file(path: str | None) -> AbstractContextManager[IO[bytes] | None]:
-    """Open the file for standard error, if it is configured. Raises `ConfigError`."""
+    """Open the file for standard error, if it is configured. Raises `ConfigError` if it cannot be opened."""
     if path is None:
         return contextlib.nullcontext()
     try:
         return open(path, "ab", buffering=0)  # closed by the caller
     except OSError as error:
-        raise ConfigError(f"stderr: {path} cannot be written: {error.strerror}") from None
+        raise ConfigError(f"stderr: {path} cannot be written: {error.strerror}; choose another file") from None
 
 
 class ServerProcess(Link, asyncio.SubprocessProtocol):
-    """A running server.
+    """A running program, as the transport to its server.
 
     Messages are parsed as they arrive. A whole line is written to the pipe in one step, so that a cancelled caller
-    never leaves half a message there.
+    never leaves half a message in the pipe.
     """
 
     def __init__(
@@ -132,7 +137,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Parse lines of standard output; keep the end of standard error for messages."""
+        """Parse the lines of standard output. Log standard error, and keep the end of it for messages."""
         if fd == 2:
             self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
             if self._stderr_file is not None and not self._stderr_file.closed:
@@ -150,14 +155,17 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._stdout.resume_reading()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """End the connection when standard output ends, once the reason is known."""
+        """End the connection when standard output ends, after a short wait for the end of the program."""
         if fd == 1:
             self._cut_off = True
             self._lines.end()
             self._end_soon()
 
     def process_exited(self) -> None:
-        """End the connection once the pipe is read; child processes may keep it open forever."""
+        """End the connection after a short wait for the end of the output.
+
+        Child processes may keep the pipe open forever.
+        """
         self._end_soon()
 
     def _end_soon(self) -> None:
@@ -168,24 +176,24 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
             self.end()
 
     def pause_writing(self) -> None:
-        """Pause sending: the program does not read."""
+        """Pause sending, because the program does not read."""
         self._writable = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Resume sending."""
+        """Resume sending, because the program reads again."""
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
 
     def end(self, fault: Fault | None = None) -> None:
-        """End the connection."""
+        """End the connection. Requests in flight fail with ``fault``."""
         if self._ending is not None:
             self._ending.cancel()
         self.resume_writing()
         super().end(fault)
 
     def leave(self) -> None:
-        """Close the program's input, and end the connection."""
+        """End the connection, and close the program's input."""
         self.end()  # a program that waits for its output to be read never sees the end of its input
         self._stdin.close()
 
@@ -256,13 +264,13 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
                 if self._writable is not None and "id" in message:
                     await asyncio.shield(self._writable)
                 return
-        raise ConnectionLost("the program has ended", sent=False)
+        raise ConnectionLost("the message was not sent, because the program has ended", sent=False)
 
     # --- the end -------------------------------------------------------------------------------
 
     @property
     def last_words(self) -> str:
-        """How the program ended, and the end of its output; for messages."""
+        """The exit code of the program and the last lines of its output, for messages."""
         code = self.transport.get_returncode()
         lines = [line for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         causes = [line for line in lines[:-3] if _CAUSE.search(line)][-1:]  # a stack trace may follow it
@@ -273,12 +281,12 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
 
 
 class Lines:
-    """Splits bytes into lines, each below a limit.
+    """A splitter of received bytes into lines of limited size.
 
     Args:
-        limit: the bytes of a line.
-        on_line: receives a line.
-        on_long: receives the size of a line above the limit, its start and its end.
+        limit: the maximum size of a line in bytes.
+        on_line: called with each line.
+        on_long: called with the size of each line above the limit, its start and its end.
     """
 
     def __init__(
@@ -292,7 +300,7 @@ class Lines:
         self._head: bytes | None = None
 
     def feed(self, data: bytes) -> None:
-        """Process received bytes."""
+        """Add received bytes, and pass on the lines that they complete."""
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             self._collect(data[start:end])
@@ -302,7 +310,7 @@ class Lines:
             self._collect(data[start:] if start else data)
 
     def end(self) -> None:
-        """End the current line."""
+        """Pass on the current line, which may be incomplete; do nothing if it is empty."""
         if not self._pieces:
             return
         line, size, head = b"".join(self._pieces), self._size, self._head
@@ -324,11 +332,11 @@ class Lines:
 
 
 def not_started(config: MCPClientConfig, error: OSError) -> str:
-    """Return why a program could not be started, and what to do about it."""
+    """Return a message that states why a program could not be started, with a hint if the cause is known."""
     command = config.command or ""
     reason = error.strerror or str(error)
     if config.cwd is not None and not Path(config.cwd).is_dir():
-        return f"{command} cannot be started: its folder {config.cwd} does not exist"
+        return f"{command} cannot be started: its folder {config.cwd} (cwd) does not exist"
     hint = ""
     if command.startswith("~"):
         hint = f"; ~ is not expanded, write {os.path.expanduser(command)}"

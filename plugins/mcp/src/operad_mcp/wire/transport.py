@@ -1,10 +1,10 @@
-"""An httpx2 transport over aiohttp's client, with its connections, proxies and TLS.
+"""An httpx2 transport that uses aiohttp's connections, proxies and TLS.
 
-operad-openapi uses aiohttp, too. It needs a third of the processor time of httpx's own pool, and a connection that
-receives bytes after a response is not reused. httpx2 stays in front of it, because the SDK's OAuth flows are
-written for it.
+operad-openapi uses aiohttp, too. aiohttp needs a third of the processor time of httpx's own pool. This transport
+does not reuse a connection that received bytes after a response. The SDK's OAuth flows are written for httpx2, so
+requests are httpx2's.
 
-Imported with the first connection over HTTP: it needs aiohttp and httpx2.
+This module needs aiohttp and httpx2. It is imported with the first connection over HTTP.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import httpx2
 from yarl import URL
 
 _HEAD = 100 * 1024
-"""The maximum of bytes in one line of a status or a header."""
+"""The maximum number of bytes in one line of a status or a header."""
 _PIECE = 32 * 1024
-"""The bytes of a body that are passed on at once: decoded they may be a thousand times as many."""
+"""The bytes of a body that are passed on at once. Decoding may make them a thousand times as many."""
 _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add to a request."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -57,10 +57,10 @@ class Transport(httpx2.AsyncBaseTransport):
         self._open: tuple[aiohttp.ClientSession, _Connector] | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request.
+        """Send a request, and return its response with an unread body.
 
         Raises:
-            httpx2.TransportError: no response was received.
+            httpx2.TransportError: the request cannot be sent, or no response was received.
         """
         url = request.url
         if url.scheme not in ("http", "https"):
@@ -83,7 +83,7 @@ class Transport(httpx2.AsyncBaseTransport):
             )
         if response.status == 101:
             response.close()
-            raise httpx2.RemoteProtocolError("the server switched to another protocol")
+            raise httpx2.RemoteProtocolError("expected an HTTP response, got a switch of the protocol (HTTP 101)")
         connector.learn(response)
         return httpx2.Response(
             response.status,
@@ -141,13 +141,13 @@ class _Connector(aiohttp.TCPConnector):
         self._kept_for: dict[URL, float] = {}
 
     def learn(self, response: aiohttp.ClientResponse) -> None:
-        """Store how long the server keeps a connection, if it states that (RFC 2068, 19.7.1.1)."""
+        """Store how long the server keeps a connection, if a header states it (RFC 2068, 19.7.1.1)."""
         found = _KEEP_ALIVE.search(response.headers.get("keep-alive", ""))
         if found is not None:
             self._kept_for[response.url.origin()] = float(found[1]) - _SOONER
 
     async def connect(self, req: aiohttp.ClientRequest, traces: Any, timeout: aiohttp.ClientTimeout) -> Any:
-        """Return a connection for a request."""
+        """Return a connection for a request. Kept connections that may be about to end are closed instead."""
         kept_for = self._kept_for.get(req.url.origin())
         while True:
             connection = await super().connect(req, traces, timeout)
@@ -168,7 +168,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _has_news(transport: asyncio.Transport | None) -> bool:
-    """Return True if unread bytes arrived: on an unused connection, its end or an attack."""
+    """Return True if unread bytes arrived. On an unused connection, these are its end or an attack."""
     found = None if transport is None else transport.get_extra_info("socket")
     if found is None:
         return False
@@ -196,7 +196,7 @@ def _check_headers(request: httpx2.Request) -> None:
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value)
     ]
     if bad:
-        raise httpx2.LocalProtocolError(f"a header cannot be sent: {', '.join(bad)}")
+        raise httpx2.LocalProtocolError(f"a header cannot be sent, it has invalid characters: {', '.join(bad)}")
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
@@ -205,7 +205,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of a response; its end returns the connection to the pool."""
+    """The body of a response. When it was read, the connection returns to the pool."""
 
     def __init__(self, response: aiohttp.ClientResponse, patience: float | None) -> None:
         self._response = response
@@ -217,7 +217,7 @@ class _Body(httpx2.AsyncByteStream):
                 yield piece
 
     async def aclose(self) -> None:
-        """Stop reading; end a connection that still has an unread answer or an unsent request."""
+        """Stop reading. End a connection that still has an unread response or an unsent request."""
         connection = self._response.connection
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
@@ -241,7 +241,7 @@ _ERRORS: tuple[tuple[type[aiohttp.ClientError], type[httpx2.TransportError], str
     (aiohttp.InvalidURL, httpx2.UnsupportedProtocol, "the URL, or that of the proxy, cannot be used"),
     (aiohttp.ClientError, httpx2.RemoteProtocolError, "{0}"),
 )
-"""The httpx2 exception for an error of aiohttp, the first that fits, and its text."""
+"""Errors of aiohttp with the httpx2 exception and the text for each. The first that fits is used."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Notifications of a server: that a listing changed, or a resource."""
+"""The notifications of a server that a listing or a resource changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _EVENTS_KEPT = 1024
 
 
 class Watchers:
-    """The tasks that wait for updates of resources (handshake protocols), or for changed listings.
+    """The distributor of a server's notifications.
+
+    It has a queue for each task that waits for updates of a resource (handshake protocols).
 
     Args:
         on_change: called with ``tools``, ``resources`` or ``prompts`` when the server reports that they changed.
@@ -27,7 +29,7 @@ class Watchers:
         self._queues: dict[str, set[asyncio.Queue[Json | None]]] = {}
 
     def notified(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass a notification of the server on."""
+        """Pass on a notification of the server. Notifications about other things are ignored."""
         if method.endswith("/list_changed"):
             if self.on_change is not None:
                 self.on_change(method.split("/")[1])
@@ -38,14 +40,15 @@ class Watchers:
                     queue.put_nowait(dict(params))
 
     def lost(self) -> None:
-        """Notify all waiting tasks that the connection ended."""
+        """Put ``None`` into all queues, because the connection ended."""
         for queues in self._queues.values():
             for queue in queues:
                 queue.put_nowait(None)
 
     def add(self, uri: str) -> tuple[asyncio.Queue[Json | None], bool]:
-        """Return a queue of updates, ``None`` at the end of the connection; and whether it is the resource's
-        first.
+        """Return a new queue for the updates of a resource, and whether it is the resource's only queue.
+
+        The queue receives ``None`` when the connection ends.
         """
         queue: asyncio.Queue[Json | None] = asyncio.Queue()
         queues = self._queues.setdefault(uri, set())
@@ -53,7 +56,7 @@ class Watchers:
         return queue, len(queues) == 1
 
     def remove(self, uri: str, queue: asyncio.Queue[Json | None]) -> bool:
-        """Forget a queue; return whether it was the resource's last."""
+        """Remove a queue of a resource; return True if it was the resource's only queue."""
         queues = self._queues[uri]
         queues.discard(queue)
         if not queues:
@@ -62,7 +65,10 @@ class Watchers:
 
 
 async def listen(session: Session, logger: ServerLogger) -> None:
-    """Listen for changed listings: in the stateless protocol only clients that listen receive them."""
+    """Listen for changed listings until the session ends. Return at once for a server that needs no listening.
+
+    In the stateless protocol, only clients that listen are notified.
+    """
     wanted = {
         f"{kind}ListChanged": True
         for kind in ("tools", "resources", "prompts")
@@ -92,7 +98,7 @@ async def updates(session: Session, what: str, uri: str, lost: CallError) -> Asy
 
     Raises:
         CallError: ``lost`` if the connection ends; ``EXECUTION_ERROR`` if the server offers no updates.
-        ServerError, Fault: the server refuses.
+        ServerError, Fault: the request for updates failed.
     """
     queue: asyncio.Queue[tuple[str, Json] | None] = asyncio.Queue()
 

@@ -1,4 +1,4 @@
-"""Calls of operations over HTTP: the path ``/operations/{id}``."""
+"""``/operations/{id}``: calls of operations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNTRACED = nullcontext()
 
 
 class Calls:
-    """The handler of an application's calls: reads requests, runs operations and sends responses."""
+    """The calls of one application."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Calls:
         self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
         self._late: set[asyncio.Task[Any]] = set()
-        """Tasks that a drain has cancelled. A second drain does not wait for them again."""
+        """Those that a drain has cancelled. A second drain does not wait for them again."""
         self._streams = 0
         self._sweep = Sweep()
         self._ending = asyncio.Event()
@@ -65,19 +65,19 @@ class Calls:
 
     @property
     def is_draining(self) -> bool:
-        """Whether new calls are rejected: from the beginning of a drain until `restart`."""
+        """Whether new calls are rejected."""
         return self._ending.is_set()
 
     async def restart(self) -> None:
-        """Accept new calls again, after a drain."""
+        """Accept calls again."""
         self._ending = asyncio.Event()
 
     def request_id(self) -> str:
-        """Return a new request id, which no client can guess."""
+        """Return a new request id."""
         return f"{self._id_prefix}{self._next_id()}"
 
     async def drain(self, timeout: float) -> None:
-        """Reject new calls, end the streams with an event, and cancel other calls after ``timeout`` seconds."""
+        """Reject new calls, end the streams with an event, and wait for the other calls; then cancel the rest."""
         self._ending.set()
         late = self._running - self._late - {asyncio.current_task()}
         try:
@@ -89,15 +89,11 @@ class Calls:
                 task.cancel()
 
     async def serve(self, exchange: Exchange, operation_id: str) -> None:
-        """Run the call of one request, and send its result.
-
-        Raises:
-            Problem: the request is not valid, or the call failed before the response began.
-            ClientGoneError: the client disconnected, which cancels the call.
-        """
+        """Respond to one request. Raises `Problem` unless the call succeeds."""
         if self._ending.is_set():
-            message = "the server is stopping; try again"
-            raise Problem(503, message, code=ErrorCode.UNAVAILABLE, headers=[(b"retry-after", b"1")])
+            raise Problem(
+                503, "the server is stopping", code=ErrorCode.UNAVAILABLE, headers=[(b"retry-after", b"1")]
+            )
         spec = self._visible(operation_id, exchange)
         if exchange.method != "POST":
             await self._check_method(spec, operation_id, exchange)
@@ -137,12 +133,12 @@ class Calls:
             self._late.discard(task)
 
     def _visible(self, operation_id: str, exchange: Exchange) -> OperationSpec | None:
-        """Return the operation's spec; None if it is unknown. Raises `Problem` if the caller may not call it."""
+        """Return the operation's spec; None if only the resolver of a plugin may know it. Raises `Problem`."""
         spec = self._registry.get_spec(operation_id)
         # A call that is never allowed is rejected before the request is read.
         if spec is not None and not may_list(spec.access_control, exchange.identity):
             if exchange.identity is None:
-                raise denied("this operation requires credentials; send Authorization: Bearer <token>")
+                raise denied("this operation needs credentials")
             needed = spec.access_control.required_scopes or spec.access_control.required_scopes_any
             error = CallError(
                 ErrorCode.ACCESS_DENIED,
@@ -201,7 +197,7 @@ class Calls:
             return from_json(body)
         except ValueError as error:
             details = {"errors": [{"path": "$", "message": str(error), "keyword": "json"}]}
-            raise Problem(400, f"the body is {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
+            raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
 
     def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
         """Return the deadline of the call, in epoch ms. Raises `Problem`."""
@@ -256,7 +252,7 @@ class Calls:
     ) -> None:
         config = self._config
         if self._streams >= config.max_streams:
-            message = f"{config.max_streams} streams are open already (max_streams); try again later"
+            message = f"{config.max_streams} streams are open already (max_streams)"
             raise Problem(429, message, code=ErrorCode.OVERLOADED, headers=[(b"retry-after", b"1")])
         stream = EventStream(
             exchange,
@@ -295,10 +291,10 @@ class Calls:
 
 
 def _has_null(input: Any) -> bool:
-    """Return True if an input, or one of its fields, is null (None).
+    """Return True if an input, or one of its fields, is null.
 
-    A registry treats None as an empty input, and operations of OpenAPI sources treat a field that is None as
-    absent, because models and Python callers write them so. Over HTTP, null must be allowed by the schema.
+    A registry takes None for an empty input, and operations of other APIs take a field that is None for an absent
+    one, because models and Python callers write it so. In a body, null means null.
     """
     return input is None or (input.__class__ is dict and None in input.values())
 

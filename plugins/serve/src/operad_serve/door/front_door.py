@@ -1,4 +1,4 @@
-"""The front door: load the sources of a plan, serve them until a signal, and drain.
+"""`operad serve`: decide what to serve, load it, serve it until a signal, drain.
 
 Mistakes in the command line or the configuration are reported before any source is loaded.
 """
@@ -42,9 +42,9 @@ from operad_serve.listening import Address, listen, serving, url_of
 from operad_serve.problems import Problem
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-"""The first and the longest pause between attempts to connect to a transport's server, in seconds."""
+"""Seconds between attempts to connect to the server of a transport."""
 _LAST_WAIT = 2.0
-"""How many seconds cancelled tasks may take to end before the process exits."""
+"""Seconds that cancelled tasks get at the end."""
 
 
 class FrontDoor:
@@ -52,11 +52,8 @@ class FrontDoor:
 
     Args:
         registry: the registry that is served.
-        plan: what to serve, and where.
-        stopped: an event that is set on a stop signal. It ends attempts to connect to a transport.
-
-    Raises:
-        ConfigError: the configured authenticator cannot be made.
+        plan: the plan.
+        stopped: is set when serving shall end.
     """
 
     def __init__(self, registry: OperationRegistry, plan: Plan, stopped: asyncio.Event) -> None:
@@ -67,7 +64,7 @@ class FrontDoor:
         self._is_draining = False
         self._drains: list[Callable[[float], Any]] = []
         self.url: str | None = None
-        """The URL of the HTTP server; None before `open`, or without one."""
+        """The URL of the HTTP server, while it runs."""
         self.health_url: str | None = None
         self.has_explorer = False
         self.has_openapi = False
@@ -79,12 +76,7 @@ class FrontDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncio.Event]:
-        """Serve, and drain on exit. Yield an event that is set if standard input ends and nothing else is served.
-
-        Raises:
-            ConfigError: an address cannot be used, a server cannot start, or no plugin serves over HTTP.
-            LinkDownError: a stop signal came before the transport was connected.
-        """
+        """Serve, and drain on exit. The event is set when standard input has ended and nothing else is served."""
         plan = self._plan
         ended = asyncio.Event()
         async with AsyncExitStack() as stack:
@@ -162,7 +154,7 @@ class FrontDoor:
         self.has_openapi, self.has_mcp = "openapi" in names, "mcp" in names
 
     def _config_of(self, server: Server) -> Any:
-        """Return a server's options: from ``[serve]``, the command line and its own table. The later ones win."""
+        """Return the options of a server: of its table, the command line, and ``[serve]`` if it has them too."""
         plan, options = self._plan, self._plan.options
         known = {field.alias for field in attrs.fields(server.config_type)}
         shared: dict[str, Any] = {
@@ -204,7 +196,7 @@ class FrontDoor:
     async def _connect(self, server: CallServer) -> None:
         """Start a call server. Wait for the server of its transport, which may start later than this process.
 
-        Raises `LinkDownError` if a stop signal comes first.
+        Raises `LinkDownError` if a signal comes first.
         """
         pause, reported = _FIRST_PAUSE, False
         while True:
@@ -246,14 +238,14 @@ class FrontDoor:
         """Respond to ``/health`` and to no other path: an ASGI application."""
         exchange = Exchange(scope, receive, send, scope["path"])
         if exchange.path != "/health":
-            await exchange.respond_problem(Problem(404, "no such path; expected /health"))
+            await exchange.respond_problem(Problem(404, "no such path; served is /health"))
             return
         status, body = health_of(self._registry, is_draining=self._is_draining)
         await exchange.respond(status, body, "application/json")
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
-    """Run `serve`, and return its exit code. End the process even if a handler swallows its cancellation.
+    """Run `serve`, and end the process afterwards even if a handler swallows its cancellation.
 
     Raises:
         OperadError: `serve` raised it.
@@ -292,12 +284,9 @@ async def serve(
     """Load the sources, serve until a signal comes, and drain. Return the exit code.
 
     Args:
-        registry: the registry. It must not be open yet.
-        plan: what to serve, and where.
-        load: loads the sources of the command line, reports those that failed, and returns the exit code.
-
-    Raises:
-        OperadError: the registry cannot be opened, or the plan cannot be served.
+        registry: the registry, not entered yet.
+        plan: the plan.
+        load: loads what the command line names, reports the sources that failed, and returns the exit code.
     """
     with until_stopped() as stopped, _stdout_kept(plan):
         async with registry:
@@ -323,16 +312,15 @@ async def serve(
 def run_workers(registry: OperationRegistry, plan: Plan, command: Callable[[], Any], count: int) -> int:
     """Serve with several processes that share the sockets of a plan. Return the exit code.
 
-    Each process runs ``command``, which makes its own registry and plan.
+    Each runs ``command``, which makes a registry and a plan of its own.
 
     Raises:
-        ConfigError: an address cannot be used, or ``[idempotency]`` has no store that processes can share.
+        ConfigError: it is not possible to listen there, or results of idempotency keys are kept in one process.
     """
     tables = {} if registry.configuration is None else registry.configuration.tables
     if "store" not in tables.get("idempotency", {"store"}):
         raise ConfigError(
-            "--workers needs a store for idempotency keys that all processes share; set store in [idempotency], "
-            "or remove --workers"
+            "idempotency keys are kept in this process alone; set store in [idempotency], or remove --workers"
         )
     is_guarded = configured_authenticator(registry, plan.options, plan.base_dir) is not None
     with contextlib.ExitStack() as stack:
@@ -346,7 +334,7 @@ def run_workers(registry: OperationRegistry, plan: Plan, command: Callable[[], A
 
 @contextlib.contextmanager
 def _settled() -> Iterator[None]:
-    """Exclude loaded objects from garbage collection, because a pass over a large registry stops every call."""
+    """Exclude what was loaded from garbage collection: a pass over a large registry would stop every call."""
     if gc.get_freeze_count():  # the program that runs this command has frozen objects of its own
         yield
         return
@@ -360,7 +348,7 @@ def _settled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stdout_kept(plan: Plan) -> Iterator[None]:
-    """Redirect standard output to standard error if MCP uses standard output."""
+    """Send output of sources to standard error if standard output belongs to MCP."""
     with contextlib.redirect_stdout(sys.stderr) if plan.is_stdio else contextlib.nullcontext():
         yield
 
