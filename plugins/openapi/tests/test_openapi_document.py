@@ -30,7 +30,7 @@ def test_a_key_that_stands_twice_is_told(caplog):
     text = b"openapi: 3.0.0\npaths:\n  /a: {x: 1}\n  /b: 2\n  /a: {y: 1, y: 2}\n"
     assert parse(text, "shop.yaml")["paths"] == {"/a": {"y": 2}, "/b": 2}
     assert caplog.messages == [
-        'shop.yaml: a key is there twice, and the last one is used: "y" before line 5, column 17, and 1 more'
+        'shop.yaml: a key occurs twice, and its last value is used: "y" before line 5, column 17, and 1 more'
     ]
     assert parse(b"{a: &x {b: 1}, c: {<<: *x, b: 2}}", "")["c"] == {"b": 2}
     assert len(caplog.messages) == 1

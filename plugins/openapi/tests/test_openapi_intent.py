@@ -178,7 +178,7 @@ async def test_fields_of_a_whole_body_at_the_top_are_refused_with_a_hint(serve, 
     assert (await registry.execute("a.add", {"body": {"name": "x"}})).data["body"] == '{"name":"x"}'
     assert (await registry.execute("a.add", {})).data["body"] == ""
     assert (
-        'the fields of the body belong into the key "body"'
+        'put the fields of the body into the key "body"'
         in (await refused(registry, "a.add", {"name": "x"})).message
     )
     assert "belong" not in (await refused(registry, "a.add", {"nothing": "x"})).message

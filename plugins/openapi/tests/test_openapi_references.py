@@ -351,5 +351,5 @@ async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
             "no operation can",
         ]
     config = HTTPServiceConfig(namespace="api", auth={"type": "oauth2", "client_id": "i", "client_secret": "s"})
-    with pytest.raises(ConfigError, match="the document names none"):
+    with pytest.raises(ConfigError, match="the document has no URL"):
         await from_openapi_file(tmp_path / "main.json", config)

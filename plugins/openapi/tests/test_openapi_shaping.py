@@ -114,8 +114,8 @@ def test_an_action_without_a_target_in_the_document_is_told(api):
     ("overlay", "message"),
     [
         ({"actions": []}, "expected an OpenAPI overlay"),
-        ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r"actions\[0\]: expected an object with a target"),
-        ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "is not a JSONPath"),
+        ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r'actions\[0\]: expected an object with "target"'),
+        ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "expected a JSONPath, got"),
     ],
 )
 def test_what_is_no_overlay_is_refused(api, overlay, message):

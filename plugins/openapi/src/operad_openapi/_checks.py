@@ -23,7 +23,11 @@ _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 
 def check_document(document: Document, config: HTTPServiceConfig) -> None:
-    """Raise `ConfigError` for credentials and servers that the document does not know."""
+    """Check that the document has the security schemes, servers and variables that the configuration names.
+
+    Raises:
+        ConfigError: one of them is missing, or ``oauth2`` has no token URL.
+    """
     schemes = schemes_of(document)
     for name in config.credentials:
         if name not in schemes:
@@ -35,7 +39,9 @@ def check_document(document: Document, config: HTTPServiceConfig) -> None:
             continue
         candidates = [name] if name in config.credentials else list(schemes)
         if not any(endpoints_of(auth, scheme_of(document, scheme), "") for scheme in candidates):
-            raise ConfigError(f"{name}: oauth2 needs token_url or issuer: the document names none for its grant")
+            raise ConfigError(
+                f"{name}: oauth2 needs token_url or issuer, because the document has no URL for this grant"
+            )
     if config.server_variables:
         known = {name for server in _servers(document) for name in _VARIABLE.findall(str(server.get("url", "")))}
         for name in config.server_variables:
@@ -53,7 +59,7 @@ def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Ite
     """Raise `ConfigError` for operations and path parameters that the document does not have.
 
     Args:
-        config: the configuration that refers to them.
+        config: the configuration to check.
         names: the names of all operations in the registry.
         operations: all operations of the document.
     """
@@ -70,16 +76,16 @@ def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Ite
 
 
 def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> None:
-    """Raise `ConfigError` for a glob of a table that fits none of ``names``."""
+    """Raise `ConfigError` for a glob of a table that matches none of ``names``."""
     for glob in globs:
         if not any(fits(name, glob) for name in names):
-            raise ConfigError(f'{option}: no operation fits "{glob}"{did_you_mean(glob, names)}')
+            raise ConfigError(f'{option}: no operation matches "{glob}"{did_you_mean(glob, names)}')
 
 
 def warnings_of(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: Iterable[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Yield warnings about options that have no effect."""
+    """Yield warnings about servers that are unusable or not replaced, and about missing credentials."""
     chosen = list(chosen)
     yield from _no_server(document, config, chosen)
     yield from _other_servers(document, config, chosen)
@@ -88,7 +94,7 @@ def warnings_of(
 
 
 def _no_server(document: Document, config: HTTPServiceConfig, chosen: list[RawOperation]) -> Iterator[Diagnostic]:
-    """Yield why nothing can be called: the server of a document from a file is often a path alone."""
+    """Yield a warning if the document's server is unusable: in a document from a file, it is often only a path."""
     usual = (raw for raw in chosen if "servers" not in raw.node and "servers" not in raw.item)
     if (raw := next(usual, None)) is not None:
         try:
@@ -100,7 +106,7 @@ def _no_server(document: Document, config: HTTPServiceConfig, chosen: list[RawOp
 def _other_servers(
     document: Document, config: HTTPServiceConfig, chosen: list[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Yield the servers of single operations: those that ``base_url`` does not replace, and those of no use."""
+    """Yield warnings about servers of single operations that are unusable or not replaced by ``base_url``."""
     home = None if config.base_url is None else without_default_port(origin_of(config.base_url))
     named = {without_default_port(origin_of(url)) for url in (*config.servers, *config.origins)}
     counts: dict[str, int] = {}
@@ -120,8 +126,8 @@ def _other_servers(
     for origin, count in counts.items():
         having = "1 operation has a server of its" if count == 1 else f"{count} operations have a server of their"
         reason = (
-            f'{having} own, {origin}, which base_url does not replace; servers = {{ "{origin}" = "…" }} does, and '
-            "keeps it without this warning if both URLs are the same"
+            f"{having} own, {origin}, which base_url does not replace; to replace it, set "
+            f'servers = {{ "{origin}" = "…" }}; to keep it, set the same URL there'
         )
         yield Diagnostic("#/paths", reason, "warning")
 
@@ -129,7 +135,7 @@ def _other_servers(
 def _unmet(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: list[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Return the requirements of which a part is configured, but that no credential meets."""
+    """Yield a warning for each security requirement of which only a part has credentials."""
     seen: set[str] = set()
     for raw in chosen:
         security = raw.node.get("security", document.root.get("security"))
@@ -149,7 +155,7 @@ def _unmet(
                 missing.append(" and ".join(lacking))
         else:
             if missing:
-                reason = "the security needs, together with what is configured, credentials for "
+                reason = "besides the configured credentials, the security requirement needs credentials for "
                 yield Diagnostic(raw.pointer, reason + " or ".join(missing), "warning")
 
 

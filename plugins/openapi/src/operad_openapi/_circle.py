@@ -1,7 +1,7 @@
-"""Documents that another operad serves: restore its operations as they are there.
+"""The operations of a document that another operad serves, restored as they are there.
 
-Such a document marks itself and each of its operations with ``x-operad``. The whole input is the JSON body, ids,
-types, errors and the ends of streams are those of the other side.
+The document and each of its operations have a member ``x-operad``. The whole input is the JSON body. Ids, types,
+errors and the ends of streams are those of the other operad.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from operad_schema import lazy_schema
 MARK = "x-operad"
 END, FAILED = "operad.end", "operad.error"
 _PASSING = frozenset({str(ErrorCode.ACCESS_DENIED), str(ErrorCode.VALIDATION_ERROR)})
-"""Codes that a caller may trust besides those that an operation declares. Codes
-that mean "nothing ran" are not among them: only the transport of a call can know that."""
+"""Error codes that are passed on besides those that an operation declares. Codes
+that mean that nothing ran are left out, because only the transport of a call can know that."""
 
 _UNRUN = frozenset({str(ErrorCode.OPERATION_NOT_FOUND), str(ErrorCode.NO_RESPONDERS), str(ErrorCode.OVERLOADED),
                     str(ErrorCode.UNAVAILABLE)})  # fmt: skip
 
 
 def is_operads(document: Document) -> bool:
-    """Return True if another operad made the document."""
+    """Return True if another operad made the document: ``x-operad`` in it has version 1."""
     mark = document.root.get(MARK)
     return isinstance(mark, dict) and mark.get("version") == 1
 
 
 def mark_of(raw: RawOperation) -> Json | None:
-    """Return the mark of a POST operation, or ``None``: other methods are second ways to call an operation."""
+    """Return the ``x-operad`` of a POST operation, or ``None``; other methods are further ways to call it."""
     mark = raw.node.get(MARK)
     if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
         return None
@@ -59,13 +59,13 @@ class ServedOperation(DocumentOperation):
 
     @property
     def kind(self) -> OperationType:
-        """The type of the operation; a mutation unless the other side states another type."""
+        """The type of the operation as the other operad states it; a mutation if it states none."""
         kind = self.mark.get("type")
         return OperationType(kind) if kind in tuple(OperationType) else OperationType.MUTATION
 
     @property
     def is_idempotent(self) -> bool:
-        """Whether the other side promises that it may run twice."""
+        """Whether the other operad declares the operation idempotent."""
         return self.mark.get("idempotent") is True
 
     def input_schema(self) -> Schema:
@@ -76,7 +76,7 @@ class ServedOperation(DocumentOperation):
         return self.source.schema(self.source.input_view.schema(schema), self.source.input_view)
 
     def output_schema(self) -> Schema:
-        """Return the schema of the data; of one item, for a stream, whose events hold it as text."""
+        """Return the schema of the result; for a stream, the schema of one item."""
         if self.stream_type is None:
             return super().output_schema()
         view = self.source.output_view
@@ -89,16 +89,16 @@ class ServedOperation(DocumentOperation):
         return self.source.schema(event, view)
 
     def adapt(self, input: Any) -> Any:
-        """Return the input as it is: it is the body."""
+        """Return the input unchanged, because the whole input is the body."""
         return input
 
     def hint(self, input: Any) -> str:
-        """Return no hint: the input is the body."""
+        """Return an empty hint, because the whole input is the body."""
         return ""
 
     @property
     def error_schemas(self) -> tuple[ErrorDefinition, ...]:
-        """The errors that the other side declares."""
+        """The errors that the other operad declares for the operation."""
         return tuple(self._error(item) for item in self._declared)
 
     @property
@@ -117,7 +117,7 @@ class ServedOperation(DocumentOperation):
         )
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
-        """Call the operation. Raises the `CallError` of the other side."""
+        """Return the result of a call. Raises `CallError`; errors that the operation declares keep their codes."""
         try:
             return await super().call(input, context)
         except CallError as error:
@@ -126,7 +126,7 @@ class ServedOperation(DocumentOperation):
     async def stream(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """Yield the items until the other side ends the stream. Raises `CallError` if it breaks off before."""
+        """Yield the items of the stream. Raises `CallError` if the stream fails or breaks off before its end."""
         try:
             async with aclosing(super().stream(input, context)) as items:
                 async for envelope in items:

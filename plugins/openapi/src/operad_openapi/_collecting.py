@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def building() -> Iterator[None]:
-    """Pause Python's garbage collector while a large, long-lived structure is made. The block must not await.
+    """Pause Python's garbage collector while a large, long-lived structure is built. The block must not await.
 
     The collector would scan a growing number of live objects again and again, which for a large document takes
     longer than everything else. Afterwards the new objects are moved to the oldest generation, so that they are

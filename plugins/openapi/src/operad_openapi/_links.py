@@ -83,7 +83,7 @@ class _Values:
         self._meta = meta
 
     def of(self, expression: Any) -> Any:
-        """Return the value of an expression or a constant; `MISSING` if the request or response has none."""
+        """Return a constant, or the value of an expression; `MISSING` if the request or response lacks it."""
         if not isinstance(expression, str):
             return expression
         if expression.startswith("$"):
@@ -110,7 +110,7 @@ class _Values:
 
 
 def _at(value: Any, pointer: str) -> Any:
-    """Return what a JSON pointer leads to; `MISSING` if it leads nowhere, or to null."""
+    """Return the target of a JSON pointer; `MISSING` if it does not exist or is null."""
     for token in pointer_tokens(pointer):
         if isinstance(value, Mapping) and token in value:
             value = value[token]

@@ -1,4 +1,4 @@
-"""Load a document from a dict, a path or a URL, with what it refers to, as untrusted input."""
+"""Load a document and the files that it refers to, as untrusted input."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Spec = Mapping[str, Any] | str | os.PathLike[str]
 
 
 def is_url(spec: object) -> bool:
-    """Return True if ``spec`` is an http or https URL."""
+    """Return True if ``spec`` is a text that begins with ``http://`` or ``https://``."""
     return isinstance(spec, str) and spec.partition("://")[0].lower() in ("http", "https")
 
 
 class Loader:
-    """Reads a document and the files that it refers to.
+    """The loader of a document and of the files that it refers to.
 
     Args:
-        config: the limits, and the allowed external references.
-        client: for URLs.
-        fs: for files.
+        config: the configuration, with limits and allowed external references.
+        client: reads URLs.
+        fs: reads files; default: the file system of this machine.
     """
 
     def __init__(self, config: HTTPServiceConfig, client: HTTPClient, fs: OpenAPIFS | None = None) -> None:
@@ -51,12 +51,16 @@ class Loader:
         self._client = client
         self._fs = fs or LocalFS()
         self.diagnostics: list[Diagnostic] = []
-        """References that were not followed."""
+        """Warnings about references that were not followed, and overlays without effect."""
         self.size = 0
-        """Bytes that were read."""
+        """The number of bytes that were read."""
 
     async def load(self, spec: Spec) -> Document:
-        """Return the document that ``spec`` is or names. Raises `SourceError`."""
+        """Return the document in ``spec``, or at its path or URL.
+
+        Raises:
+            SourceError: it cannot be read, or is not an OpenAPI document; or an overlay or ``patch`` failed.
+        """
         if isinstance(spec, Mapping):
             if not self._config.overlays and self._config.patch is None:
                 return Document(spec if isinstance(spec, dict) else dict(spec))
@@ -81,7 +85,7 @@ class Loader:
         return document
 
     async def _changed(self, root: Any) -> Any:
-        """Return the document after the overlays and the patch of the configuration. Raises `SourceError`."""
+        """Return the document as changed by the configured overlays and ``patch``. Raises `SourceError`."""
         Document(root)  # before anything is changed it has to be one
         for overlay in self._config.overlays:
             where = "an overlay"
@@ -122,7 +126,7 @@ class Loader:
         return [found[target] for target in targets]
 
     def _local_contents(self, targets: list[str], roots: list[str]) -> dict[str, Any]:
-        """Return the content of files of this machine; runs in a thread."""
+        """Return the parsed content of each file, or a `SourceError`; runs in a thread."""
         contents: dict[str, Any] = {}
         limit = self._config.limits.document_bytes
         for target in targets:
@@ -142,7 +146,7 @@ class Loader:
                 return error
 
     async def _fetch(self, target: str, main: str, roots: list[str]) -> bytes:
-        """Return what an external reference names, if the rules allow it."""
+        """Return the content that an external reference names. Raises `SourceError` if it is not allowed."""
         config = self._config
         scheme = urlsplit(target).scheme
         if scheme in ("http", "https"):
@@ -152,19 +156,19 @@ class Loader:
                 or any(is_url(prefix) and _is_below(target, prefix) for prefix in config.external)
             )
             if not allowed:
-                raise SourceError(f"{origin_of(target)} may not be read; add it to external")
+                raise SourceError(f"{origin_of(target)} may not be read; add it to external to allow it")
             return await self._read_url(target)
         if scheme == "file":
             target = unquote(urlsplit(target).path)
         elif scheme:
-            raise SourceError(f'scheme "{scheme}" is not supported')
+            raise SourceError(f'expected a path or a URL of http, https or file, got the scheme "{scheme}"')
         path = await self._fs.realpath(target)
         self._check_folder(target, path, roots)
         return await self._read_file(path)
 
     def _check_folder(self, target: str, path: str, roots: list[str]) -> None:
         if not self._config.trusted and not any(_is_within(path, root) for root in roots):
-            raise SourceError(f"{target} is outside the document's folder; add its folder to external")
+            raise SourceError(f"{target} is outside the document's folder; add its folder to external to allow it")
 
     async def _read_file(self, path: str) -> bytes:
         try:
@@ -193,7 +197,7 @@ class Loader:
             try:
                 if response.status != 200:
                     raise SourceError(
-                        f"{shown_url(url)} responded with HTTP {response.status}, expected a document"
+                        f"{shown_url(url)}: expected a document with HTTP 200, got HTTP {response.status}"
                     )
                 data = await read_body(response, config.limits.document_bytes, "document_bytes")
                 self.size += len(data)
@@ -249,5 +253,5 @@ def _is_below(url: str, prefix: str) -> bool:
 
 
 def _absolute(path: str) -> str:
-    """Return ``path`` from the working directory, by its text alone: an `OpenAPIFS` may have other files."""
+    """Return ``path`` as an absolute path without using the disk, because an `OpenAPIFS` may have other files."""
     return posixpath.normpath(path if path.startswith("/") else f"{Path.cwd()}/{path}")

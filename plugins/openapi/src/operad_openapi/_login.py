@@ -1,4 +1,4 @@
-"""The login of a source: the OAuth client of its credential, endpoints from the document."""
+"""The login of a source: an OAuth client for its credential, with endpoints of the document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def login_of(
     """Return the OAuth client of the first credential that a person can log in with.
 
     Raises:
-        ConfigError: the credential does not exist, or no authorization server is named.
+        ConfigError: no credential has the type ``oauth2``, or neither it nor the document names the endpoints.
         SourceError: the document cannot be read.
     """
     from operad_auth import OAuthClient

@@ -37,7 +37,7 @@ class DocumentOperation(PlannedOperation):
 
     @property
     def handler(self) -> Callable[..., Any]:
-        """The function that the registry calls as the handler."""
+        """The handler for the registry: `stream` for a stream, else `call`."""
         return self.call if self.stream_type is None else self.stream
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
@@ -78,7 +78,7 @@ class DocumentOperation(PlannedOperation):
         context: OperationContext | None,
         ends: float | None = None,
     ) -> CallError:
-        """Return the error for a response that is not 2xx, after the hook has seen it."""
+        """Return the error for a response that is not 2xx, after ``on_response`` was called."""
         config = self.source.config
         error = await failure_of(response, config.limits.error_bytes, request, ends)
         if (
@@ -95,13 +95,13 @@ class DocumentOperation(PlannedOperation):
     async def _hooked(
         self, envelope: ResponseEnvelope[Any], context: OperationContext | None
     ) -> ResponseEnvelope[Any]:
-        """Return an envelope, or what the hook ``on_response`` returns instead."""
+        """Return the envelope that the hook ``on_response`` returns, or ``envelope`` if it returns ``None``."""
         hook = self.source.config.on_response
         if hook is None or not self._is_home:
             return envelope
         changed = await maybe_await(hook(envelope, context))
         if changed is not None and not isinstance(changed, ResponseEnvelope):
-            raise TypeError(f"on_response: expected an envelope or None, got {type(changed).__name__}")
+            raise TypeError(f"on_response: expected a ResponseEnvelope or None, got {type(changed).__name__}")
         return envelope if changed is None else changed
 
     def _answered(
@@ -117,7 +117,7 @@ class DocumentOperation(PlannedOperation):
             if data.__class__ is bytes and (kind := essence(content_type)) in LINES:
                 data = all_records(body, kind, str(request))
                 if self.twin:
-                    logger.warning("%s sent %s: its records are a list; subscribe to %s", request, kind, self.twin)
+                    logger.warning("%s sent %s, returned as a list; for items, call %s", request, kind, self.twin)
         return http_envelope(
             data,
             status_code=status,
@@ -130,7 +130,7 @@ class DocumentOperation(PlannedOperation):
         )
 
     async def _first(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
-        """Return the first item of an answer that is a stream, which may have no end. Raises `CallError`."""
+        """Return the first item of a response that is a stream, and close it. Raises `CallError` without items."""
         async with aclosing(self._items(response, request, self._parser(), is_text=False)) as items:
             async for envelope in items:
                 response.close()
@@ -162,7 +162,11 @@ class DocumentOperation(PlannedOperation):
     async def stream(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """Send the request and yield an envelope per item of the stream. Raises `CallError`."""
+        """Send the request and yield an envelope per item of the stream; resume it if ``reconnect`` is set.
+
+        Raises:
+            CallError: the request failed, or the stream broke off and is not resumed.
+        """
         config = self.source.config
         last_event_id, wait_ms = _resumed_at(context), _DEFAULT_RECONNECT_MS
         is_text = self._is_text()
@@ -206,7 +210,7 @@ class DocumentOperation(PlannedOperation):
     async def _open(
         self, request: Request, context: OperationContext | None, *, needs_stream: bool = False
     ) -> ClientResponse:
-        """Return a successful response whose head has arrived, all within the timeout. Raises `CallError`."""
+        """Return a successful response after its head has arrived within ``timeout``. Raises `CallError`."""
         where, config = str(request), self.source.config
         clock = asyncio.get_running_loop().time
         ends = None if config.timeout is None else clock() + config.timeout
@@ -235,7 +239,7 @@ class DocumentOperation(PlannedOperation):
         return CallError(ErrorCode.EXECUTION_ERROR, message, {"contentType": kind, "message": message})
 
     def _streams(self, response: ClientResponse) -> bool:
-        """Return True if a response is read item by item: a stream, or JSON that is said to be one."""
+        """Return True if a response is read item by item: a stream, or JSON that the document declares as one."""
         if is_stream(response):
             return True
         # Servers older than their document send JSON lines as JSON. The JSON of a twin is the whole response.
@@ -270,7 +274,7 @@ class DocumentOperation(PlannedOperation):
 
 
 def _resumed_at(context: OperationContext | None) -> str:
-    """Return the last event of the client that a server subscribes for; not for a nested subscription."""
+    """Return the id of the last event that the caller has received; ``""`` without one, or if it is nested."""
     if context is None or context.parent_request_id is not None:
         return ""
     event_id = context.metadata.get("lastEventId")
@@ -279,6 +283,5 @@ def _resumed_at(context: OperationContext | None) -> str:
 
 def _timed_out(where: str, timeout: float | None) -> CallError:
     deadline = int(time.time() * 1000)
-    return CallError(
-        ErrorCode.TIMEOUT, f"{where} did not answer within {timeout} s", {"deadline": deadline, "timeout": timeout}
-    )
+    message = f"{where} did not respond within {timeout} s"
+    return CallError(ErrorCode.TIMEOUT, message, {"deadline": deadline, "timeout": timeout})

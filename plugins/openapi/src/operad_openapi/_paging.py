@@ -1,4 +1,4 @@
-"""Pagination of an operation: by a link, or by its configuration."""
+"""Pagination of an operation: by the ``Link`` header, or by the configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DocumentPages:
     Args:
         operation: the operation.
         name: its name in messages.
-        rule: its pagination in the configuration; ``None``: the ``Link`` header, if the response has one.
+        rule: its pagination in the configuration; ``None`` to use the ``Link`` header.
     """
 
     __slots__ = ("_may_warn", "_name", "_operation", "_reader", "_rule")
@@ -45,7 +45,10 @@ class DocumentPages:
         self._reader: QueryReader | None = None
 
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
-        """Return the input of the next page; ``None`` after the last one. Raises `CallError`."""
+        """Return the input of the next page, or ``None`` after the last one.
+
+        Raises `CallError` if the link to the next page cannot be turned into an input.
+        """
         rule = self._rule
         if rule.more is not None and not _value_at(envelope, rule.more):
             return None
@@ -65,7 +68,7 @@ class DocumentPages:
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
-        """Return the items of a page. Raises `CallError`."""
+        """Return the items of a page. Raises `CallError` if the page has no list, or several, and no rule."""
         rule, data = self._rule, envelope.data
         if rule.items is not None:
             found = _value_at(envelope, rule.items)
@@ -76,7 +79,7 @@ class DocumentPages:
         if len(lists) == 1:
             return lists[0]
         raise self._failed(
-            "expected one list on a page, and it is not clear which one has the items; set "
+            f"expected one list on a page, got {len(lists)}; to name the list of the items, set "
             f'pagination = {{ "{self._name}" = {{ items = "…" }} }}'
         )
 
@@ -117,7 +120,7 @@ class DocumentPages:
     def _by_url(
         self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any], url: str
     ) -> Mapping[str, Any] | None:
-        """Return what a URL asks for. It is never called itself: it could be of any host."""
+        """Return the input for the query of a URL. The URL itself is not called, because it may have any host."""
         before = envelope.meta.url or ""
         if self._reader is None:
             inputs = self._operation.plan.inputs
@@ -130,7 +133,7 @@ class DocumentPages:
         if following == dict(input) and unknown:
             names = ", ".join(sorted(map(repr, unknown)))
             raise self._failed(
-                f"the link to the next page has parameters that the operation does not take: {names}"
+                f"the link to the next page has parameters that the operation does not have: {names}"
             )
         return following
 

@@ -1,4 +1,4 @@
-"""What one operation of a document sends: its schemas and its requests, planned when it is first used."""
+"""The schemas and requests of one operation of a document, planned when the operation is first used."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class PlannedOperation:
 
     Args:
         source: the parts that all operations of the source share.
-        raw: the operation as the document has it.
+        raw: the operation as it is in the document.
         stream_type: the media type of its stream, or ``None`` if it is not a subscription.
-        is_twin: whether this is the streaming twin of an operation that returns JSON as well.
-        may_stream: whether the document does not say how it responds, so that the content type decides.
-        twin: the name of its streaming twin, for a hint.
+        is_twin: whether this is the streaming twin of an operation that can also return JSON.
+        may_stream: whether the document does not describe the response, so that its content type decides.
+        twin: the id of the operation's streaming twin, for a hint; ``""`` if it has none.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class PlannedOperation:
         self.may_stream = may_stream
         self.twin = twin
         self.links: Json | None = None
-        """The document's links of its successful responses, by name."""
+        """The links of its 2xx responses by name, as the document declares them."""
         self._plan: Plan | None = None
         self._adapter: Adapter | None = None
         self._is_home = False
@@ -106,7 +106,7 @@ class PlannedOperation:
         return self._plan
 
     def _guard(self, plan: Plan) -> None:
-        """Keep a document of the public network from pointing into a private one."""
+        """Keep a document from a public host from leading to a private address."""
         document = urlsplit(self.source.document.base or "")
         if document.scheme not in ("http", "https") or isinstance(plan.server_or_error, NotUsableError):
             return
@@ -117,7 +117,7 @@ class PlannedOperation:
             self.source.client.guard(host, document.hostname or "")
 
     def input_schema(self) -> Schema:
-        """Return the schema of the merged input."""
+        """Return the schema of the input, an object of the parameters and the body."""
         return self.source.schema(self.plan.inputs.schema, self.source.input_view)
 
     def report_input(self, errors: list[SchemaError]) -> None:
@@ -126,7 +126,7 @@ class PlannedOperation:
         logger.warning("%s %s: the input does not match its schema: %s", self.raw.method, self.raw.path, reasons)
 
     def hint(self, input: Any) -> str:
-        """Return a hint if unknown keys of an input are fields of the body, which is under a key of its own."""
+        """Return a hint if unknown keys of an input are fields of the body, which has its own key; else ``""``."""
         inputs, body = self.plan.inputs, self.plan.body
         if body is None or inputs.body_key is None or not isinstance(input, Mapping):
             return ""
@@ -137,10 +137,10 @@ class PlannedOperation:
         fields = schema.get("properties") if isinstance(schema, dict) else None
         if not isinstance(fields, dict) or not (input.keys() - inputs.keys) & fields.keys():
             return ""
-        return f'the fields of the body belong into the key "{inputs.body_key}"'
+        return f'put the fields of the body into the key "{inputs.body_key}"'
 
     def adapt(self, input: Any) -> Any:
-        """Return the JSON of an input that Python callers gave; see `operad.Operation`."""
+        """Return an input with Python values, such as dates and files, as JSON; see `operad.Operation`."""
         if self._adapter is None:
             try:
                 view = self.source.input_view
@@ -152,7 +152,7 @@ class PlannedOperation:
         return self._adapter(input)
 
     def output_schema(self) -> Schema:
-        """Return the schema of the data; of one item, for a stream."""
+        """Return the schema of the result; for a stream, the schema of one item."""
         source, view = self.source, self.source.output_view
         if self.stream_type is None:
             return source.schema(output_schema(source.document, self.raw, view), view)
@@ -162,7 +162,7 @@ class PlannedOperation:
 
     @property
     def error_schemas(self) -> tuple[ErrorDefinition, ...]:
-        """The declared responses that are not successful."""
+        """The errors for the declared responses with 3xx, 4xx, 5xx and ``default``."""
         return tuple(
             self.source.error_definition(self.raw, str(status), node)
             for status, node in responses_of(self.raw).items()
@@ -179,8 +179,8 @@ class PlannedOperation:
         return request
 
     def _bind(self, request: Request, context: OperationContext) -> None:
-        """Give a request what its call has: the deadline; the idempotency key, if it changes something; the trace,
-        if it goes to the API's own origins."""
+        """Add the deadline of the call to a request, the idempotency key if the method may change something, and
+        the trace if the request goes to the API's own origins."""
         request.expires = context.deadline
         if context.is_observed:
             request.report = context.report
@@ -191,7 +191,7 @@ class PlannedOperation:
                 request.headers.setdefault(name, value)
 
     def _request(self, input: Any) -> Request:
-        """Return the request for an input, but for what only its caller decides. Raises `CallError`."""
+        """Return the request for an input, without the parts that depend on the caller. Raises `CallError`."""
         try:
             plan = self._plan or self.plan
             if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
@@ -211,11 +211,11 @@ class PlannedOperation:
         return plan.request(input, accept)
 
     def _is_text(self) -> bool:
-        """Return True if the data of events are text that is not to be parsed."""
+        """Return True if the data of events are text, which is not parsed as JSON."""
         return is_text_item(self.output_schema().raw, self.source.output_view)
 
     def _settle(self, plan: Plan) -> None:
-        """Find out, once, what every request carries: to another origin go neither headers nor credentials."""
+        """Determine once which credentials and hooks the requests use; other origins than the API's get none."""
         config = self.source.config
         self._is_home = plan.is_home
         if plan.is_home:
@@ -226,7 +226,7 @@ class PlannedOperation:
         self._is_settled = True
 
     async def _personalize(self, request: Request, context: OperationContext | None) -> None:
-        """Add the headers and credentials of the caller, and the hook. Raises `CallError`."""
+        """Add the headers and credentials of the caller, and the hook ``on_request``. Raises `CallError`."""
         config = self.source.config
         if config.on_request is not None:
             request.prepare = partial(_prepare, config.on_request, context)
@@ -245,7 +245,7 @@ class PlannedOperation:
     async def _of_caller(
         self, caller: CredentialProvider, context: OperationContext, origin: str
     ) -> Callable[[], Awaitable[Credentials]]:
-        """Make the credentials of the caller's request; after a 401, with a newer credential if there is one."""
+        """Return a function that makes the caller's credentials; after a 401, it uses a newer one if possible."""
         table = await caller.get(context, origin)
         authorize, was_refused = self._authorizer(_caller_auth(table)), False
 
@@ -272,7 +272,7 @@ class PlannedOperation:
         return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
     def _authorizer(self, auth: HTTPAuth | None) -> Callable[[], Awaitable[Credentials]] | None:
-        """Make the credentials of a request; ``None`` if it has none."""
+        """Return a function that makes the credentials of a request; ``None`` if it has none."""
         plan = self.plan
         appliers = self.source.authenticator.plan(self.raw, plan.server, auth, plan.required_keys)
         if not appliers:
@@ -288,19 +288,19 @@ class PlannedOperation:
 
 
 def _caller_auth(table: Mapping[str, Any]) -> HTTPAuth:
-    """Return the credential that a provider gave. Raises `CallError`; the message quotes no value."""
+    """Return the credential in a provider's table. Raises `CallError`; the message contains no value of it."""
     try:
         auth = HTTPAuth(**table)
     except (ConfigError, TypeError, ValueError):
         auth = None
     if auth is None or auth.type == "caller":
-        message = "the credential of the caller cannot be used: it is not a table as `auth` of this source"
+        message = "the provider of the caller's credential returned a table that is not valid as `auth`"
         raise CallError(ErrorCode.EXECUTION_ERROR, message)
     return auth
 
 
 async def _prepare(hook: Callable[..., Any], context: OperationContext | None, request: HTTPRequest) -> None:
-    """Run ``on_request``. What it raises is the error of the call, never one of the network."""
+    """Run ``on_request``. An exception of the hook becomes the error of the call, not a network failure."""
     try:
         await maybe_await(hook(request, context))
     except CallError:
@@ -311,7 +311,7 @@ async def _prepare(hook: Callable[..., Any], context: OperationContext | None, r
 
 
 def _all_keys(_: RawOperation, required: Collection[Key]) -> Collection[Key]:
-    """Return all keys: each caller's own credential sends them."""
+    """Return all keys, because each caller's own credential sends them."""
     return required
 
 

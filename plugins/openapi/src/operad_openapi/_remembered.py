@@ -1,7 +1,7 @@
 """Cache the part of a large document that one operation needs, for commands that make one call.
 
-It is a part of the document as it was read, and goes through the same checks as a document. It is believed while
-the file of the document is the same one (`operad.plugin.recall`), and nothing of it comes from the configuration.
+The cached part goes through the same checks as a document. It is used only while the file of the document is
+unchanged (`operad_auth.http.cache_files.recall`), and contains nothing of the configuration.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _KIND = "openapi"
 _SMALLEST = 256 * 1024
-"""Bytes of a document; a smaller one is read as quickly."""
+"""The minimum size in bytes of a document that is cached; a smaller one is read as quickly."""
 _LARGEST = 1024 * 1024
-"""Characters of what is kept."""
+"""The maximum length of a cached part in characters."""
 _JUST_NOW = 2.0
-"""Seconds in which a file may be written twice with one time."""
+"""Seconds within which a file may be written twice without a new modification time."""
 _OF_ALL = (
     "credentials", "exclude", "include", "media_types", "names", "operation_types", "overlays", "pagination",
     "patch", "path_parameters", "servers", "slashes",
 )  # fmt: skip
-"""Options that speak of operations by name, or change the document: what they mean shows in all of it."""
+"""Options that name operations or change the document, and so need the whole document."""
 
 
 class Remembered:
-    """The cached data of one operation of a document in a file.
+    """The cache of one operation of a document in a file.
 
     Args:
         path: the path of the document.
@@ -53,7 +53,7 @@ class Remembered:
         self._key = self._now()
 
     def _now(self) -> list[Any] | None:
-        """Return what identifies the document, and the version of this program."""
+        """Return a key for the document's file and this program's version; ``None`` if it must not be cached."""
         try:
             own, file = os.stat(__file__), os.stat(self._path)
         except OSError:
@@ -64,7 +64,7 @@ class Remembered:
         return [own.st_mtime_ns, str(self._path), whole, self._name]
 
     def read(self) -> OpenAPIOperations | None:
-        """Return the operation, with its streaming twin; ``None`` if it is not known, or not to be trusted."""
+        """Return the operation, with its streaming twin; ``None`` if it is not cached or out of date."""
         from operad import SourceError
         from operad_openapi._document.document import Document
         from operad_openapi.operations import build_operations
@@ -79,7 +79,7 @@ class Remembered:
         return operations if self._name in operations.built else None
 
     def write(self, document: Document, operations: OpenAPIOperations, size: int) -> None:
-        """Store the data that the operation needs from a document, of which ``size`` bytes were read."""
+        """Cache the part of ``document`` that the operation needs, if possible; ``size`` bytes were read."""
         from operad_openapi._circle import is_operads
         from operad_openapi._document.document import GRAFTS
         from operad_openapi._document.listing import METHODS

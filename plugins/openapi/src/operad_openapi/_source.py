@@ -1,4 +1,4 @@
-"""What the operations of one document share: the document, its views, the HTTP client."""
+"""The objects that the operations of one document share: the document, its views, the HTTP client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAILED = str(ErrorCode.EXECUTION_ERROR)
 
 
 class DocumentSource:
-    """What the operations of one document share."""
+    """The document, schemas, credentials and HTTP client that the operations of one document share."""
 
     def __init__(self, document: Document, config: HTTPServiceConfig) -> None:
         self.document = document
@@ -36,7 +36,7 @@ class DocumentSource:
         self._responses: dict[str, ErrorDefinition] = {}
 
     def keep(self, root: Json) -> None:
-        """Replace the document's root by a part of it. Before the first use of an operation only."""
+        """Replace the document's root by a part of it. This is allowed only before an operation is used."""
         self.document.root = root
         self.input_view = SchemaView(self.document, is_input=True)
         self.output_view = SchemaView(self.document, is_input=False)
@@ -51,7 +51,7 @@ class DocumentSource:
         )
 
     def error_definition(self, operation: RawOperation, status: str, node: Any) -> ErrorDefinition:
-        """Return the error definition of one declared response; it is shared if the response is."""
+        """Return the error definition of a declared response; responses with the same reference share one."""
         reference = node.get("$ref") if isinstance(node, dict) else None
         key = f"{status} {reference}" if isinstance(reference, str) else None
         if key is not None and key in self._responses:
@@ -72,7 +72,7 @@ class DocumentSource:
         return definition
 
     def _error_schema(self, operation: RawOperation, status: str, node: Any) -> Schema:
-        """Return the schema of the error's details."""
+        """Return the schema of the details of an error: ``statusCode`` and ``body``."""
         try:
             content = response_content(self.document, operation, node)
         except PointerError:

@@ -1,4 +1,4 @@
-"""`from_openapi`, `from_openapi_file` and `from_openapi_url`: from a document to operations."""
+"""Make operations from documents: `from_openapi`, `from_openapi_file` and `from_openapi_url`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ from operad_openapi.operations import OpenAPIOperations, build_operations
 
 
 def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> OpenAPIOperations:
-    """Return the operations of a parsed document; references out of it are not followed.
+    """Return the operations of a parsed document. References to other documents are not followed.
 
     Args:
-        document: OpenAPI 2.0, 3.0, 3.1 or 3.2; it must not be changed.
+        document: a document of OpenAPI 2.0, 3.0, 3.1 or 3.2; it must not be changed afterwards.
         config: the server, and options for its calls.
 
     Returns:
-        A list of operations; what could not be used is in its ``diagnostics``. Close it when done (``aclose``).
+        A list of operations. Its ``diagnostics`` describe the parts of the document that cannot be used. Close the
+        list (``aclose``) when its operations are no longer called.
 
     Raises:
-        SourceError: it is not an OpenAPI document.
+        SourceError: ``document`` is not an OpenAPI document, or an overlay or ``patch`` failed.
+        ConfigError: the configuration does not fit the document.
     """
     root = document if isinstance(document, dict) else dict(document)
     found: list[Diagnostic] = []
@@ -41,7 +43,9 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
         root = copy.deepcopy(root)
         for overlay in config.overlays:
             if not isinstance(overlay, Mapping):
-                raise SourceError(f"{overlay}: from_openapi reads no files; pass the parsed overlay")
+                raise SourceError(
+                    f'overlays: expected parsed overlays, because from_openapi reads no files, got "{overlay}"'
+                )
             found += apply_overlay(root, overlay, "an overlay")
         root = root if config.patch is None else patched(config.patch, root)
     return _built(Document(root), config, found)
@@ -50,10 +54,16 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
 async def from_openapi_file(
     path: str | os.PathLike[str], config: HTTPServiceConfig, fs: OpenAPIFS | None = None
 ) -> OpenAPIOperations:
-    """Return the operations of the JSON or YAML document at ``path``, and of the files that it refers to.
+    """Return the operations of the JSON or YAML document at ``path``; files that it refers to are read, too.
+
+    Args:
+        path: the path of the document.
+        config: the server, and options for its calls.
+        fs: reads the files; default: the file system of this machine.
 
     Raises:
         SourceError: the file cannot be read, or is not an OpenAPI document.
+        ConfigError: the configuration does not fit the document.
     """
     return await load_operations(os.fspath(path), config, fs)
 
@@ -63,20 +73,29 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
 
     Raises:
         SourceError: the URL cannot be read, or does not return an OpenAPI document.
+        ConfigError: the configuration does not fit the document.
     """
     if not is_url(url):
-        raise SourceError(f'expected an http or https URL, got "{url}"')
+        raise SourceError(f'url: expected an http or https URL, got "{url}"')
     return await load_operations(url, config)
 
 
 async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None = None) -> OpenAPIOperations:
-    """Return the operations of a dict, a path or a URL. Raises `SourceError`, `ConfigError`."""
+    """Return the operations of a document, given as a dict, a path or a URL.
+
+    Raises:
+        SourceError: the document cannot be read, or is not an OpenAPI document.
+        ConfigError: the configuration does not fit the document.
+    """
     document, loader = await load_document(spec, config, fs)
     return await _build(document, config, loader)
 
 
 async def load_operation(path: Path, config: HTTPServiceConfig, name: str) -> OpenAPIOperations:
-    """Return one operation of a file, or all of them, for one call. Raises `SourceError`, `ConfigError`."""
+    """Return the operation ``name`` of a file if it is cached, else all operations, and cache ``name``.
+
+    Raises `SourceError` and `ConfigError` as `load_operations` does.
+    """
     from operad_openapi._remembered import Remembered
 
     remembered = Remembered(path, config, name)
@@ -100,7 +119,7 @@ def _built(document: Document, config: HTTPServiceConfig, found: list[Diagnostic
 
 
 async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:
-    """Return the document of a dict, a path or a URL, and the loader that read it. Raises `SourceError`."""
+    """Return the document for a dict, a path or a URL, and the loader that read it. Raises `SourceError`."""
     client = HTTPClient(config, trusted=config.trusted)
     try:
         loader = Loader(config, client, fs)

@@ -1,4 +1,4 @@
-"""The configuration of a source: the address of the API, authentication, limits."""
+"""The configuration of a source: the URL of the API, authentication, pagination and limits."""
 
 from __future__ import annotations
 
@@ -27,73 +27,73 @@ def _at_least(minimum: float) -> Any:
 
 
 def _secret(value: str | None) -> str | None:
-    """Return a secret as a file or a variable holds it: often with a line break at its end."""
+    """Return a secret without white space around it: a file or variable often has a line break at its end."""
     return value.strip() if isinstance(value, str) else value
 
 
 @record(kw_only=True)
 class HTTPAuth:
-    """A credential.
+    """A credential for an API.
 
-    ``bearer`` sends ``Authorization: Bearer <token>``; ``basic`` the same with ``Basic`` and either the encoded
-    ``token`` or ``username`` and ``password``; ``digest`` responds to the server's challenge with ``username`` and
-    ``password`` (RFC 7616); ``apiKey`` sends ``token`` where the document's security scheme states, or in
-    ``header_name``; ``oauth2`` gets tokens from an authorization server (see `operad.auth.OAuthOptions`);
-    ``caller`` uses for each call the credential of its caller, from the ``provider`` of this name.
+    ``bearer`` sends ``Authorization: Bearer <token>``. ``basic`` sends ``Authorization: Basic`` with the encoded
+    ``token``, or with ``username`` and ``password``. ``digest`` responds to the server's challenge with
+    ``username`` and ``password`` (RFC 7616). ``apiKey`` sends ``token`` in the place that the document's security
+    scheme names, or in ``header_name``. ``oauth2`` gets tokens from an authorization server (see
+    `operad.auth.OAuthOptions`). ``caller`` sends the credential that ``provider`` has for the caller of each call.
 
     Raises:
         ConfigError: a field that the type needs is missing or empty, or cannot be in a header.
     """
 
     type: AuthType = attrs.field(validator=attrs.validators.in_(_AUTH_TYPES))
-    """Which kind of credential."""
+    """The type of the credential."""
     provider: str | None = None
-    """The name in ``[[credentials]]`` (``caller``)."""
+    """The name of a provider in ``[[credentials]]`` (``caller``)."""
     token: str | None = attrs.field(default=None, repr=False, converter=_secret)
     """The token itself (``bearer``, ``apiKey``, ``basic``)."""
     header_name: str | None = None
-    """The header instead of ``Authorization`` (or, for an apiKey, instead of the scheme's place)."""
+    """The header to use instead of ``Authorization`` (``apiKey``: instead of the place that the scheme names)."""
     prefix: str | None = None
-    """The word before the token; default: ``Bearer``, ``Basic``, or nothing for an apiKey."""
+    """The text before the token; default: ``Bearer``, ``Basic``, or nothing for ``apiKey``."""
     username: str | None = None
-    """For ``basic`` and ``digest``."""
+    """The name of the user (``basic``, ``digest``)."""
     password: str | None = attrs.field(default=None, repr=False)
-    """For ``basic`` and ``digest``."""
+    """The password of the user (``basic``, ``digest``)."""
     grant: Literal["client_credentials", "authorization_code", "device_code"] | None = None
     """How ``oauth2`` gets a token; default: ``client_credentials`` if there is a secret or a key (and no
-    ``refresh_token``), else ``authorization_code``, which asks a person (``operad login``)."""
+    ``refresh_token``), else ``authorization_code``, which needs a login (``operad login``)."""
     client_id: str | None = None
-    """This client's name at the authorization server (``oauth2``)."""
+    """The id of this client at the authorization server (``oauth2``)."""
     client_secret: str | None = attrs.field(default=None, repr=False, converter=_secret)
-    """Its secret there."""
+    """The secret of this client (``oauth2``)."""
     private_key: str | None = attrs.field(default=None, repr=False)
-    """The client's key for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
+    """The client's key for assertions instead of a secret (RFC 7523): a JWK, PEM, or the path of a file."""
     refresh_token: str | None = attrs.field(default=None, repr=False, converter=_secret)
-    """One from elsewhere, instead of a login."""
+    """A refresh token to use instead of a login."""
     issuer: str | None = None
-    """The authorization server, whose metadata name its endpoints (RFC 8414)."""
+    """The URL of the authorization server; its metadata name the endpoints (RFC 8414)."""
     token_url: str | None = None
-    """Default: that of the document's flow, if it has the API's own origin."""
+    """The token endpoint; default: that of the document's flow, if it has an origin of the API."""
     authorization_url: str | None = None
-    """Where people give their consent; default: as ``token_url``."""
+    """The endpoint where users log in; default: as for ``token_url``."""
     device_url: str | None = None
-    """Where a code for another device comes from (RFC 8628)."""
+    """The endpoint for device codes (RFC 8628); default: as for ``token_url``."""
     revocation_url: str | None = None
-    """Where a token is given back (RFC 7009)."""
+    """The endpoint that revokes tokens (RFC 7009)."""
     scopes: list[str] = attrs.field(factory=list)
-    """What to ask for."""
+    """The scopes to request."""
     audience: str | None = None
     """The audience of the token, if the server requires it."""
     resource: list[str] = attrs.field(factory=list)
-    """The same by RFC 8707."""
+    """The URLs of the resources that the token is for (RFC 8707)."""
     extra: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Further fields of token requests."""
     client_auth: Literal["auto", "basic", "post", "private_key_jwt", "none"] = "auto"
-    """How the client proves itself."""
+    """How the client authenticates to the authorization server."""
     redirect_uri: str = "http://127.0.0.1:0/callback"
-    """Where the browser comes back to; port 0: a free one."""
+    """The URL that the browser returns to after a login; port 0 means any free port."""
     account: str = ""
-    """Which of several accounts of this user."""
+    """The account to use if the user has several."""
 
     def __attrs_post_init__(self) -> None:
         needed = {
@@ -108,10 +108,10 @@ class HTTPAuth:
             names = {"basic": "username", "digest": "username", "oauth2": "client_id", "caller": "provider"}
             name = names.get(self.type, "token")
             state = "is missing" if getattr(self, name) is None else "is empty"
-            raise ConfigError(f'auth: {name} {state}, which type = "{self.type}" needs')
+            raise ConfigError(f'auth: {name} {state}, but type = "{self.type}" requires it')
         for name in ("token", "header_name", "prefix", "client_id", "client_secret"):
             if match := _CONTROL.search(getattr(self, name) or ""):
-                raise ConfigError(f"auth: {name} holds the character {match[0]!r}, which no header can carry")
+                raise ConfigError(f"auth: {name} has the character {match[0]!r}, which headers do not allow")
 
 
 def _auth(value: HTTPAuth | Mapping[str, Any] | None) -> HTTPAuth | None:
@@ -130,42 +130,42 @@ def _snake_case(name: str) -> str:
 
 @record(kw_only=True)
 class Pagination:
-    """How an operation goes from page to page; without any of this, by ``Link: <…>; rel="next"`` (RFC 8288).
+    """The pagination of an operation. Without any field, ``Link: <…>; rel="next"`` is used (RFC 8288).
 
-    Paths lead into the data of a page (``meta.next``, ``data.-1.id``) or name a header (``header:x-next-page``);
-    keys are those of the input, ``body.cursor`` is a member of ``body``.
+    Paths lead into the data of a page (``meta.next``, ``data.-1.id``) or name a header (``header:x-next-page``).
+    Keys are keys of the input; ``body.cursor`` is the member ``cursor`` of ``body``.
 
     Raises:
         ConfigError: fields contradict each other, or one is missing that another one needs.
     """
 
     items: str | None = None
-    """Path of the list of items; default: the data, or the only list in them."""
+    """Path of the list of items; default: the data, if they are a list, or the only list in them."""
     next: str | None = None
-    """Path of the URL of the next page: its query is read, it is not called."""
+    """Path of the URL of the next page; only the query of the URL is used."""
     cursor: str | None = None
-    """Path of what ``parameter`` takes next; nothing, or an empty text, is the end."""
+    """Path of the value of ``parameter`` for the next page; it is missing or empty on the last page."""
     parameter: str | None = None
-    """Key of the input that ``cursor`` goes to."""
+    """Key of the input that takes the value of ``cursor``."""
     more: str | None = None
-    """Path of what is false on the last page."""
+    """Path of a value that is false, empty or missing on the last page."""
     offset: str | None = None
-    """Key of the input that counts items."""
+    """Key of the input for the number of items to skip."""
     page: str | None = None
-    """Key of the input that counts pages."""
+    """Key of the input for the number of the page."""
     first_page: int = 1
-    """The ``page`` of an input without one."""
+    """The number of the first page, if an input has no ``page``."""
     limit: str | None = None
-    """Key of the input with the size of pages: a page with fewer items is the last one."""
+    """Key of the input for the size of a page; a page with fewer items is the last one."""
     pages: str | None = None
     """Path of the number of the last page."""
 
     def __attrs_post_init__(self) -> None:
         ways = [name for name in ("next", "cursor", "offset", "page") if getattr(self, name) is not None]
         if len(ways) > 1:
-            raise ConfigError(f"pagination: {' and '.join(ways)}: expected one of them")
+            raise ConfigError(f"pagination: expected one of next, cursor, offset and page, got {', '.join(ways)}")
         if (self.cursor is None) != (self.parameter is None):
-            raise ConfigError("pagination: cursor and parameter: expected both or none")
+            raise ConfigError("pagination: expected both cursor and parameter, got one of them")
 
 
 def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:
@@ -176,24 +176,24 @@ def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:
 
 @record(kw_only=True)
 class HTTPLimits:
-    """Bounds; each is named in the error that it causes."""
+    """The limits of a source. An error that one of them causes names the limit."""
 
     response_bytes: int = 64 * 1024 * 1024
-    """The largest response body, decompressed."""
+    """Maximum size of a response body in bytes, decompressed."""
     error_bytes: int = 64 * 1024
-    """How much of the body of a failed response is kept."""
+    """Number of bytes that are read from the body of a failed response."""
     event_bytes: int = 4 * 1024 * 1024
-    """The largest event of a stream, and the largest line of JSON lines."""
+    """Maximum size of an event or a JSON value of a stream, in bytes."""
     document_bytes: int = 64 * 1024 * 1024
-    """The largest document, and the largest of the files that it refers to."""
+    """Maximum size of a document, and of each file that it refers to, in bytes."""
     documents: int = 10_000
-    """How many files one document may refer to."""
+    """Maximum number of files that a document may refer to."""
     connections: int = 100
-    """Connections open at once, streams included; further calls wait."""
+    """Maximum number of open connections, including streams; further calls wait."""
     redirects: int = 5
-    """How many redirects one request follows."""
+    """Maximum number of redirects that a request follows."""
     header_bytes: int = 64 * 1024
-    """The largest header of a response."""
+    """Maximum size of a header of a response in bytes."""
 
 
 def _limits(value: HTTPLimits | Mapping[str, Any]) -> HTTPLimits:
@@ -236,16 +236,16 @@ def _origins(value: list[str]) -> list[str]:
 def _servers(value: Mapping[str, str]) -> dict[str, str]:
     for target in value.values():
         if not _is_http(target):
-            raise ConfigError(f'servers: expected http or https URLs to go to, got "{target}"')
+            raise ConfigError(f'servers: expected http or https URLs as values, got "{target}"')
     return {source.rstrip("/"): target.rstrip("/") for source, target in value.items()}
 
 
 def _headers(value: Mapping[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name):
-            raise ConfigError(f"headers: {name!r} is not the name of a header")
+            raise ConfigError(f"headers: expected the name of a header, got {name!r}")
         if match := _CONTROL.search(text):
-            raise ConfigError(f'headers: "{name}" holds the character {match[0]!r}, which no header can carry')
+            raise ConfigError(f'headers: "{name}" has the character {match[0]!r}, which headers do not allow')
     return dict(value)
 
 
@@ -258,11 +258,11 @@ def _named(_: Any, __: Any, value: Any) -> None:
 
 def _known_way(_: Any, __: Any, value: Any) -> None:
     if value not in ("error", "warn", "off"):
-        raise ConfigError('validate_inputs: expected "error", "warn" or "off"')
+        raise ConfigError(f'validate_inputs: expected "error", "warn" or "off", got {value!r}')
 
 
 def shown_place(value: object) -> str:
-    """Return the repr of a URL, or of a table of them, without user, password and query, which may be secret."""
+    """Return the repr of a URL, or of a table of URLs, without user, password and query, which may be secret."""
     from operad_auth.http.urls import shown_url
 
     if isinstance(value, Mapping):
@@ -275,46 +275,46 @@ class HTTPOptions:
     """The options that `HTTPServiceConfig` and the source ``openapi`` share."""
 
     base_url: str | None = attrs.field(default=None, repr=shown_place, converter=_base_url)
-    """Replaces the document's root server; paths and operations with servers of their own keep them."""
+    """The URL to use instead of the document's root server; paths and operations keep servers of their own."""
     servers: dict[str, str] = attrs.field(factory=dict, repr=shown_place, converter=_servers)
-    """URLs that servers of the document begin with -> what is called instead (a mock, a tenant's own host)."""
+    """Starts of server URLs in the document -> URLs to call instead (a mock, a tenant's own host)."""
     headers: dict[str, str] = attrs.field(factory=dict, repr=False, converter=_headers)
-    """Sent with every request to the API's own origin; values given in a call take precedence."""
+    """Headers of every request to the API's own origins; values given in a call take precedence."""
     query: dict[str, Any] = attrs.field(factory=dict, repr=False, converter=dict)
-    """As ``headers``, for parameters of the query."""
+    """Query parameters of every request to the API's own origins; values given in a call take precedence."""
     cookies: dict[str, str] = attrs.field(factory=dict, repr=False, converter=dict)
-    """As ``headers``, for cookies."""
+    """Cookies of every request to the API's own origins; values given in a call take precedence."""
     path_parameters: dict[str, Any] = attrs.field(factory=dict, converter=dict)
     """Values of path parameters (a tenant, an account); values given in a call take precedence."""
     auth: HTTPAuth | None = attrs.field(default=None, converter=_auth)
     """The credential for every operation that does not declare ``security: []``."""
     credentials: dict[str, HTTPAuth] = attrs.field(factory=dict, converter=_credentials)
-    """Credentials by the name of the document's security scheme."""
+    """Credentials by the names of the document's security schemes."""
     origins: list[str] = attrs.field(factory=list, converter=_origins)
     """Further origins (``https://host``) that headers and credentials may be sent to."""
     timeout: float | None = attrs.field(default=30.0, validator=_at_least(0))
-    """Seconds for a whole call, retries included; for a stream, until it begins. ``None``: no bound."""
+    """Seconds for a whole call, including retries; for a stream, until it begins. ``None`` means no limit."""
     connect_timeout: float | None = attrs.field(default=10.0, validator=_at_least(0))
-    """Seconds."""
+    """Seconds to connect to the server. ``None`` means no limit."""
     idle_timeout: float | None = attrs.field(default=None, validator=_at_least(0))
-    """Seconds that a stream may be silent. ``None``: no bound."""
+    """Seconds without data after which a stream fails. ``None`` means no limit."""
     retries: RetryPolicy = attrs.field(factory=RetryPolicy, converter=_retries)
-    """A policy, a table of one, or the number of further attempts."""
+    """A policy, a table of its fields, or the number of attempts after the first."""
     limits: HTTPLimits = attrs.field(factory=HTTPLimits, converter=_limits)
     """Limits of documents, responses and connections."""
     names: dict[str, str] | str | Callable[[Mapping[str, Any]], str | None] = attrs.field(
         factory=dict, validator=_named
     )
-    """Other names of operations: ``operationId`` or ``GET /path`` -> name; ``fastapi`` for those of functions; in
-    Python also a function of ``{operationId, method, path, tags}``, which returns ``None`` to keep a name."""
+    """Names of operations: ``operationId`` or ``GET /path`` -> name; or ``fastapi`` for the names of functions. In
+    Python also a function of ``{operationId, method, path, tags}`` that returns a name, or ``None`` to keep it."""
     overlays: list[Any] = attrs.field(factory=list)
     """OpenAPI Overlays (paths, URLs, dicts) that change the document before it is used, in this order."""
     patch: Callable[[dict[str, Any]], dict[str, Any] | None] | None = attrs.field(default=None, repr=False)
-    """Changes the parsed document in place, or returns another one; runs after the overlays."""
+    """A function that changes the parsed document in place or returns another one; it runs after the overlays."""
     include: list[str] = attrs.field(factory=list)
-    """Only these operations: a glob of names, ``tag:…``, ``path:…``, ``method:…``, or ``GET /path/*``."""
+    """Operations to offer: globs of names, ``tag:…``, ``path:…``, ``method:…``, ``GET /path/*``; default: all."""
     exclude: list[str] = attrs.field(factory=list)
-    """Not these operations; wins over ``include``."""
+    """Operations to leave out, as in ``include``; takes precedence over ``include``."""
     external: list[str] = attrs.field(factory=list)
     """URL prefixes and folders that external references may be read from, besides the document's own."""
     server_variables: dict[str, str] = attrs.field(factory=dict)
@@ -326,51 +326,53 @@ class HTTPOptions:
             key_validator=attrs.validators.instance_of(str),
         ),
     )
-    """Names or globs of operations -> ``query``, ``mutation`` or ``subscription``, if the document does not say. A
-    subscription reads ``application/json`` as JSON values one after the other."""
+    """Names or globs of operations -> ``query``, ``mutation`` or ``subscription``, unless the document declares a
+    stream. A subscription reads ``application/json`` as JSON values one after the other."""
     media_types: list[str] | dict[str, list[str]] = attrs.field(factory=list)
-    """Media types of request bodies to prefer where an operation offers several; or a table of them by globs of
-    ``operationId`` or ``POST /path``, the first that fits counts."""
+    """Media types of request bodies to prefer if an operation offers several; or a table of globs of
+    ``operationId`` or ``POST /path`` -> such a list, of which the first glob that matches is used."""
     extras: list[Extra] = attrs.field(factory=list)
-    """What an input may add that the document forgot: ``extra_query``, ``extra_body``, ``extra_headers``."""
+    """Parts of a request to which an input may add undeclared values: ``query``, ``body``, ``headers``. The keys
+    of the input are ``extra_query``, ``extra_body`` and ``extra_headers``."""
     pagination: dict[str, Pagination] = attrs.field(factory=dict, converter=_pagination)
-    """Globs of names -> how these operations go from page to page; the first that fits counts."""
+    """Globs of names -> the pagination of these operations; the first glob that matches is used."""
     slashes: list[str] = attrs.field(factory=list)
-    """Names of path parameters whose values may have several segments: their slashes stay."""
+    """Names of path parameters whose values may have several segments; slashes in them are kept."""
     upload_root: str | None = None
-    """The folder that ``{"path": …}`` of an upload may name files in. ``None``: none may be named."""
+    """The folder in which ``{"path": …}`` of an upload may name files. ``None`` forbids uploads by path."""
     validate_inputs: Literal["error", "warn", "off"] = attrs.field(default="error", validator=_known_way)
-    """Whether an input that does not match its schema is rejected, sent with a warning in the log, or just sent. A
-    key that has no place in the request is always rejected."""
+    """Whether an input that does not match its schema is rejected (``error``), sent with a warning in the log
+    (``warn``), or sent (``off``). An unknown key is always rejected."""
     reconnect: bool = False
     """Whether an event stream of a GET is resumed with ``Last-Event-ID`` when it breaks off or ends."""
     keep_cookies: bool = False
-    """Whether cookies that the API sets go with later requests: for APIs with a login of their own."""
+    """Whether cookies that the API sets are sent with later requests, for APIs that log in with cookies."""
     session: Any = None
-    """An ``aiohttp.ClientSession`` to use instead of an own one; it is not closed."""
+    """An ``aiohttp.ClientSession`` to use instead of a new one; it stays open."""
     ssl: Any = None
-    """An ``ssl.SSLContext`` instead of the four options of TLS; it satisfies ``mutualTLS``."""
+    """An ``ssl.SSLContext`` to use instead of the options ``tls_…``; it satisfies ``mutualTLS``."""
     tls_ca: str | None = None
-    """A file of certificates to trust instead of the system's (PEM)."""
+    """A PEM file of certificates to trust instead of the system's."""
     tls_cert: str | None = None
-    """A file with the client's own certificate (PEM); it satisfies ``mutualTLS``."""
+    """A PEM file with the client's own certificate; it satisfies ``mutualTLS``."""
     tls_key: str | None = None
-    """A file with its key, if that is not in the file of the certificate."""
+    """A PEM file with the key of ``tls_cert``, if the key is not in the same file."""
     tls_verify: bool = True
     """Whether the server's certificate is checked."""
     proxy: str | None = attrs.field(default=None, repr=False, converter=_proxy)
-    """The URL of an HTTP proxy, or ``environment`` for what ``HTTP_PROXY`` and its kin say."""
+    """The URL of an HTTP proxy, or ``environment`` to use ``HTTP_PROXY`` and the related variables."""
     request_headers: Callable[[Any], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
-    """``OperationContext`` -> more headers for this call; may be ``async``."""
+    """A function of the ``OperationContext`` that returns further headers for the call; may be ``async``."""
     credentials_for: Callable[[Any], HTTPAuth | None] | None = attrs.field(default=None, repr=False)
-    """``OperationContext`` -> the credential of this caller instead of ``auth``; may be ``async``."""
+    """A function of the ``OperationContext`` that returns the credential of the caller, or ``None`` to use
+    ``auth``; may be ``async``."""
     on_request: Callable[[Any, Any], Any] | None = attrs.field(default=None, repr=False)
     """Called with an `HTTPRequest` and the ``OperationContext`` before each attempt to send a request to the API's
     own origins. It may change the URL and the headers, for example to sign them; may be ``async``."""
     on_response: Callable[[Any, Any], Any] | None = attrs.field(default=None, repr=False)
     """Called with an envelope of kind ``http`` and the ``OperationContext`` after each response of the API's own
-    origins, failed ones too; a stream has no data yet. It may raise an error, or return an envelope to use instead
-    of that of a successful response; may be ``async``."""
+    origins, also after a failed one; the envelope of a stream has no data. It may raise an error, or return an
+    envelope to use instead of that of a successful response; may be ``async``."""
 
 
 @record(kw_only=True)
@@ -381,17 +383,17 @@ class HTTPServiceConfig(HTTPOptions):
     trusted: bool = False
     """Whether the document is trusted: it may then name private hosts, and files outside its own folder."""
     caller: CredentialProvider | None = attrs.field(default=None, repr=False)
-    """Gives the credential of the caller of each call, instead of ``auth``."""
+    """The provider of the caller's credential for each call, used instead of ``auth``."""
 
     def __attrs_post_init__(self) -> None:
         for auth in (self.auth, *self.credentials.values()):
             if auth is not None and auth.type == "caller":
                 raise ConfigError(
-                    'auth: type = "caller" works for `auth` of a source of a registry; use credentials_for here'
+                    'auth: type = "caller" works for `auth` of a registry\'s source only; use credentials_for here'
                 )
         is_personal = self.credentials_for is not None or self.caller is not None
         if self.keep_cookies and (is_personal or self.session is not None):
             raise ConfigError(
-                "keep_cookies: with credentials_for one caller would get the cookies of another, and a session of "
-                "your own has a jar of its own"
+                "keep_cookies: cannot be used with credentials of callers, who would share cookies, or with "
+                "session, which has its own cookies"
             )

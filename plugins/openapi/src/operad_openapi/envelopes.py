@@ -17,13 +17,13 @@ class HTTPResponseMeta:
 
     status_code: int
     headers: dict[str, str]
-    """Names in lower case; repeated values joined with ``, ``. ``set-cookie`` is in `set_cookie`."""
+    """Headers by lower-case name; repeated values are joined with ``, ``. ``set-cookie`` is in `set_cookie`."""
     content_type: str
     url: str | None = None
-    """Without credentials."""
+    """The URL of the response, without credentials."""
     method: str | None = None
     elapsed_ms: float | None = None
-    """From the call to the complete response (to its head, for a stream), in ms."""
+    """Time from the call to the complete response in ms; ``None`` for items of a stream."""
     set_cookie: list[str] | None = None
     event_type: str | None = None
     """The type of a server-sent event."""
@@ -32,14 +32,14 @@ class HTTPResponseMeta:
     attempts: int | None = None
     """How often the request was sent, if more than once."""
     links: dict[str, dict[str, Any]] | None = None
-    """The document's links that this response leads to: name -> ``{"operation": id, "input": {...}}``."""
+    """The document's links that apply to this response: name -> ``{"operation": id, "input": {...}}``."""
 
 
 HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)
 
 
 class JoinedHeaders(NamedTuple):
-    """Headers by lower-case name, and the ``Set-Cookie`` values, which a comma cannot join (RFC 6265, 3)."""
+    """Headers by lower-case name, and ``Set-Cookie`` values, which must not be joined (RFC 6265, 3)."""
 
     joined: dict[str, str]
     cookies: list[str] | None
@@ -62,9 +62,9 @@ def http_envelope(
 
     Args:
         data: the decoded body.
-        status_code: the status.
+        status_code: the HTTP status.
         headers: names and values of the response's headers; a name may occur several times.
-        content_type: the media type; default: that of ``headers``.
+        content_type: the content type; default: that of ``headers``.
         url: the URL of the response, without credentials.
         method: the method of the request.
         elapsed_ms: the duration in milliseconds.
@@ -91,12 +91,12 @@ def http_envelope(
 
 
 def join_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> JoinedHeaders:
-    """Return the headers in the form of an envelope; headers that many envelopes share are joined once."""
+    """Return headers in the form of an envelope. `http_envelope` accepts the result, so that it can be shared."""
     return join_pairs(headers.items() if isinstance(headers, Mapping) else headers)
 
 
 def join_pairs(headers: Iterable[tuple[str, str]]) -> JoinedHeaders:
-    """Return `join_headers` of names and values."""
+    """Join pairs of names and values as `join_headers` does."""
     joined: dict[str, str] = {}
     cookies: list[str] | None = None
     for raw_name, value in headers:
@@ -115,8 +115,8 @@ def join_pairs(headers: Iterable[tuple[str, str]]) -> JoinedHeaders:
 
 
 def _decoded(value: str) -> str:
-    """Return a header that is not UTF-8 as Latin-1 (RFC 9110, 5.5): bytes that aiohttp keeps as halves of
-    surrogate pairs cannot be in JSON."""
+    """Return a header that is not UTF-8 as Latin-1 (RFC 9110, 5.5). aiohttp keeps such bytes as halves of
+    surrogate pairs, which JSON cannot contain."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The file system for documents: the disk, or one of the application."""
+"""File systems for documents: that of this machine, or one of the application."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Protocol
 
 
 class OpenAPIFS(Protocol):
-    """Where OpenAPI documents and the files that they refer to are read from."""
+    """The interface of a file system with OpenAPI documents and the files that they refer to."""
 
     async def read(self, path: str, limit: int) -> bytes:
         """Return the content of the file at ``path``.
 
         Args:
-            path: absolute.
-            limit: the maximum of bytes to read; an implementation may stop one byte after it.
+            path: an absolute path.
+            limit: the maximum size of a document in bytes; reading may stop after ``limit + 1`` bytes.
 
         Raises:
             OSError: the file cannot be read.
@@ -29,22 +29,22 @@ class OpenAPIFS(Protocol):
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """Return at most one byte more than ``limit`` of a file of this machine. Raises `OSError`."""
+    """Return at most ``limit + 1`` bytes of a local file. Raises `OSError`."""
     with Path(path).open("rb") as file:
         # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
         return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
 
 
 class LocalFS:
-    """The file system of this machine, read in a worker thread."""
+    """The file system of this machine; files are read in a worker thread."""
 
     async def read(self, path: str, limit: int) -> bytes:
-        """Read a file; see `OpenAPIFS.read`."""
+        """Return the content of a file; see `OpenAPIFS.read`. Raises `OSError`."""
         data = await asyncio.to_thread(read_file, path, limit)
         # The event loop holds the thread's result until the next step: a document should not live twice.
         await asyncio.sleep(0)
         return data
 
     async def realpath(self, path: str) -> str:
-        """Resolve a path; see `OpenAPIFS.realpath`."""
+        """Return ``path`` with symbolic links resolved."""
         return str(await asyncio.to_thread(Path(path).resolve))

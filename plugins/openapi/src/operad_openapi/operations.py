@@ -1,4 +1,4 @@
-"""The operations of a document: listed when it is loaded, built when they are first used."""
+"""The operations of a document, which are listed when it is loaded and planned when they are first used."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ logger = logging.getLogger("operad.openapi")
 
 
 class OpenAPIOperations(list[AnyOperation]):
-    """The operations of a document, and the HTTP session that they share.
+    """A list of the operations of a document, with the HTTP session that they share.
 
-    It is a list; close it (``async with``, or `aclose`) when its operations are no longer called. The registry
-    closes those that it loads itself.
+    Close it (``async with``, or `aclose`) when its operations are no longer called. A registry closes the
+    operations of its own sources.
     """
 
     def __init__(self, source: DocumentSource, diagnostics: list[Diagnostic]) -> None:
         super().__init__()
         self._source = source
         self.built: dict[str, DocumentOperation] = {}
-        """What each operation is made of, by name."""
+        """The objects that send the requests, by the name of the operation."""
         source.operations = self.built
         self.diagnostics = diagnostics
-        """What of the document could not be used."""
+        """The problems that were found while the document was loaded."""
         self.webhooks = webhooks_of(source.document)
-        """The requests that the API sends of itself: ``name, method, operationId, summary, pointer``."""
+        """The document's webhooks: ``name``, ``method``, ``pointer``; ``operationId``, ``summary`` if declared."""
 
     @property
     def info(self) -> Json:
-        """The object ``info`` of the document."""
+        """The object ``info`` of the document, which has its title and version."""
         found = self._source.document.root.get("info")
         return found if isinstance(found, dict) else {}
 
     @property
     def client(self) -> HTTPClient:
-        """The client that sends their requests."""
+        """The HTTP client that sends the requests of the operations."""
         return self._source.client
 
     def download(
         self, name: str, input: Mapping[str, Any] | None = None, context: OperationContext | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Return the body of an operation's response, chunk by chunk: for what is too large to hold.
+        """Return an iterator over the body of an operation's response, for bodies that are too large for memory.
 
         Args:
             name: the operation's name, without the namespace.
-            input: its input; access and schema are not checked, as for any handler called by hand.
-            context: the context of the call.
+            input: the input; neither the caller's access nor the schema is checked.
+            context: the context of the call, or ``None``.
 
         Raises:
             KeyError: the operation does not exist.
-            CallError: as the operation does.
+            CallError: the request fails; raised while iterating.
         """
         return self.built[name].chunks(dict(input or {}), context)
 
@@ -95,18 +95,21 @@ class OpenAPIOperations(list[AnyOperation]):
         return f"<OpenAPIOperations {self._source.config.namespace!r}: {len(self)}>"
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        raise TypeError("operations hold connections and cannot be pickled")
+        raise TypeError("OpenAPIOperations cannot be pickled, because it has connections; load the document again")
 
 
 def build_operations(
     document: Document, config: HTTPServiceConfig, found: Iterable[Diagnostic] = ()
 ) -> OpenAPIOperations:
-    """Return the operations of ``document``: each that can be used, and a diagnostic for each that cannot.
+    """Return the operations of ``document`` that can be used, with diagnostics for the others.
 
     Args:
         document: the document.
         config: the server, and options for its calls.
-        found: the diagnostics of loading the document.
+        found: the diagnostics from loading the document.
+
+    Raises:
+        ConfigError: the configuration does not fit the document.
     """
     source = DocumentSource(document, config)
     diagnostics = list(found)
@@ -156,14 +159,14 @@ def build_operations(
 
 
 class _Streams(NamedTuple):
-    """How an operation responds."""
+    """The streams with which an operation responds."""
 
     media_type: str | None
-    """Of its stream, if it has one."""
+    """The media type of the stream, or ``None``."""
     has_twin: bool
-    """Whether it also responds without a stream."""
+    """Whether the operation also responds without a stream."""
     is_untold: bool = False
-    """Whether the document does not describe its responses, so that they could be streams."""
+    """Whether the document does not describe the responses, so that they could be streams."""
 
 
 _TOLD = _Streams(None, has_twin=False)
@@ -186,9 +189,9 @@ def _streams(document: Document, raw: RawOperation) -> _Streams:
 
 
 def _json_streams(raw: RawOperation, media: list[tuple[str, str, Json]]) -> _Streams | None:
-    """Return how an operation streams JSON values as ``application/json``, if the document says that it does.
+    """Return how an operation streams JSON values as ``application/json``; ``None`` if the document shows no sign.
 
-    grpc-gateway names the schema of each response, and Kubernetes the action, or a parameter of the media type.
+    grpc-gateway marks the schema of such a response; Kubernetes marks the action or the media type.
     """
     for _, media_type, item in media:
         schema = item.get("schema")
@@ -268,7 +271,7 @@ def _metadata(document: Document, raw: RawOperation) -> Json:
 
 
 def _prune(source: DocumentSource, chosen: Iterable[DocumentOperation]) -> None:
-    """Let go of what the chosen operations do not reach."""
+    """Release the parts of the document that the chosen operations do not refer to."""
     chosen = list(chosen)
     root = pruned(source.document, [operation.raw for operation in chosen])
     items: dict[int, Json] = {}
@@ -279,7 +282,7 @@ def _prune(source: DocumentSource, chosen: Iterable[DocumentOperation]) -> None:
 
 
 class _Checker:
-    """Looks, once per shared part, whether the parts without which no request is right are there."""
+    """A check that the parts that an operation needs for every request exist; shared parts are checked once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -287,7 +290,12 @@ class _Checker:
         """Parameters by their reference."""
 
     def check(self, raw: RawOperation, diagnostics: list[Diagnostic]) -> None:
-        """Check the options. Raises `NotUsableError`, `PointerError`."""
+        """Check the parameters and the body of an operation, and add warnings to ``diagnostics``.
+
+        Raises:
+            NotUsableError: a required parameter cannot be sent, or a parameter has no name or location.
+            PointerError: a reference leads nowhere.
+        """
         declared: set[str] = set()
         for holder in (raw.item, raw.node):
             parameters = holder.get("parameters")
@@ -307,11 +315,11 @@ class _Checker:
             self._document.resolve(body)
         placeholders = raw.placeholders
         for name in declared.difference(placeholders):
-            reason = f'the path has no placeholder "{{{name}}}" for its parameter; it is left out'
+            reason = f'the path has no placeholder "{{{name}}}" for this parameter, which is left out'
             diagnostics.append(Diagnostic(raw.pointer, reason, "warning"))
         for name in placeholders:
             if name not in declared:
-                reason = f'the placeholder "{name}" of the path is not declared; taken as a string'
+                reason = f'the path has a placeholder "{name}" that is not declared; its value is a string'
                 diagnostics.append(Diagnostic(raw.pointer, reason, "warning"))
 
     def _parameter(self, parameter: Any) -> Json:
@@ -325,4 +333,4 @@ class _Checker:
     def _usable(self, node: Any) -> Json:
         if isinstance(node, dict) and isinstance(node.get("name"), str) and isinstance(node.get("in"), str):
             return node
-        raise NotUsableError("a parameter has no name, or no place (in)")
+        raise NotUsableError('expected a parameter with "name" and "in", one of which is missing')

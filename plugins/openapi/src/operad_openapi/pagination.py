@@ -22,21 +22,22 @@ def paginate(
     next_input: Callable[[ResponseEnvelope[Any]], Mapping[str, Any] | None] | None = None,
     max_pages: int = 1_000,
 ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-    """Return the envelopes of all pages.
+    """Return an async generator of the envelopes of all pages.
 
-    If ``next_input`` is missing and ``call`` is ``functools.partial(registry.execute, id)``, this is
-    `OperationRegistry.paginate`, which knows the operation. For any other ``call``, ``Link: <…>; rel="next"`` (RFC
-    8288) leads to the next page: the query parameters of its URL become input of the same operation, and whole
-    numbers become integers. The URL itself is never requested, because it could be of any host.
+    If ``next_input`` is missing and ``call`` is ``functools.partial(registry.execute, id)``, the result is that of
+    `OperationRegistry.paginate`, which knows the pagination of the operation. For any other ``call``, the header
+    ``Link: <…>; rel="next"`` (RFC 8288) leads to the next page: the query parameters of its URL become input of
+    the same operation, and whole numbers become integers. The URL itself is not called: it may have any host.
 
     Args:
         call: calls the operation.
         input: the input of the first page.
-        next_input: envelope of a page -> what to change in the input for the next one; ``None`` at the end.
+        next_input: returns the changes of the input for the next page, given the envelope of a page; ``None`` or
+            no changes after the last page.
         max_pages: the maximum number of pages to request.
 
     Raises:
-        CallError: as the operation does.
+        CallError: a call fails, or the link to the next page is not a URL.
     """
     if next_input is None and isinstance(call, partial) and len(call.args) == 1:
         registry = getattr(call.func, "__self__", None)
@@ -65,7 +66,7 @@ async def _pages(
 
 
 def next_link(headers: Mapping[str, str], base: str = "") -> str | None:
-    """Return the URL of ``rel="next"`` in the ``link`` header, or ``None``."""
+    """Return the URL of ``rel="next"`` in the header ``link``, made absolute with ``base``, or ``None``."""
     for match in _LINK.finditer(headers.get("link", "")):
         relation = _REL.search(match[2])
         if relation and "next" in (relation[1] or relation[2] or "").lower().split():
@@ -86,5 +87,5 @@ def _link_input(envelope: ResponseEnvelope[Any]) -> dict[str, Any] | None:
 
 
 def _number(text: str) -> str | int:
-    """Numbers of a query as numbers: inputs are validated by type, and page numbers are integers."""
+    """Return a whole number as an integer: inputs are validated by type, and page numbers are integers."""
     return int(text) if re.fullmatch(r"0|[1-9][0-9]{0,17}", text) else text

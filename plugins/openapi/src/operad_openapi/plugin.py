@@ -1,4 +1,4 @@
-"""The entry point: hooks of this distribution. Nothing heavy is imported before it is used."""
+"""The entry point with the hooks of operad-openapi. Heavy modules are imported when they are first used."""
 
 from __future__ import annotations
 

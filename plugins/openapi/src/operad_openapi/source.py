@@ -1,4 +1,4 @@
-"""The source ``openapi``: loads a document for a registry."""
+"""The source ``openapi``, which loads a document for a registry."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _PATHS = ("upload_root", "tls_ca", "tls_cert", "tls_key")
 
 @record(kw_only=True)
 class OpenAPISourceConfig(HTTPOptions):
-    """The options of the source ``openapi``: those of `HTTPServiceConfig`, and where the document is."""
+    """The options of the source ``openapi``: the document, and the options of `HTTPOptions`."""
 
     spec: dict[str, Any] | str | os.PathLike[str] = attrs.field(repr=shown_place)
     """A parsed document, a path (relative to the configuration's folder), or a URL."""
     retries: RetryPolicy | int = 2  # type: ignore[assignment]  # a table or a number, as a configuration file has it
-    """A policy, or the number of further attempts."""
+    """A policy, a table of its fields, or the number of attempts after the first."""
     fs: Any = None
-    """An `OpenAPIFS` to read files with."""
+    """An `OpenAPIFS` to read files with; default: the file system of this machine."""
 
 
 class OpenAPISession(SourceSession):
-    """The operations of a document, and the HTTP session that closes with them."""
+    """The operations of a document, with the HTTP session that is closed with them."""
 
     def __init__(self, operations: Any) -> None:
         super().__init__(operations)
@@ -48,7 +48,12 @@ class OpenAPISession(SourceSession):
 
 
 async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISession:
-    """Load the operations of a document. Raises `SourceError`, `ConfigError`."""
+    """Load the operations of a document.
+
+    Raises:
+        SourceError: the document cannot be read, or is not an OpenAPI document.
+        ConfigError: the options contradict each other, or do not fit the document.
+    """
     from operad_openapi.api import load_operation, load_operations
 
     spec, service = _prepared(config, context)
@@ -59,7 +64,12 @@ async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISe
 
 
 async def login(config: OpenAPISourceConfig, context: SourceContext, account: str | None) -> OAuthClient:
-    """Return how to log in for a source. Raises `SourceError`, and `ConfigError` for one that needs no login."""
+    """Return the OAuth client with which a user logs in to a source.
+
+    Raises:
+        SourceError: the document cannot be read.
+        ConfigError: the source needs no login, or no authorization server is known.
+    """
     from operad_openapi._login import login_of
 
     spec, service = _prepared(config, context)
@@ -67,7 +77,7 @@ async def login(config: OpenAPISourceConfig, context: SourceContext, account: st
 
 
 def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any, HTTPServiceConfig]:
-    """Return where the document is, and the configuration; paths start at the configuration's folder."""
+    """Return the document or its place, and the configuration; paths start at the configuration's folder."""
     from operad_openapi._loading import is_url
 
     spec: Any = config.spec
@@ -88,7 +98,7 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
     caller, auth = None, config.auth
     if auth is not None and auth.type == "caller" and auth.provider is not None:
         if config.credentials_for is not None:
-            raise ConfigError('auth: type = "caller" and credentials_for cannot be used together')
+            raise ConfigError('auth: type = "caller" and credentials_for cannot be used together; remove one')
         caller, shared["auth"] = provider_of(context.registry, auth.provider), None
         if config.base_url is not None:
             caller.check(config.base_url)
@@ -96,7 +106,7 @@ def _prepared(config: OpenAPISourceConfig, context: SourceContext) -> tuple[Any,
 
 
 def _namespace_of(spec: Any) -> str:
-    """Return a namespace for a source that was given none: the document's title, or its file's name."""
+    """Return a namespace for a source without one: from the document's title, or from its file's name."""
     if isinstance(spec, Mapping):
         info = spec.get("info")
         title = info.get("title") if isinstance(info, Mapping) else None

@@ -1,1 +1,1 @@
-"""Documents in one normal form, whatever their version. Nothing here knows about requests."""
+"""Read OpenAPI documents of all versions in one form. Requests are built in `operad_openapi._request`."""

@@ -1,4 +1,4 @@
-"""Bodies of requests and responses in one normal form."""
+"""Bodies of requests and responses, in one form for all versions of OpenAPI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from operad_openapi._document.parameters import SWAGGER_NOT_SCHEMA
 
 @attrs.frozen(eq=False, repr=False)
 class Body:
-    """A request body in normal form."""
+    """A request body, in one form for all versions of OpenAPI."""
 
     content: dict[str, Json]
     """Media type as written -> media type object (``schema``, ``encoding``)."""
@@ -26,7 +26,12 @@ class Body:
 
 
 def body_of(document: Document, operation: RawOperation, swagger_parameters: list[Json]) -> Body | None:
-    """Return the body of an operation, or ``None``. Raises `NotUsableError`, `PointerError`."""
+    """Return the request body of an operation, or ``None`` if it has none.
+
+    Raises:
+        NotUsableError: ``requestBody`` is not an object with ``content``.
+        PointerError: a reference in it leads nowhere.
+    """
     if document.version == "2.0":
         return _swagger_body(document, operation, swagger_parameters)
     raw = operation.node.get("requestBody")
@@ -34,7 +39,7 @@ def body_of(document: Document, operation: RawOperation, swagger_parameters: lis
         return None
     node = document.resolve(raw)
     if not isinstance(node, dict) or not isinstance(node.get("content"), dict):
-        raise NotUsableError("requestBody: expected an object with content")
+        raise NotUsableError('requestBody: expected an object with "content"')
     content = _content(document, node["content"])
     if not content:
         return None
@@ -43,7 +48,7 @@ def body_of(document: Document, operation: RawOperation, swagger_parameters: lis
 
 
 def _content(document: Document, raw: Any) -> dict[str, Json]:
-    """Media types and their objects; what is under no text is under no media type."""
+    """Return media type objects by media type, without keys that are not text."""
     if not isinstance(raw, dict):
         return {}
     return {name: _media(document, media) for name, media in raw.items() if isinstance(name, str)}
@@ -102,7 +107,7 @@ _WITH_CONTENT = frozenset({"content", "schema", "$ref"})
 
 
 def response_content(document: Document, operation: RawOperation, node: Any) -> dict[str, Json]:
-    """Return the media type objects of one response by media type. Raises `PointerError`."""
+    """Return the media type objects of a response by media type. Raises `PointerError` for a broken reference."""
     response = document.resolve(node)
     if not isinstance(response, dict):
         return {}
@@ -123,13 +128,13 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
 
 
 def responses_of(operation: RawOperation) -> Mapping[str, Any]:
-    """Return the response objects by status, unchanged."""
+    """Return the response objects of an operation by status; references are not resolved."""
     responses = operation.node.get("responses")
     return responses if isinstance(responses, dict) else {}
 
 
 def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
-    """Return the 2xx responses, exact ones before ``2XX``; ``default`` without any 2xx."""
+    """Return status and response object of each 2xx response, ``2XX`` last; ``default`` if there is no 2xx."""
     responses = responses_of(operation)
     found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
     if not found and "default" in responses:
@@ -138,7 +143,7 @@ def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
 
 
 def success_media(document: Document, operation: RawOperation) -> list[tuple[str, str, Json]]:
-    """Yield ``(status, media type, media object)`` of every 2xx response; broken references are left out."""
+    """Return ``(status, media type, media type object)`` of all 2xx responses, without broken references."""
     found: list[tuple[str, str, Json]] = []
     for status, node in success_responses(operation):
         if isinstance(node, dict) and not node.keys() & _WITH_CONTENT:

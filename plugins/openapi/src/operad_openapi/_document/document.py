@@ -1,7 +1,7 @@
-"""A document: parsed once, never copied; references are resolved when they are used.
+"""An OpenAPI document. It is parsed once and not copied; references are resolved when they are used.
 
-External references are grafted when the document is loaded: each file that may be read becomes a member of
-``x-operad-documents``, and the references to it become pointers. After that there is one document.
+When a document is loaded, each file that it refers to and that may be read becomes a member of
+``x-operad-documents``, and the references to the file become pointers into that member.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class PointerError(LookupError):
-    """A reference leads nowhere; the message names it."""
+    """The error for a reference without a target; the message names the reference."""
 
 
 class Document:
@@ -30,6 +30,9 @@ class Document:
         root: the parsed document.
         base: the URL or absolute path that it came from, or ``None``.
         text: the bytes that it was parsed from, if any; searching them is faster than walking the tree.
+
+    Raises:
+        SourceError: ``root`` is not an OpenAPI document of version 2.0 or 3.x.
     """
 
     __slots__ = ("_text_flags", "base", "children", "root", "version")
@@ -42,14 +45,15 @@ class Document:
         if isinstance(version, (int, float)) and not isinstance(version, bool):
             version = str(version)  # YAML's `swagger: 2.0`
         if not isinstance(version, str) or not re.match(r"(2\.0|3\.[0-9])", version):
+            got = "neither" if version is None else repr(version)
             raise SourceError(
-                f'{where}: expected an OpenAPI document with `openapi: 3.x` or `swagger: "2.0"`, got {version!r}'
+                f'{where}: expected an OpenAPI document with `openapi: 3.x` or `swagger: "2.0"`, got {got}'
             )
         self.root: Json = root
         self.version = version[:3]
         self.base = base
         self.children: dict[str, list[str]] | None = None
-        """References to the named schemas that have a reference in their ``allOf``; see ``kinds``."""
+        """Reference -> references to the named schemas that have it in their ``allOf``; see ``kinds``."""
         self._text_flags: tuple[bool, bool] | None = None
         if text is not None:
             # Most documents have neither word, and one search shows that. The others need one more for each.
@@ -58,17 +62,17 @@ class Document:
 
     @property
     def dialect(self) -> str:
-        """The schema dialect, as `operad.from_schema` names it."""
+        """The dialect of the schemas for `operad.from_schema`: ``openapi-3.0`` or ``openapi-3.1``."""
         return "openapi-3.0" if self.version in ("2.0", "3.0") else "openapi-3.1"
 
     def may_use(self, keyword: str) -> bool:
-        """Return True if ``readOnly`` or ``writeOnly`` can occur in the document."""
+        """Return False if ``keyword`` (``readOnly`` or ``writeOnly``) certainly does not occur in the document."""
         if self._text_flags is None:
             return True
         return self._text_flags[0 if keyword == "readOnly" else 1]
 
     def lookup(self, reference: str) -> Any:
-        """Return the target of ``#/a/b``. If the target is a reference itself, it is not followed.
+        """Return the target of a reference such as ``#/a/b``. A target that is itself a reference is not followed.
 
         Raises:
             PointerError: the reference is not within the document, or its target is missing.
@@ -82,14 +86,14 @@ class Document:
             elif isinstance(node, list) and token.isdecimal() and int(token) < len(node):
                 node = node[int(token)]
             else:
-                raise PointerError(f'"{reference}" does not exist (no "{token}")')
+                raise PointerError(f'reference "{reference}" has no target: there is no "{token}"')
         return node
 
     def resolve(self, node: Any) -> Any:
         """Return ``node``, or the final target of its ``$ref``.
 
         Raises:
-            PointerError: the chain has no end, or no target.
+            PointerError: references lead in a circle, or one of them has no target.
         """
         if node.__class__ is dict and "$ref" not in node:
             return node
@@ -97,7 +101,7 @@ class Document:
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node
             node = self.lookup(reference)
-        raise PointerError(f'"{reference}" leads in a circle')
+        raise PointerError(f'reference "{reference}" leads in a circle')
 
 
 def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
@@ -115,7 +119,7 @@ def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
 
 
 def pointer_tokens(pointer: str) -> list[str]:
-    """Return the tokens of a JSON pointer in a URL fragment (RFC 6901, 6)."""
+    """Return the tokens of a JSON pointer in a URL fragment (RFC 6901, 6). Raises `PointerError` without a "/"."""
     if not pointer:
         return []
     if not pointer.startswith("/"):

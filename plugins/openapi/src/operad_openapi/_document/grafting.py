@@ -1,4 +1,4 @@
-"""External references: read what is allowed, and make references to it pointers."""
+"""Read the documents that external references name, and turn these references into pointers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAMED = frozenset(
 _DATA = frozenset({"example", "examples", "default", "enum", "const", "value", "description", "summary"})
 
 Read = Callable[[Sequence[str]], Awaitable[list[Any]]]
-"""Locations -> what each holds, parsed, or a `SourceError` for what must not or cannot be read."""
+"""Locations -> the parsed content of each, or a `SourceError` if it cannot or must not be read."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -34,7 +34,7 @@ class _Reference:
     holder: Json
     key: str
     is_extension: bool
-    """Whether it is in an extension. Its meaning is not known, so it may lead nowhere without a warning."""
+    """Whether it is in an extension (``x-…``), in which a broken reference causes no warning."""
 
     @property
     def text(self) -> str:
@@ -49,7 +49,7 @@ def has_external(text: bytes | None, root: Any) -> bool:
 
 
 def _references(root: Any, *, is_map: bool) -> Iterator[_Reference]:
-    """Yield the references below ``root``, by an iterative walk; nodes that a YAML alias shares count once.
+    """Yield the references below ``root``, by an iterative walk; nodes that YAML aliases share are visited once.
 
     Args:
         root: a document, or a part of one.
@@ -82,30 +82,30 @@ def _references(root: Any, *, is_map: bool) -> Iterator[_Reference]:
 async def graft_external(
     document: Document, read: Read, report: Callable[[str], None], *, limit: int = 10_000
 ) -> None:
-    """Read the external references of ``document``, and replace them by pointers into it.
+    """Read the documents that ``document`` refers to, and replace the references by pointers.
 
     Args:
         document: the document, changed in place: its references are rewritten.
         read: reads URLs and paths.
-        report: called with the reason for each reference that stays as it is.
-        limit: the most documents that are read.
+        report: called with the reason for each reference that is not replaced.
+        limit: the maximum number of documents to read.
     """
     await _Grafting(document, read, report, limit).run()
 
 
 @attrs.frozen(eq=False, repr=False)
 class _Part:
-    """A document that was read, and whose references are to be followed."""
+    """A document whose references are still to be followed."""
 
     location: str
     prefix: str
-    """Of pointers into it: empty for the document itself."""
+    """The start of pointers into it; empty for the main document."""
     root: Any
     is_map: bool = False
 
 
 class _Grafting:
-    """Follows references in waves: what one wave names is read at once, and makes the next."""
+    """Follows references in waves: the documents that one wave refers to are read together and form the next."""
 
     def __init__(self, document: Document, read: Read, report: Callable[[str], None], limit: int) -> None:
         own = document.root.get("$self") if isinstance(document.root.get("$self"), str) else None
@@ -139,7 +139,7 @@ class _Grafting:
     def _follow(
         self, reference: _Reference, part: _Part, waiting: dict[str, list[tuple[_Reference, _Part, str]]]
     ) -> None:
-        """Turn a reference to what is there into a pointer, and let the others wait for their documents."""
+        """Turn a reference to a known document into a pointer; add any other reference to ``waiting``."""
         text = reference.text
         if reference.key != "$ref" and not _is_reference(text, part.root):
             if part.prefix and text in _component_schemas(part.root):
@@ -165,11 +165,11 @@ class _Grafting:
             waiting.setdefault(absolute, []).append((reference, part, fragment))
 
     async def _read(self, waiting: dict[str, list[tuple[_Reference, _Part, str]]]) -> list[_Part]:
-        """Return the documents that references wait for; those references become pointers."""
+        """Read the documents in ``waiting``, turn the references to them into pointers, and return them."""
         allowed = list(waiting)[: self._left]
         self._left -= len(allowed)
         contents = await self._read_all(allowed) if allowed else []
-        beyond = SourceError("there are more documents than the limit documents")
+        beyond = SourceError("the document refers to more files than allowed (limit documents)")
         contents += [beyond] * (len(waiting) - len(allowed))
         wave = []
         for (absolute, references), content in zip(waiting.items(), contents, strict=True):

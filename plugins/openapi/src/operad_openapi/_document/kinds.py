@@ -1,8 +1,8 @@
-"""Discriminators of a base schema: find the kinds that no reference of the base leads to.
+"""Find the variants of a base schema that has a discriminator but no references to its variants.
 
-A mapping names them, or they are those that include the base in their ``allOf``, at any distance, and whose names
-are the tags (OpenAPI 3.1.1, "Discriminator Object"; 2.0, "Schema Object", where some say theirs by
-``x-ms-discriminator-value``).
+The mapping of the discriminator names the variants, or they include the base in their ``allOf``, directly or
+through other schemas, and their names are the values of the discriminator (OpenAPI 3.1.1, "Discriminator Object";
+2.0, "Schema Object"). In some 2.0 documents, ``x-ms-discriminator-value`` of a variant is its value.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from operad_openapi._document.document import Document, Json, PointerError, poin
 
 
 def is_base(node: Json) -> bool:
-    """Return True if a schema has a discriminator, and no alternatives of its own."""
+    """Return True if a schema has a discriminator, but neither ``oneOf`` nor ``anyOf``."""
     return "discriminator" in node and "oneOf" not in node and "anyOf" not in node
 
 
 def mapped_kinds(node: Json) -> Iterator[str]:
-    """Yield references to the schemas that the mapping of a discriminator names."""
+    """Yield references to the schemas in the mapping of a schema's discriminator."""
     given = node.get("discriminator")
     mapping = given.get("mapping") if isinstance(given, dict) else None
     for target in mapping.values() if isinstance(mapping, dict) else ():
@@ -28,7 +28,10 @@ def mapped_kinds(node: Json) -> Iterator[str]:
 
 
 def heirs(document: Document, reference: str) -> list[str]:
-    """Yield references to the named schemas that have one in their ``allOf``, in the spelling of its `pointer`."""
+    """Return references to the named schemas that have ``reference`` in their ``allOf``, directly or indirectly.
+
+    All references are spelled as `pointer` spells them.
+    """
     found: dict[str, None] = {}
     waiting = [reference]
     while waiting:
@@ -40,7 +43,7 @@ def heirs(document: Document, reference: str) -> list[str]:
 
 
 def tags_of_2_0(document: Document, reference: str) -> dict[str, str]:
-    """Return the mapping of a base in a 2.0 document, from ``x-ms-discriminator-value`` of its heirs."""
+    """Return ``x-ms-discriminator-value`` -> reference, for a base of a 2.0 document and its heirs (`heirs`)."""
     mapping = {}
     for heir in (reference, *heirs(document, reference)):
         node = document.lookup(heir)
@@ -67,7 +70,7 @@ def _children(document: Document) -> dict[str, list[str]]:
 
 
 def pointer(tokens: Iterable[str]) -> str:
-    """Return the reference to a location, in its canonical spelling."""
+    """Return the reference that consists of ``tokens``, such as ``#/components/schemas/Pet`` (RFC 6901)."""
     return "#" + "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
 
 

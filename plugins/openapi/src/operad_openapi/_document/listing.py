@@ -1,7 +1,7 @@
-"""List the operations of a document in one normal form, whatever its version.
+"""List the operations of a document, in one form for all versions of OpenAPI.
 
-`list_operations` walks the paths once and looks at no more than it must; `parameters_of`, `body_of`,
-`responses_of` and `servers_of` read the rest when an operation is first used.
+`list_operations` only walks the paths. `parameters_of`, `body_of`, `responses_of` and `server_of` read the rest
+when an operation is first used.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ _METHOD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
 class NotUsableError(ValueError):
-    """A part of the document cannot be used; the message states which one and why."""
+    """The error for a part of a document that cannot be used; the message states which one and why."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class RawOperation:
-    """An operation as the document has it."""
+    """An operation as it is in the document."""
 
     method: str
-    """Upper case."""
+    """In upper case; a method of ``additionalOperations`` as it is written."""
     path: str
     item: Json
     """The path item."""
     node: Json
     """The operation object."""
     pointer: str
-    """Its place: ``#/paths/~1pets/get``."""
+    """Where it is in the document, such as ``#/paths/~1pets/get``."""
 
     @property
     def placeholders(self) -> list[str]:
-        """The names in braces of its path."""
+        """The names in braces in its path, such as ``id`` of ``/pets/{id}``."""
         return _PLACEHOLDER.findall(self.path.partition("#")[0].partition("?")[0]) if "{" in self.path else []
 
 
 @record
 class Diagnostic:
-    """A part of a document that could not be used, and the reason."""
+    """A problem that was found while a document was loaded."""
 
     pointer: str
-    """Where in the document: a JSON pointer."""
+    """A JSON pointer to the place in the document."""
     reason: str
     severity: str = "error"
-    """``error``: an operation is missing; ``warning``: it is there, with a defect of the document."""
+    """``error`` if an operation was left out, else ``warning``."""
 
     def __str__(self) -> str:
         return f"{self.pointer}: {self.reason}"
 
 
 def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
-    """Yield the operations of a document, and an error for each that cannot be used."""
+    """Yield the operations of a document, and a `Diagnostic` for each that cannot be used."""
     paths = document.root.get("paths")
     if paths is None:
         return
@@ -115,7 +115,7 @@ def _additional_operations(
 def _operation(
     document: Document, method: str, path: str, item: Json, node: Any, pointer: str
 ) -> RawOperation | Diagnostic:
-    """Return the operation that ``node`` is or refers to, which many documents do against the specification."""
+    """Return the operation that ``node`` is or, against the specification, refers to."""
     try:
         node = document.resolve(node)
     except PointerError as error:

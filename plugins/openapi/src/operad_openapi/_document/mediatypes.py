@@ -1,4 +1,4 @@
-"""Media types of documents and of HTTP."""
+"""Media types of documents and of HTTP: constants and parsing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ STREAM_TYPES = frozenset(
 LINE_TYPES = frozenset(kind for kind in STREAM_TYPES if "json" in kind and not kind.endswith("seq"))
 EVENT_STREAM = "text/event-stream"
 LINES = STREAM_TYPES - {EVENT_STREAM}
-"""Streams of JSON: lines, and text sequences."""
+"""Streams of JSON: JSON lines, and JSON text sequences (RFC 7464)."""
 JSON = "application/json"
-"""As the media type of a stream: JSON values one after the other."""
+"""As the media type of a stream, it means JSON values one after the other."""
 
 
 _JSON = frozenset({JSON, "text/json", "application/x-json", "text/x-json"})
@@ -40,11 +40,11 @@ def is_json(media_type: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def essence(content_type: str) -> str:
-    """Return the media type without parameters, in lower case (RFC 9110, 8.3.1); the first of several."""
+    """Return the first media type without parameters, in lower case (RFC 9110, 8.3.1)."""
     return content_type.partition(";")[0].partition(",")[0].strip().lower()
 
 
 def charset_of(content_type: str) -> str | None:
-    """Return the ``charset`` parameter of a content type, in lower case."""
+    """Return the ``charset`` parameter of a content type in lower case, or ``None``."""
     match = re.search(r';\s*charset\s*=\s*"?([^\s";]+)', content_type, re.IGNORECASE)
     return match[1].lower() if match else None

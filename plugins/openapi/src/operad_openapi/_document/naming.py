@@ -16,7 +16,7 @@ _SPACE = re.compile(r"\s+")
 
 
 class Naming:
-    """Chooses the names of operations: from the configuration, else from the document.
+    """The names of operations: from the configuration, else from the document.
 
     Args:
         names: the option ``names``.
@@ -27,7 +27,11 @@ class Naming:
         self._unused = set(names) if isinstance(names, Mapping) else set()
 
     def of(self, raw: RawOperation) -> str:
-        """Return the configured name of an operation. Raises `ConfigError` if it cannot be a name."""
+        """Return the configured name of an operation, else `wanted_name`.
+
+        Raises:
+            ConfigError: the configured name is empty, not printable, or contains spaces.
+        """
         wanted: Any = self._configured(raw) if self._names else None
         if wanted is None:
             return wanted_name(raw)
@@ -63,7 +67,7 @@ def words_of(raw: RawOperation) -> tuple[str, ...]:
 
 
 def _function_name(raw: RawOperation) -> str | None:
-    """Return the function of an operationId as FastAPI makes them: function, path and method, joined."""
+    """Return the function's name in an ``operationId`` as FastAPI makes it: function, path and method, joined."""
     given = raw.node.get("operationId")
     ending = re.sub(r"\W", "_", raw.path) + f"_{raw.method.lower()}"
     if isinstance(given, str) and given.endswith(ending) and given != ending:
@@ -72,7 +76,7 @@ def _function_name(raw: RawOperation) -> str | None:
 
 
 def wanted_name(raw: RawOperation) -> str:
-    """Return the operationId; without one, ``{method}_{path}`` with braces dropped and slashes as underscores."""
+    """Return the ``operationId``, else ``{method}_{path}`` without braces and with underscores for slashes."""
     given = raw.node.get("operationId")
     name = given if isinstance(given, str) and given.strip() else _path_name(raw)
     if name.isprintable() and " " not in name and not name[0].isspace():
@@ -87,16 +91,16 @@ def _path_name(raw: RawOperation) -> str:
 
 
 class Names:
-    """Makes names unique, whatever the case of their letters: a clash gets ``_2``, ``_3``, in document order."""
+    """Makes names unique, ignoring case: a name that is taken gets ``_2``, ``_3`` and so on, in document order."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
         self.claimed: list[str] = []
-        """All names, in order."""
+        """All names that `claim` returned, in order."""
 
     def claim(self, name: str) -> str:
-        """Return ``name``, or the next free one."""
+        """Return ``name``, with a number appended if it is taken."""
         key = candidate = name.lower()
         number = self._next.get(key, 2)
         while candidate in self._taken:
@@ -113,7 +117,7 @@ class Names:
 
 
 class Filters:
-    """The options ``include`` and ``exclude``. Raises `ConfigError` for a pattern that cannot be parsed."""
+    """The options ``include`` and ``exclude``. Raises `ConfigError` for an empty pattern."""
 
     def __init__(self, include: list[str], exclude: list[str]) -> None:
         self._include = {pattern: _parsed(pattern) for pattern in include}
@@ -121,7 +125,7 @@ class Filters:
         self._used: set[str] = set()
 
     def admits(self, name: str, raw: RawOperation) -> bool:
-        """Return True if the filters select the operation."""
+        """Return True if ``include`` and ``exclude`` select the operation."""
         included = not self._include or self._matching(self._include, name, raw)
         excluded = bool(self._exclude) and self._matching(self._exclude, name, raw)
         return included and not excluded
@@ -132,21 +136,24 @@ class Filters:
         return bool(found)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `ConfigError` for a pattern that matched no operation; ``names`` are those of all operations."""
+        """Raise `ConfigError` for a pattern that matched no operation; ``names`` has all operations' names."""
         for option, patterns in (("include", self._include), ("exclude", self._exclude)):
             for pattern in patterns:
                 if pattern not in self._used:
                     hint = did_you_mean(pattern, names) if patterns[pattern][0] == "id" else ""
-                    raise ConfigError(f'{option}: no operation fits "{pattern}"{hint}')
+                    raise ConfigError(f'{option}: no operation matches "{pattern}"{hint}')
 
 
 def fits(name: str, glob: str) -> bool:
-    """Return True if a name matches a glob, or is the same text: an ``operationId`` may contain ``*``."""
+    """Return True if a name matches a glob or equals it; an ``operationId`` may itself contain ``*``."""
     return name == glob or fnmatchcase(name, glob)
 
 
 def first_fitting(table: Mapping[str, T], *names: str) -> T | None:
-    """Return the table's value for one of ``names``: by an equal key, else by the first glob that matches one."""
+    """Return the value of a key that equals one of ``names``, else of the first glob that matches one.
+
+    Returns ``None`` if there is no such key.
+    """
     exact = (table[name] for name in names if name in table)
     globs = (value for glob, value in table.items() if any(fnmatchcase(name, glob) for name in names))
     return next(exact, None) or next(globs, None)
@@ -154,7 +161,7 @@ def first_fitting(table: Mapping[str, T], *names: str) -> T | None:
 
 def _parsed(pattern: str) -> tuple[str, str]:
     if not pattern:
-        raise ConfigError('include, exclude: expected a text such as "tag:pets" or "get*", got an empty one')
+        raise ConfigError('include, exclude: expected a pattern such as "tag:pets" or "get*", got an empty text')
     for kind in ("tag", "path", "method", "id"):
         if pattern.startswith(f"{kind}:"):
             return kind, pattern[len(kind) + 1 :]

@@ -1,4 +1,4 @@
-"""Origins, and which hosts belong to a private network."""
+"""Origins of URLs (RFC 6454), and checks for hosts of private networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEFAULT_PORT = re.compile(r"^(http://[^/?#]*(?=:80(?:[/?#]|$))|https://[^/?#]*(
 
 
 def origin_of(url: str) -> str:
-    """Return ``scheme://host:port`` in lower case (RFC 6454), ``""`` for a URL without an origin."""
+    """Return ``scheme://host:port`` in lower case (RFC 6454), or ``""`` if the URL is invalid or has no host."""
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -22,12 +22,12 @@ def origin_of(url: str) -> str:
 
 
 def without_default_port(url: str) -> str:
-    """Return ``url`` without ``:80`` of http and ``:443`` of https, which people leave out."""
+    """Return ``url`` without the default port of its scheme: ``:80`` of http, ``:443`` of https."""
     return _DEFAULT_PORT.sub(r"\1", url)
 
 
 def is_private_host(host: str | None) -> bool:
-    """Return True if a host is an address of this machine or a private network, or ``localhost``."""
+    """Return True if a host is ``localhost``, or an address that is not public. Other names are not resolved."""
     if not host:
         return False
     host = host.rstrip(".").lower()
@@ -42,7 +42,7 @@ def is_private_host(host: str | None) -> bool:
 
 
 def is_link_local_host(host: str | None) -> bool:
-    """Return True if ``host`` is written as an address of this link: 169.254.0.0/16, fe80::/10."""
+    """Return True if ``host`` is a link-local address (169.254.0.0/16, fe80::/10). Names are not resolved."""
     try:
         address = ipaddress.ip_address((host or "").strip("[]").partition("%")[0])
     except ValueError:

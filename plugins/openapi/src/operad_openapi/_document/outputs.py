@@ -1,4 +1,4 @@
-"""Output schemas: of an operation's data, or of the items of its stream."""
+"""Output schemas of operations, and of the items of their streams."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _body_schemas(status: str, content: Mapping[str, Json], view: SchemaView) ->
 
 
 def item_schema(document: Document, raw: RawOperation, stream_type: str, view: SchemaView) -> Any:
-    """Return the schema of one item of a stream: ``itemSchema`` in 3.2, ``schema`` before it."""
+    """Return the schema of one item of a stream: ``itemSchema`` (OpenAPI 3.2), else ``schema``, else ``True``."""
     for _, media_type, media in success_media(document, raw):
         if essence(media_type) == stream_type or (stream_type == JSON and is_json(essence(media_type))):
             if "itemSchema" not in media:
@@ -61,7 +61,7 @@ def item_schema(document: Document, raw: RawOperation, stream_type: str, view: S
 
 
 def is_text_item(schema: Any, view: SchemaView) -> bool:
-    """Return True if items of ``schema`` are text that is not to be parsed."""
+    """Return True if items of ``schema`` are strings, which are not parsed as JSON."""
     try:
         node = view.resolve(schema)
     except PointerError:
@@ -70,7 +70,7 @@ def is_text_item(schema: Any, view: SchemaView) -> bool:
 
 
 def _event_data(schema: Any, view: SchemaView) -> Any:
-    """Return the schema of an event's data, from 3.2's schema of the whole event."""
+    """Return the schema of an event's data, given the schema of the whole event (OpenAPI 3.2)."""
     try:
         node = view.resolve(schema)
         properties = node.get("properties") if isinstance(node, dict) else None

@@ -1,6 +1,6 @@
-"""OpenAPI Overlay 1.0: actions that change a document before anything reads it.
+"""Apply overlays, which change a document before it is used (OpenAPI Overlay Specification 1.0.0).
 
-Source: OpenAPI Overlay Specification 1.0.0; targets are JSONPath (RFC 9535).
+The targets of their actions are JSONPath (RFC 9535).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
     """Change ``root`` in place, action by action.
 
     Args:
-        root: the document; this loader's own.
+        root: the document.
         overlay: the parsed overlay.
-        where: its name in messages.
+        where: the overlay's name for messages.
 
     Yields:
-        Actions whose target is nowhere in the document.
+        A warning for each action whose target matches nothing.
 
     Raises:
-        SourceError: it is not an overlay, or the package for JSONPath is not installed.
+        SourceError: the overlay or a target in it is malformed, or the package for JSONPath is not installed.
     """
     version = overlay.get("overlay") if isinstance(overlay, dict) else None
     actions = overlay.get("actions") if isinstance(overlay, dict) else None
@@ -35,7 +35,7 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
     for index, action in enumerate(actions):
         target = action.get("target") if isinstance(action, dict) else None
         if not isinstance(target, str):
-            raise SourceError(f"{where}: actions[{index}]: expected an object with a target")
+            raise SourceError(f'{where}: actions[{index}]: expected an object with "target", a JSONPath')
         found = _matches(root, target, f"{where}: actions[{index}]")
         if not found:
             reason = f"{where}: actions[{index}]: there is nothing at {target}"
@@ -48,7 +48,7 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
 
 
 def _matches(root: Json, target: str, where: str) -> list[tuple[str | int, ...]]:
-    """Return where ``target`` leads; the last places of a list first, so that removing one moves no other."""
+    """Return the places that ``target`` matches, the last of a list first, so that removing one moves no other."""
     try:
         from jsonpath import JSONPathEnvironment, JSONPathError
     except ImportError as error:
@@ -59,7 +59,7 @@ def _matches(root: Json, target: str, where: str) -> list[tuple[str | int, ...]]
         matches = JSONPathEnvironment(strict=True).finditer(target, root)
         found = {tuple(match.parts) for match in matches}
     except JSONPathError as error:
-        raise SourceError(f"{where}: {target} is not a JSONPath: {error}") from error
+        raise SourceError(f'{where}: expected a JSONPath, got "{target}": {error}') from error
     return sorted(found, key=lambda keys: [(isinstance(key, int), key) for key in keys], reverse=True)
 
 
@@ -91,7 +91,7 @@ def _update(root: Json, keys: tuple[str | int, ...], value: Any) -> None:
 
 
 def _merge(node: Json, value: Json) -> None:
-    """Objects are merged, arrays joined, anything else is replaced."""
+    """Merge ``value`` into ``node``: objects are merged, arrays are joined, other values are replaced."""
     for key, new in value.items():
         old = node.get(key)
         if isinstance(old, dict) and isinstance(new, dict):

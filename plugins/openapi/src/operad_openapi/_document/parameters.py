@@ -1,4 +1,4 @@
-"""Parameters in one normal form."""
+"""Parameters, in one form for all versions of OpenAPI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_INPUTS = frozenset(
 
 @record
 class Parameter:
-    """A parameter in normal form, whatever the version of its document."""
+    """A parameter, in one form for all versions of OpenAPI."""
 
     name: str
     location: str
@@ -28,16 +28,16 @@ class Parameter:
     schema: Any = True
     required: bool = False
     style: str | None = None
-    """``None``: the default of the location."""
+    """``None`` for the default of the location."""
     explode: bool | None = None
-    """``None``: the default of the style."""
+    """``None`` for the default of the style."""
     allow_reserved: bool = False
     keeps_slashes: bool = False
     """Whether the value of a path parameter may have several segments."""
     content_type: str | None = None
     """The media type of a ``content`` parameter."""
     collection_format: str | None = None
-    """Swagger 2.0's; it replaces style and explode."""
+    """``collectionFormat`` of Swagger 2.0, which is used instead of ``style`` and ``explode``."""
     item_formats: tuple[str, ...] = ()
     """Swagger 2.0's collection formats of arrays within the array, outermost first."""
     description: str = ""
@@ -45,23 +45,23 @@ class Parameter:
 
 
 def is_token(name: str) -> bool:
-    """Return True if ``name`` can be the name of a header."""
+    """Return True if ``name`` can be the name of a header: a token (RFC 9110, 5.6.2)."""
     return _TOKEN.match(name) is not None
 
 
 def is_reserved_header(name: str) -> bool:
-    """Return True if a header is not an input: the body, a credential or the connection sets it."""
+    """Return True if a header is never an input, because the body, a credential or the connection sets it."""
     return name.lower() in _NOT_INPUTS
 
 
 def unusable(name: str, location: str) -> str | None:
-    """Return why a parameter object, which has a name and a place, cannot be sent; ``None`` if it can."""
+    """Return the reason why a parameter cannot be sent, or ``None`` if it can."""
     if location in ("body", "formData"):
         return None
     if location not in _LOCATIONS:
         return f'parameter "{name}" is in "{location}"; expected one of {", ".join(_LOCATIONS)}'
     if location == "header" and not is_token(name):
-        return f"parameter {name!r} is in the header, and that is not the name of a header"
+        return f"parameter {name!r} is in the header, but its name cannot be the name of a header"
     return None
 
 
@@ -71,7 +71,8 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
     An optional parameter that cannot be sent is left out.
 
     Raises:
-        NotUsableError: a required parameter, or one of the path, cannot be used.
+        NotUsableError: a required parameter cannot be sent, or one has no name or a broken reference.
+        PointerError: the media type of a parameter is a broken reference.
     """
     merged: dict[tuple[str, str], Json] = {}
     for source in (operation.item.get("parameters"), operation.node.get("parameters")):
@@ -79,7 +80,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
             try:
                 node = document.resolve(raw)
                 if not isinstance(node, dict) or not isinstance(node.get("name"), str):
-                    raise NotUsableError(f"parameter {index} has no name")
+                    raise NotUsableError("expected an object with a name")
             except (PointerError, NotUsableError) as error:
                 # It may be required: without it, a request could be wrong.
                 raise NotUsableError(f"parameter {index}: {error}") from error
@@ -98,7 +99,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
 
 
 def normal_parameter(node: Json, version: str, document: Document | None = None) -> Parameter:
-    """Return a parameter object of any version in normal form."""
+    """Return a parameter object of any version of OpenAPI as a `Parameter`. Raises `PointerError`."""
     location = node["in"]
     common: Json = {
         "name": node["name"],

@@ -1,4 +1,4 @@
-"""Parse a document: as JSON if possible, else as YAML."""
+"""Parse a document as JSON if possible, else as YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operad_openapi._collecting import building
 logger = logging.getLogger("operad.openapi")
 
 ASIDE_BYTES = 256 * 1024
-"""From this size on a document is parsed and listed in a thread, to keep the event loop free for calls."""
+"""A document of at least this size is parsed and listed in a thread, to keep the event loop free for calls."""
 _EXCERPT = 60
 
 
@@ -24,7 +24,7 @@ def parse(data: bytes, where: str) -> Any:
     JSON is tried first if the text looks like JSON: PyYAML rejects some JSON, and is 40 times slower.
 
     Raises:
-        SourceError: the text is neither, or is nested too deeply.
+        SourceError: the text is not JSON or YAML, is not an object or array, or is nested too deeply.
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
     if len(data) < ASIDE_BYTES:
@@ -51,16 +51,16 @@ def _parsed(data: bytes, where: str) -> Any:
         raise SourceError(f"{where}: {reason}not YAML: {error}") from error
     if repeated:
         more = f", and {len(repeated) - 1} more" if repeated[1:] else ""
-        logger.warning("%s: a key is there twice, and the last one is used: %s%s", where, repeated[0], more)
+        logger.warning("%s: a key occurs twice, and its last value is used: %s%s", where, repeated[0], more)
     if isinstance(value, (dict, list)):
         return value
-    kind = "nothing" if value is None else f"text that begins {' '.join(str(value).split())[:_EXCERPT]!r}"
+    kind = "nothing" if value is None else f"text that begins with {' '.join(str(value).split())[:_EXCERPT]!r}"
     hint = "; JSON has no comments" if data.lstrip()[:2] in (b"//", b"/*") else ""
     raise SourceError(f"{where}: expected an object in JSON or YAML, got {kind}{hint}")
 
 
 async def parse_aside(data: bytes, where: str) -> Any:
-    """Parse a text; a large one in a thread. Raises `SourceError`."""
+    """Return the value of a text, as `parse` does; parse a large text in a thread. Raises `SourceError`."""
     if len(data) < ASIDE_BYTES:
         return parse(data, where)
     return await asyncio.to_thread(parse, data, where)

@@ -15,7 +15,7 @@ _ROOTS = {"components": 3, "definitions": 2, "parameters": 2, "responses": 2}
 
 
 def pruned(document: Document, operations: Iterable[RawOperation]) -> Json:
-    """Return a copy of the document's root with only what ``operations`` refer to; parts of it are not copied."""
+    """Return a new root with only the parts that ``operations`` refer to; the parts themselves are not copied."""
     root: Json = {key: document.root[key] for key in (*_KEPT, *_KEPT_2) if key in document.root}
     components = document.root.get("components")
     if isinstance(components, dict) and "securitySchemes" in components:
@@ -35,12 +35,12 @@ def pruned(document: Document, operations: Iterable[RawOperation]) -> Json:
 
 
 def without_siblings(operation: RawOperation) -> Json:
-    """Return the path item of an operation, without the operations beside it."""
+    """Return the path item of an operation, without any operations."""
     return {key: value for key, value in operation.item.items() if key not in (*METHODS, "additionalOperations")}
 
 
 def _collect(node: Any, references: list[str]) -> None:
-    """Return the references within ``node``, those of discriminators included; an iterative walk."""
+    """Add the references within ``node``, also those of discriminators, to ``references``; an iterative walk."""
     stack, seen = [node], set()
     while stack:
         current = stack.pop()

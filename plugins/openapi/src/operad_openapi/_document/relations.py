@@ -13,7 +13,7 @@ _LINK = ("operationId", "operationRef", "parameters", "requestBody", "descriptio
 
 
 def links_of(document: Document, raw: RawOperation) -> Json:
-    """Return the links by name: their targets, and their parameters as runtime expressions."""
+    """Return the links of an operation's 2xx responses by name; parameters are runtime expressions."""
     found: Json = {}
     for status, node in responses_of(raw).items():
         if not isinstance(node, dict) or not ("links" in node or "$ref" in node) or str(status)[:1] != "2":
@@ -27,7 +27,7 @@ def links_of(document: Document, raw: RawOperation) -> Json:
 
 
 def callbacks_of(document: Document, raw: RawOperation) -> Json:
-    """Return the requests that the server will send, such as ``"POST {$request.body#/url}"``, by callback name."""
+    """Return the requests that the server may send, such as ``"POST {$request.body#/url}"``, by callback name."""
     found: Json = {}
     callbacks = raw.node.get("callbacks")
     if callbacks is None:
@@ -43,7 +43,7 @@ def callbacks_of(document: Document, raw: RawOperation) -> Json:
 
 
 def webhooks_of(document: Document) -> list[Json]:
-    """Return the document's webhooks, each with ``name, method, operationId, summary, pointer``."""
+    """Return the webhooks: ``name``, ``method``, ``pointer``, and ``operationId`` and ``summary`` if declared."""
     webhooks = document.root.get("webhooks", document.root.get("x-webhooks"))
     key = "webhooks" if "webhooks" in document.root else "x-webhooks"
     found = []

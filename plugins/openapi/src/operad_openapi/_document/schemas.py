@@ -1,16 +1,17 @@
-"""Schemas of a document as requests and responses see them, made when they are reached.
+"""Schemas of a document in the forms that apply to requests and to responses, made when they are first used.
 
-A request must not hold what is ``readOnly``, a response will not hold what is ``writeOnly`` (OpenAPI 3.0.4,
-"Schema Object"): neither the property nor the ``required`` that names it.
+Schemas of requests do not have ``readOnly`` properties, and schemas of responses do not have ``writeOnly`` ones
+(OpenAPI 3.0.4, "Schema Object"); ``required`` does not name such properties either.
 
-A server takes more inputs than the letter of its document allows. In a request, a ``oneOf`` is an ``anyOf``:
-documents write it for alternatives that overlap, such as integer and number. The tag of a discriminator still
-decides, but an input may lack it. Members of the ``enum`` of a string are text: YAML makes ``true`` of a word
-without quotes. A member of ``allOf`` that forbids what other members declare is open, since the authors meant the
-whole: with ``additionalProperties: false`` it knows its own properties only, and no value would be valid.
+Servers accept more inputs than their documents state, so schemas of requests are less strict. A ``oneOf`` becomes
+an ``anyOf``, because many documents use it for alternatives that overlap, such as integer and number. The value of
+a discriminator still selects the alternative, but an input may omit it. Members of the ``enum`` of a string become
+text, because YAML reads an unquoted ``true`` as a boolean. If a member of an ``allOf`` has
+``additionalProperties: false`` and other members declare more properties, no value would be valid, so the keyword
+is dropped. Such a member is called open.
 
-A `SchemaView` keeps a skeleton of the document into which changed schemas are put as references reach them. What
-does not change is the document's own object, not a copy; a document that cannot change is used as it is.
+A `SchemaView` has a root of its own, into which changed schemas are put when a reference first leads to them.
+Unchanged schemas are the document's own objects, not copies. If no schema can change, the root is the document's.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _SINGLE = (
     "contentSchema",
 )
 _CHANGING = frozenset({*_MAPS, *_LISTS, *_SINGLE, "$ref", "discriminator", "required", "enum", "x-nullable"})
-"""Keywords without which a schema stays as it is."""
+"""A schema without any of these keywords is not changed."""
 _MAX_DEPTH = 200
 _MAX_COMPOSED = 100
-"""The most schemas that are looked at to learn what one is composed of."""
+"""The maximum number of schemas that are visited to find out what a schema is composed of."""
 _UNITS = {"components": 3, "definitions": 2}
 _OPEN = "x-operad-open"
-"""Where the root holds schemas that are open as members of an ``allOf``, beside those of the document."""
+"""The member of the root for schemas that are open as members of an ``allOf``."""
 
 
 class SchemaView:
@@ -80,16 +81,16 @@ class SchemaView:
         self._identity = not (is_input or self._swagger or document.may_use(self._hidden))
         self._done: set[str] = set()
         self._numbers: dict[str, int] = {}
-        """References to schemas that are open as members of an ``allOf``, numbered."""
+        """Reference to a schema that is open as a member of an ``allOf`` -> its number."""
         self._opened: dict[str, str] = {}
-        """The same ones as they are in `root`, to the document's own."""
+        """Reference to an open schema in `root` -> reference to the document's own schema."""
         self.root: Json = document.root if self._identity else {}
-        """What references of the view's schemas resolve against."""
+        """The object in which references of the view's schemas are resolved."""
 
     def schema(self, node: Any, *, is_open: bool = False) -> Any:
-        """Return ``node`` for this direction (requests or responses); its references lead into `root`.
+        """Return the schema ``node`` as it applies to requests or to responses; its references lead into `root`.
 
-        If it ``is_open``, it does not forbid properties that it does not declare.
+        If ``is_open`` is True, the result allows properties that it does not declare.
         """
         if self._identity:
             return node
@@ -103,16 +104,16 @@ class SchemaView:
         return result
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node`` of the view, or the final target of its reference. Raises `PointerError`."""
+        """Return ``node``, or the final target of its reference in this view. Raises `PointerError`."""
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node
             target = self._document.lookup(self._opened.get(reference, reference))
             node = target if self._identity else self.schema(target, is_open=reference in self._opened)
-        raise PointerError(f'"{reference}" leads in a circle')
+        raise PointerError(f'reference "{reference}" leads in a circle')
 
     def _place(self, reference: str, pending: list[str]) -> None:
-        """Put the schema that ``reference`` points to into `root`, at its own place."""
+        """Put the schema that ``reference`` points to into `root`, at the same place."""
         try:
             tokens = pointer_tokens(reference[1:])
             target = self._document.lookup(self._opened.get(reference, reference))
@@ -148,9 +149,9 @@ class SchemaView:
     def _transform(
         self, node: Any, not_required: frozenset[str], pending: list[str], depth: int, *, is_open: bool = False
     ) -> Any:
-        """Return ``node``, or a copy of it if anything in it changes. Collects the references that it holds.
+        """Return ``node``, or a changed copy of it, and add the references in it to ``pending``.
 
-        If it ``is_open``, it does not forbid properties that it does not declare.
+        If ``is_open`` is True, the result allows properties that it does not declare.
         """
         if not isinstance(node, dict) or depth > _MAX_DEPTH:
             return node
@@ -193,7 +194,7 @@ class SchemaView:
         return opened
 
     def _moved(self, reference: str) -> str:
-        """Return a reference that leads into a ``oneOf`` as it is after that has become an ``anyOf``."""
+        """Return a reference into a ``oneOf`` as it must be after the ``oneOf`` has become an ``anyOf``."""
         node: Any = self._document.root
         tokens = pointer_tokens(reference[1:])
         for position, key in enumerate(tokens):
@@ -265,7 +266,7 @@ class SchemaView:
             changed["discriminator"] = node["discriminator"]  # marks the copy; it is made into today's form there
 
     def _hidden_names(self, node: Json) -> frozenset[str]:
-        """Return the names of hidden properties of ``node``, and of what its ``allOf`` composes it from."""
+        """Return the names of hidden properties of ``node`` and of the schemas in its ``allOf``."""
         return frozenset(
             name
             for part in self._composed(node)
@@ -282,7 +283,7 @@ class SchemaView:
         )
 
     def _composed(self, node: Json) -> Iterator[Json]:
-        """Yield ``node`` and the schemas that its ``allOf`` composes it from, each once."""
+        """Yield ``node`` and the schemas in its ``allOf``, also indirect ones, each once."""
         pending: list[Any] = [node]
         seen: set[int] = set()
         while pending and len(seen) < _MAX_COMPOSED:
@@ -316,7 +317,7 @@ def _properties(schema: Json) -> Json:
 
 
 def _loosen(node: Json, changed: Json) -> None:
-    """Put into ``changed`` what an input may be beyond the letter of a schema."""
+    """Add less strict forms of ``oneOf`` and ``enum`` to ``changed``."""
     if "oneOf" in node and "anyOf" not in node:
         changed["anyOf"] = changed.get("oneOf", node["oneOf"])
     members = node.get("enum")
@@ -327,7 +328,7 @@ def _loosen(node: Json, changed: Json) -> None:
 
 
 def _is_text(kind: Any) -> bool:
-    """Return True if a ``type`` says that a value is text, and no other scalar."""
+    """Return True if a ``type`` allows text and no other scalar."""
     kinds = kind if isinstance(kind, list) else [kind]
     return "string" in kinds and not {"boolean", "integer", "number"}.intersection(map(str, kinds))
 

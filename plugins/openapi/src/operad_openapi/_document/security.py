@@ -9,7 +9,7 @@ from operad_openapi._document.listing import RawOperation
 
 
 def schemes_of(document: Document) -> Json:
-    """Return the security schemes of a document by name, unchanged."""
+    """Return the security schemes of a document by name, as they are written."""
     if document.version == "2.0":
         schemes = document.root.get("securityDefinitions")
     else:
@@ -19,7 +19,7 @@ def schemes_of(document: Document) -> Json:
 
 
 def scheme_of(document: Document, name: str) -> Json:
-    """Return the security scheme ``name``, in the form of OpenAPI 3; ``{}`` if it is missing."""
+    """Return the security scheme ``name`` in the form of OpenAPI 3; ``{}`` if it does not exist."""
     try:
         scheme = document.resolve(schemes_of(document).get(name))
     except PointerError:
@@ -38,16 +38,16 @@ def scheme_of(document: Document, name: str) -> Json:
 
 
 Key = tuple[str, str]
-"""Where an API key goes (``query``, ``header``, ``cookie``) and its name there, in lower case for a header."""
+"""The location of an API key (``query``, ``header``, ``cookie``) and its name; a header's is in lower case."""
 
 
 def key_of(place: str, name: str) -> Key:
-    """Return the place and the name of a parameter, as they are compared."""
+    """Return the location and the name of a parameter, to compare it with API keys."""
     return place, name.lower() if place == "header" else name
 
 
 def key_parameters(document: Document, operation: RawOperation) -> set[Key]:
-    """Return the API keys that the security of an operation names."""
+    """Return the API keys in the security requirements of an operation."""
     security = operation.node.get("security", document.root.get("security"))
     found = set()
     for alternative in security if isinstance(security, list) else ():

@@ -1,4 +1,4 @@
-"""Servers: which base URL the requests of an operation go to."""
+"""Determine the server, and so the base URL, of an operation."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _VARIABLE = re.compile(r"\{([^{}]+)\}")
 
 @record
 class Server:
-    """Where the requests of an operation go."""
+    """The server that the requests of an operation are sent to."""
 
     url: str
-    """Without a slash at its end, and without a query."""
+    """The base URL, without a slash at its end and without a query."""
     declared_origin: str
     """The origin that the document names, or that of ``base_url`` if it is set."""
     query: str = ""
-    """Encoded; goes with every request."""
+    """The query of the server's URL, encoded; it is sent with every request."""
 
 
 def server_of(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> Server:
     """Return the server of an operation.
 
-    The operation's own servers are used; without them those of its path, then ``base_url`` of the configuration,
-    then those of the document's root. The option ``servers`` replaces URLs that the document names.
+    The operation's own servers come first, then those of its path, ``base_url`` of the configuration, and those of
+    the document's root. The option ``servers`` replaces URLs that the document names.
 
     Raises:
-        NotUsableError: no absolute URL is known, a variable has no value, or the document, which came from a
-            public address, names a private one.
+        NotUsableError: no absolute URL is known, a variable has no allowed value, or the document came from a
+            public address and names a private one.
     """
     for holder in (operation.node, operation.item):
         servers = holder.get("servers")
@@ -53,7 +53,7 @@ def server_of(document: Document, operation: RawOperation, options: HTTPOptions,
 
 
 def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> frozenset[str]:
-    """Return the origins of the API itself, which configured headers and credentials are for."""
+    """Return the origins that configured headers and credentials may be sent to: the API's own and ``origins``."""
     try:
         root = server_of(document, RawOperation("GET", "/", {}, {}, "#"), options, trusted=trusted)
     except NotUsableError:
@@ -62,9 +62,9 @@ def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> 
 
 
 def moved(url: str, servers: dict[str, str]) -> str | None:
-    """Return ``url`` with its start replaced by the configured table of servers; ``None`` if no key matches.
+    """Return ``url`` with its start replaced by the option ``servers``; ``None`` if no key matches.
 
-    The longest key is used. ``url`` and keys match with or without the default port of their scheme.
+    The longest key that matches is used. A default port in ``url`` or in a key makes no difference.
     """
     if not servers:
         return None
@@ -88,7 +88,7 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     server = servers[0]
     url = server.get("url") if isinstance(server, dict) else None
     if not isinstance(url, str):
-        raise NotUsableError("servers: expected an object with a url")
+        raise NotUsableError("servers[0]: expected an object with a url")
     variables = server.get("variables")
     url = _VARIABLE.sub(
         lambda match: _variable(match[1], variables if isinstance(variables, dict) else {}, options), url
@@ -115,7 +115,8 @@ def _variable(name: str, variables: dict[str, Any], options: HTTPOptions) -> str
         raise NotUsableError(f'servers: the variable "{name}" has no value; set server_variables.{name}')
     allowed = declared.get("enum")
     if isinstance(allowed, list) and allowed and value not in allowed:
-        raise NotUsableError(f'servers: the variable "{name}" is "{value}", expected one of {allowed}')
+        known = ", ".join(f'"{item}"' for item in allowed)
+        raise NotUsableError(f'servers: expected one of {known} for the variable "{name}", got "{value}"')
     return str(value)
 
 
@@ -131,13 +132,13 @@ def _swagger_server(document: Document) -> str:
     host = root.get("host")
     if not isinstance(host, str):
         if base is None:
-            raise NotUsableError("the document names no host; set base_url")
+            raise NotUsableError("the document has no host; set base_url")
         host = urlsplit(base).netloc
     return swagger_url(scheme, host, root.get("basePath"))
 
 
 def swagger_url(scheme: str, host: str, path: Any) -> str:
-    """Return the server URL of a 2.0 document, even if ``basePath`` lacks its slash or ``host`` has a scheme."""
+    """Return the server URL of a 2.0 document. ``basePath`` may lack its slash, and ``host`` may have a scheme."""
     host = host.rpartition("://")[2].rstrip("/")
     return f"{scheme}://{host}/{path.lstrip('/')}" if isinstance(path, str) and path else f"{scheme}://{host}"
 

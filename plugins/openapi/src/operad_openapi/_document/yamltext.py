@@ -1,8 +1,8 @@
-"""Read YAML for OpenAPI: the types of JSON, string keys, bounds, and the speed of libyaml.
+"""Read YAML as values of JSON, within limits and with the speed of libyaml.
 
-Values resolve by the core schema of YAML 1.2 (no yes/no/on/off, no dates, no base 60), keys are always text, so
-that ``200:`` is a response and ``no:`` a name. The tree is built from libyaml's events in one loop: nothing here
-recurses, and no tag can make an object.
+Values follow the core schema of YAML 1.2 (no yes/no/on/off, no dates, no base 60). Keys are always text, so that
+``200:`` and ``no:`` are the keys "200" and "no". The tree is built from libyaml's events in one loop, without
+recursion, and no tag can create a Python object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 
 MAX_DEPTH = 500
 MAX_NODES = 5_000_000
-"""Nodes of a document with its aliases expanded: what a "billion laughs" runs into."""
+"""The maximum number of nodes with aliases expanded, against a "billion laughs" attack."""
 MAX_REPEATED = 100
 
 _INT = re.compile(r"[-+]?[0-9]+\Z")
@@ -28,14 +28,13 @@ _NUMERIC = frozenset("+-.0123456789")
 
 
 class YAMLError(ValueError):
-    """The text is not YAML, or exceeds a limit; the message states where."""
+    """The error for a text that is not YAML or exceeds a limit; the message states where."""
 
 
 def load_yaml(data: bytes | str, repeated: list[str] | None = None) -> Any:
-    """Return the first document of ``data``.
+    """Return the value of the first YAML document in ``data``, or ``None``. Raises `YAMLError`.
 
-    If a mapping has a key twice, the last one is used, and ``repeated`` has the key (at most a hundred). Raises
-    `YAMLError`.
+    If a mapping has a key twice, the last value is used, and the key is added to ``repeated`` (at most 100 keys).
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -76,7 +75,7 @@ def _build(events: Any, repeated: list[str]) -> Any:
             if frames and frames[-1].is_key:
                 raise YAMLError(f"expected text as a key, got a collection at {_place(event)}")
             if len(frames) >= MAX_DEPTH:
-                raise YAMLError(f"nested deeper than {MAX_DEPTH} at {_place(event)}")
+                raise YAMLError(f"nested deeper than {MAX_DEPTH} levels at {_place(event)}")
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             frames.append(_Frame({} if is_mapping else [], event.anchor))
             continue
@@ -108,7 +107,7 @@ def _finish(frame: _Frame, anchors: dict[str, tuple[Any, int]]) -> tuple[Any, in
 def _add(frame: _Frame, node: Any, weight: int, event: Any, repeated: list[str]) -> None:
     frame.weight += weight
     if frame.weight > MAX_NODES:
-        raise YAMLError(f"more than {MAX_NODES} nodes, aliases expanded, at {_place(event)}")
+        raise YAMLError(f"more than {MAX_NODES} nodes (with aliases expanded) at {_place(event)}")
     if isinstance(frame.node, list):
         frame.node.append(node)
     elif frame.is_key:  # a key that is an alias, or has an anchor

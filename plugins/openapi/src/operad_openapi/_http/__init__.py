@@ -1,1 +1,1 @@
-"""Send requests: sessions, redirects, credentials, and responses as values or errors."""
+"""Send requests and read responses: sessions, redirects, credentials, limits and errors."""

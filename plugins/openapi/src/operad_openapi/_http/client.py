@@ -1,4 +1,4 @@
-"""The HTTP client of a source: one session, retries, redirects, limits, errors with a code."""
+"""The HTTP client of a source: it retries, follows redirects, and turns network failures into `CallError`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _NO_CREDENTIALS = Credentials()
 
 
 class HTTPClient:
-    """Sends the requests of one source.
+    """The HTTP client of one source.
 
-    A session is made when the first request is sent, and closed by `aclose`.
+    A session is opened for each event loop when its first request is sent; `aclose` closes all sessions.
     """
 
     def __init__(self, options: HTTPOptions, *, trusted: bool = False) -> None:
@@ -49,16 +49,16 @@ class HTTPClient:
         self._sessions: Sessions | None = None
         self._proxies: Proxies | None = None
         self._middlewares: tuple[Any, ...] = ()
-        """Of the session, as far as it is ours."""
+        """Middlewares of our own session; empty for a session from the configuration."""
         self._given: dict[str, Any] = {}
         """Options of each request."""
         self._encoded_url: Callable[[str], URL]
-        """Takes a URL as it is; there once the session is."""
+        """Makes a URL without encoding the text again; set when the session is opened."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._namers: dict[str, str] = {}
 
     def guard(self, host: str, namer: str) -> None:
-        """Remember that ``namer`` named ``host``: a public ``namer`` must not lead to a private address.
+        """Record that ``namer`` named ``host``: if ``namer`` is public, ``host`` must not have a private address.
 
         This has no effect on a session from the configuration, which resolves names itself.
         """
@@ -93,10 +93,11 @@ class HTTPClient:
         return made
 
     async def send(self, request: Request) -> ClientResponse:
-        """Return the head of the response, after retries and redirects; the caller reads or closes it.
+        """Send a request and return the response after retries and redirects; the caller reads or closes its body.
 
         Raises:
-            CallError: ``UNAVAILABLE``, ``TIMEOUT`` or ``EXECUTION_ERROR``; the message names the server.
+            CallError: ``UNAVAILABLE``, ``TIMEOUT``, ``PAYLOAD_TOO_LARGE`` (headers) or ``EXECUTION_ERROR``; the
+                message names the server.
         """
         attempt = 0
         refreshed = False
@@ -149,7 +150,7 @@ class HTTPClient:
             await asyncio.sleep(delay)
 
     def _delay(self, request: Request, attempt: int, response: ClientResponse | None = None) -> float | None:
-        """Seconds to wait before the request is sent again; ``None`` to give up."""
+        """Return the seconds to wait before the request is sent again; ``None`` to give up."""
         if not _is_replayable(request):
             return None
         return self._options.retries.wait(
@@ -169,7 +170,7 @@ class HTTPClient:
             await asyncio.sleep(wait)
 
     def _limit(self, request: Request, started: float) -> None:
-        """Make the attempts to come share the time of the first, and end with the call."""
+        """Set the request's deadline: further attempts share the time of the first, and end with the call."""
         ends = []
         if self._options.timeout is not None:
             ends.append(started + self._options.timeout)
@@ -180,7 +181,7 @@ class HTTPClient:
     async def _follow(
         self, request: Request, credentials: Credentials, response: ClientResponse, started: float
     ) -> ClientResponse:
-        """Return the response that a redirect leads to; any other one as it is."""
+        """Return the response that a redirect leads to; return any other response unchanged."""
         if response.status not in STATUSES or "Location" not in response.headers or not request.may_redirect:
             return response
         left = self._options.limits.redirects
@@ -212,7 +213,7 @@ class HTTPClient:
     def _sending(
         self, request: Request, credentials: Credentials, loop: asyncio.AbstractEventLoop
     ) -> Awaitable[ClientResponse]:
-        """Return what sends the request, once, when it is awaited. Raises what aiohttp raises."""
+        """Return an awaitable that sends the request once. Exceptions of aiohttp are not converted."""
         session = self._session if self._loop is loop else None
         if session is None:
             session = self._open_session(loop)
@@ -284,19 +285,19 @@ def _sent(body: EncodedBody, headers: Any, report: Report | None) -> Any:
 
 
 def _count(failure: CallError, attempts: int) -> None:
-    """Put into an error how often its request was sent, if that was more than once."""
+    """Add the number of attempts to the details of an error, if there was more than one."""
     if attempts > 1 and isinstance(failure.details, dict):
         failure.details["attempts"] = attempts
 
 
 def _counted(request: Request, credentials: Credentials) -> tuple[str, int]:
-    """Whom a server counts requests for: the credential, never kept itself."""
+    """Return the key of a rate limit: the origin, and a hash of the credentials, which are not stored."""
     shown = (*sorted(credentials.headers.items()), *credentials.query, *credentials.cookies)
     return origin_of(request.url), hash(shown)
 
 
 def _with_query(url: str, pairs: list[str], *, is_redirected: bool) -> str:
-    """Return ``url`` with the credentials of a query, which the Location of a redirect may repeat."""
+    """Return ``url`` with credentials in its query, unless a redirect has repeated them already."""
     base, mark, query = url.partition("?")
     present = query.split("&") if is_redirected else []
     added = [pair for pair in pairs if pair not in present]
@@ -304,7 +305,7 @@ def _with_query(url: str, pairs: list[str], *, is_redirected: bool) -> str:
 
 
 def _joined_cookies(configured: str, cookies: list[str]) -> str:
-    """One header for the configured cookies and those of the call, which win where they have a name in common."""
+    """Return one ``Cookie`` header; cookies of the call replace configured cookies of the same name."""
     if not configured:
         return "; ".join(cookies)
     names = {pair.partition("=")[0] for cookie in cookies for pair in cookie.split("; ")}

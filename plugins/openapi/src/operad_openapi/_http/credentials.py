@@ -1,7 +1,8 @@
 """Choose the configured credentials that meet a request's security requirements.
 
-A requirement is a list of alternatives, each a set of schemes that are needed together; ``{}`` is anonymous, an
-empty list switches security off. Credentials are bound to origins: they are not sent to any other origin.
+A requirement is a list of alternatives. Each alternative is a set of schemes that are needed together; ``{}``
+allows anonymous requests. An empty list switches security off. Credentials are sent to the origins of the API and
+to ``origins`` only.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Authenticator:
         Args:
             operation: the operation.
             server: its base URL.
-            auth: the general credential, ``HTTPOptions.auth`` or the caller's own.
-            required: API keys that are required parameters of the operation as well.
+            auth: the general credential, ``HTTPOptions.auth`` or the caller's own; ``None`` if there is none.
+            required: API keys that the operation also declares as required parameters.
         """
         security = operation.node.get("security", self._document.root.get("security"))
         chosen = self._chosen(security, server, auth)
@@ -53,13 +54,13 @@ class Authenticator:
         return [] if fallback is None else [fallback]
 
     def keys(self, operation: RawOperation, required: Collection[Key]) -> set[Key]:
-        """Return the API keys that the configuration adds to requests of an operation."""
+        """Return the API keys that configured credentials add to the requests of an operation."""
         security = operation.node.get("security", self._document.root.get("security"))
         names = [*self._chosen(security, "", self._options.auth), *self._named(security, "", required)]
         return {key for name in names if (key := self._key(name)) is not None}
 
     def _chosen(self, security: Any, server: str, auth: HTTPAuth | None) -> dict[str, Applier]:
-        """Return the schemes of the first alternative that can be met; else those of the one that lacks least."""
+        """Return the schemes of the first alternative that can be met, else of the one that lacks the fewest."""
         partial: dict[str, Applier] = {}
         # Anonymous comes last: with a credential, most such servers allow more.
         for alternative in sorted(security, key=lambda item: not item) if isinstance(security, list) else ():
@@ -72,7 +73,7 @@ class Authenticator:
         return partial
 
     def _named(self, security: Any, server: str, required: Collection[Key]) -> dict[str, Applier]:
-        """Return the schemes with a credential of their own whose key is a required parameter."""
+        """Return the schemes in ``credentials`` that send an API key which is also a required parameter."""
         if not required or not isinstance(security, list):
             return {}
         names = [name for alternative in security if isinstance(alternative, Mapping) for name in alternative]
@@ -80,7 +81,7 @@ class Authenticator:
         return {name: made for name in wanted if (made := self._scheme(name, server, None)) is not None}
 
     def _key(self, name: str) -> Key | None:
-        """Return where the credential of a scheme goes, if it is an API key."""
+        """Return the location and name of a scheme's API key, or ``None`` if it is not an API key."""
         scheme = scheme_of(self._document, name)
         credential = self._options.credentials.get(name) or self._options.auth
         if scheme.get("type") != "apiKey" or credential is None:
@@ -90,7 +91,7 @@ class Authenticator:
         return key_of(str(scheme.get("in")), str(scheme.get("name")))
 
     def meets(self, name: str) -> bool:
-        """Return True if the configuration has a credential for the security scheme of that name."""
+        """Return True if the configuration has a credential for the security scheme ``name``."""
         return self._scheme(name, "", self._options.auth) is not None
 
     def _scheme(self, name: str, server: str, auth: HTTPAuth | None) -> Applier | None:
@@ -129,7 +130,7 @@ class Authenticator:
         return authorization(auth)
 
     def _digest(self, auth: HTTPAuth) -> Applier | None:
-        """Return what responds to the challenge of the server (RFC 7616) and keeps what it has learned of it."""
+        """Return a function that adds a middleware for HTTP Digest (RFC 7616), which remembers the challenge."""
         if auth.type not in ("basic", "digest") or auth.username is None:
             return None
         username, password = auth.username, auth.password or ""
@@ -177,7 +178,7 @@ def _api_key(auth: HTTPAuth, scheme: Json) -> Applier | None:
 
 
 async def _nothing(_: Credentials) -> None:
-    """Mutual TLS: the connection authenticates."""
+    """Add nothing: with mutual TLS, the connection itself authenticates the client."""
 
 
 def _refusing(message: str) -> Applier:
@@ -188,7 +189,10 @@ def _refusing(message: str) -> Applier:
 
 
 def authorization(auth: HTTPAuth) -> Applier | None:
-    """Return a function that puts a bearer or basic credential into its header; ``None`` if it is incomplete."""
+    """Return a function that puts a bearer or basic credential into its header; ``None`` if it is incomplete.
+
+    Raises `SerializationError` if the credential contains a character that no header allows.
+    """
     prefix = auth.prefix
     if auth.type == "basic":
         prefix = prefix or "Basic"

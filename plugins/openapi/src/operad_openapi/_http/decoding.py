@@ -11,25 +11,25 @@ from importlib import import_module
 from typing import Any, Protocol
 
 PIECE = 256 * 1024
-"""The most bytes that one piece has."""
+"""The maximum number of bytes in one piece."""
 _MAX_CODINGS = 3
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 31  # wbits: a gzip member of any window
 
 
 class TruncatedError(ValueError):
-    """The compressed body is incomplete."""
+    """The error for a compressed body that is incomplete."""
 
 
 class Decoder(Protocol):
-    """Unpacks a body, chunk by chunk."""
+    """A decoder that decompresses one body, chunk by chunk."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Return the decoded bytes of ``data``. Raises an error of the library for invalid data."""
+        """Yield the decompressed bytes of ``data`` in pieces. Raises an error of the codec for invalid data."""
         ...
 
     def finish(self) -> None:
-        """End the body. Raises `TruncatedError` if it is not whole."""
+        """Check, after the last chunk, that the body is complete. Raises `TruncatedError` if it is not."""
         ...
 
 
@@ -42,7 +42,7 @@ def decoder_of(encoding: str) -> Decoder | None:
     names = [name.strip().lower().removeprefix("x-") for name in encoding.split(",")]
     names = [name for name in names if name not in ("", "identity")]
     if len(names) > _MAX_CODINGS or not _DECODERS.keys() >= set(names):
-        raise ValueError(f'the content encoding "{encoding[:100]}" is unknown')
+        raise ValueError(f'expected the content encoding gzip, deflate, br or zstd, got "{encoding[:100]}"')
     try:
         decoders = [_DECODERS[name]() for name in reversed(names)]
     except ImportError as error:
@@ -53,7 +53,7 @@ def decoder_of(encoding: str) -> Decoder | None:
 
 
 class _Chain:
-    """Several codings, the one that was applied last first."""
+    """A decoder for several codings; the one that was applied last is undone first."""
 
     def __init__(self, decoders: list[Decoder]) -> None:
         self._decoders = decoders
@@ -71,7 +71,7 @@ class _Chain:
 
 
 class _Zlib:
-    """gzip (RFC 1952), of any number of members, and deflate: with the header of zlib (RFC 1950), or without."""
+    """The decoder for gzip (RFC 1952, any number of members) and deflate (with or without the header of zlib)."""
 
     def __init__(self, wbits: int | None) -> None:
         self._wbits = wbits
@@ -95,7 +95,7 @@ class _Zlib:
 
     def finish(self) -> None:
         if self._decoder is not None and not self._decoder.eof:
-            raise TruncatedError("the compressed body ended before its end")
+            raise TruncatedError("the compressed body is incomplete")
 
 
 def _inflate(decoder: Any, data: bytes) -> Iterator[bytes]:
@@ -110,7 +110,7 @@ def _inflate(decoder: Any, data: bytes) -> Iterator[bytes]:
 
 
 class _Brotli:
-    """br (RFC 7932)."""
+    """The decoder for br (RFC 7932)."""
 
     def __init__(self) -> None:
         try:
@@ -132,11 +132,11 @@ class _Brotli:
 
     def finish(self) -> None:
         if self._fed and not self._decoder.is_finished():
-            raise TruncatedError("the compressed body ended before its end")
+            raise TruncatedError("the compressed body is incomplete")
 
 
 class _Zstandard:
-    """zstd (RFC 8878), of any number of frames."""
+    """The decoder for zstd (RFC 8878), any number of frames."""
 
     def __init__(self) -> None:
         try:
@@ -161,7 +161,7 @@ class _Zstandard:
 
     def finish(self) -> None:
         if self._decoder is not None and not self._decoder.eof:
-            raise TruncatedError("the compressed body ended before its end")
+            raise TruncatedError("the compressed body is incomplete")
 
 
 _DECODERS: dict[str, Callable[[], Decoder]] = {

@@ -1,4 +1,4 @@
-"""Convert failures of the network to a `CallError`."""
+"""Convert failures of the network to `CallError`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from operad_openapi._document.origins import origin_of
 
 
 def host_of(url: str) -> str:
-    """Return the origin of ``url``, for a message."""
+    """Return the origin of ``url`` for a message; ``the server`` if it has no origin."""
     return origin_of(url) or "the server"
 
 
 def network_failure(error: Exception, method: str, url: str, timeout: float | None = None) -> CallError | None:
-    """Return the `CallError` for an exception of sending or reading; ``None`` for any other exception."""
+    """Return the `CallError` for an exception that sending or reading raised; ``None`` for any other exception."""
     import aiohttp
 
     if isinstance(error, CallError):
@@ -26,7 +26,7 @@ def network_failure(error: Exception, method: str, url: str, timeout: float | No
 
 
 def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
-    """Return the `CallError` for a failure below HTTP; it names the server, never the whole URL."""
+    """Return the `CallError` for a failure below HTTP; the message names the server's origin, not the URL."""
     from operad_openapi._http.session import LostConnectionError
 
     if isinstance(error, LostConnectionError) and error.__cause__ is not None:
@@ -39,16 +39,16 @@ def network_error(error: BaseException, method: str, url: str, timeout: float | 
 
 
 def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, str]:
-    """Return the code, and the end of a sentence that begins with method and server."""
+    """Return the code, and the end of a message that begins with the method and the server."""
     import aiohttp
 
     if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return ErrorCode.TIMEOUT, ": the connection was not made in time"
+        return ErrorCode.TIMEOUT, ": could not connect in time"
     if isinstance(error, aiohttp.ServerTimeoutError):
-        return ErrorCode.TIMEOUT, ": no data came in time"
+        return ErrorCode.TIMEOUT, ": no data was received in time"
     if isinstance(error, TimeoutError):
         within = "in time" if timeout is None else f"within {timeout} s"
-        return ErrorCode.TIMEOUT, f" did not answer {within}"
+        return ErrorCode.TIMEOUT, f" did not respond {within}"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return ErrorCode.UNAVAILABLE, f": its certificate is not valid: {error}"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
@@ -56,10 +56,10 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
     if isinstance(error, aiohttp.ClientConnectorError):
         return ErrorCode.UNAVAILABLE, f": cannot connect: {_why(error.os_error)}"
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return ErrorCode.UNAVAILABLE, f": the proxy refuses: {error.status} {error.message}"
+        return ErrorCode.UNAVAILABLE, f": the proxy rejected the request: {error.status} {error.message}"
     if isinstance(error, (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)):
         is_within = isinstance(error, aiohttp.ClientPayloadError)
-        broke = "the connection broke off within the response" if is_within else "the server closed the connection"
+        broke = "the connection was lost during the response" if is_within else "the server closed the connection"
         return ErrorCode.UNAVAILABLE, f": {broke}"
     if isinstance(error, (aiohttp.ClientOSError, ConnectionError)):
         return ErrorCode.UNAVAILABLE, f": the connection was lost: {error}"
@@ -68,7 +68,7 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
             return ErrorCode.PAYLOAD_TOO_LARGE, ": a header of the response is too large (limit header_bytes)"
         return ErrorCode.EXECUTION_ERROR, f": the response is not HTTP: {' '.join(error.message.split())}"
     if isinstance(error, UnicodeError):
-        return ErrorCode.EXECUTION_ERROR, ": the name of the host is not valid"
+        return ErrorCode.EXECUTION_ERROR, ": the host name is not valid"
     if isinstance(error, OSError):
         return ErrorCode.UNAVAILABLE, f": {error}"
     return ErrorCode.EXECUTION_ERROR, f": {type(error).__name__}: {error}"

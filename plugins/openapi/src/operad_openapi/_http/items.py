@@ -1,4 +1,4 @@
-"""Items of a stream: server-sent events, JSON lines, JSON text sequences."""
+"""Read the items of streams: server-sent events, JSON lines, JSON text sequences."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _DONE = "[DONE]"
 
 
 def is_stream(response: ClientResponse, *kinds: str) -> bool:
-    """Return True if the content type of a response is that of a stream, of one of ``kinds`` or any."""
+    """Return True if the content type of a response is one of ``kinds``, or of any stream if none is given."""
     kind = essence(response.headers.get("Content-Type", ""))
     return response.status != 204 and kind in (kinds or STREAM_TYPES)
 
 
 def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., ResponseEnvelope[Any]]:
-    """Return `http_envelope` with the metadata that all items of a response share."""
+    """Return a function that puts an item into an envelope, with the metadata of the response."""
     return partial(
         http_envelope,
         status_code=response.status,
@@ -43,17 +43,17 @@ def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., Re
 async def items_of(
     response: ClientResponse, request: Request, parser: SSEParser, limit: int, *, is_text: bool
 ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-    """Yield an envelope for each item.
+    """Yield an envelope for each item of a stream.
 
     Args:
-        response: a stream.
-        request: its request.
-        parser: the parser of its events; its ``retry`` is -1 if the stream is not to be resumed.
-        limit: the largest record, in bytes (limit ``event_bytes``).
-        is_text: whether the data of events are text that is not to be parsed.
+        response: the response, which is a stream.
+        request: the request that it responds to.
+        parser: the parser for server-sent events; its ``retry`` is set to -1 if the stream must not be resumed.
+        limit: the maximum size of an item in bytes (limit ``event_bytes``).
+        is_text: whether the data of events are text, and not parsed as JSON.
 
     Raises:
-        CallError: the connection breaks off, a record is not JSON or too large.
+        CallError: the connection is lost, or an item is too large or not JSON.
     """
     made = envelopes_of(request, response)
     kind, where = essence(response.headers.get("Content-Type", "")), str(request)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 LARGE = 1024 * 1024
-"""Bytes; the progress of a smaller body is not reported."""
+"""The progress of a body with fewer bytes is not reported."""
 _CHUNK = 256 * 1024
 _TIMES = 100
-"""How often to report, at most, if the length is known; otherwise once for each `LARGE`."""
+"""The maximum number of reports if the length is known; otherwise there is one for each `LARGE` bytes."""
 
 Report = Callable[..., None]
-"""`operad.OperationContext.report`."""
+"""The type of `operad.OperationContext.report`."""
 
 
 class Progress:
-    """Counts the bytes of one body.
+    """A counter of the bytes of one body.
 
     Args:
         report: called with the progress.
         kind: ``upload`` or ``download``.
-        total: the length of the body; ``None``: not known.
+        total: the length of the body in bytes; ``None`` if it is not known.
     """
 
     def __init__(self, report: Report, kind: str, total: int | None) -> None:
@@ -32,7 +32,7 @@ class Progress:
         self._next = self._step if total is None or total >= LARGE else float("inf")
 
     def passed(self, size: int) -> None:
-        """Count bytes that were sent or received, and report the progress if it is time."""
+        """Add ``size`` bytes that were sent or received, and report the progress if a step is complete."""
         self._size += size
         if self._size >= self._next or (self._size == self._total and self._size >= LARGE):
             self._next = self._size + self._step
@@ -47,6 +47,6 @@ async def told(chunks: AsyncIterator[bytes], progress: Progress) -> AsyncIterato
 
 
 async def in_chunks(data: bytes) -> AsyncIterator[bytes]:
-    """Yield a body in pieces, so that its progress can be reported."""
+    """Yield a body in pieces of 256 KiB, so that its progress can be reported."""
     for start in range(0, len(data), _CHUNK):
         yield data[start : start + _CHUNK]

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 async def chunks_of(response: ClientResponse, report: Report | None = None) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a body as they arrive, unpacked; ``report`` gets the progress. Raises `CallError`."""
+    """Yield the chunks of a body as they arrive, decompressed, and call ``report`` with the progress.
+
+    Raises:
+        CallError: the connection is lost, or the body cannot be decompressed.
+    """
     import aiohttp
 
     decoder = _decoder(response)
@@ -35,7 +39,7 @@ async def chunks_of(response: ClientResponse, report: Report | None = None) -> A
         if decoder is not None:
             decoder.finish()
     except TruncatedError as error:
-        raise _failed(response, ErrorCode.UNAVAILABLE, "the connection broke off within the response") from error
+        raise _failed(response, ErrorCode.UNAVAILABLE, "the connection was lost during the response") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise network_error(error, response.method, str(response.url)) from error
 
@@ -58,7 +62,7 @@ def _unpacked(decoder: Decoder, chunk: bytes, response: ClientResponse) -> Itera
             piece = next(pieces, None)
         except Exception as error:  # zlib, brotli and zstd have errors of their own each, with no base in common
             response.close()
-            raise _failed(response, ErrorCode.EXECUTION_ERROR, "the compressed body is broken") from error
+            raise _failed(response, ErrorCode.EXECUTION_ERROR, "the body cannot be decompressed") from error
         if piece is None:
             return
         yield piece
@@ -71,7 +75,18 @@ async def read_body(
     timeout: float | None = None,
     report: Report | None = None,
 ) -> bytes:
-    """Return the body. Raises `CallError` ``PAYLOAD_TOO_LARGE`` beyond ``limit`` bytes, compressed or not."""
+    """Return the body, decompressed.
+
+    Args:
+        response: the response.
+        limit: the maximum size of the body in bytes, both compressed and decompressed.
+        name: the name of the limit for the message.
+        timeout: the timeout of the request in seconds, for the message.
+        report: called with the progress.
+
+    Raises:
+        CallError: ``PAYLOAD_TOO_LARGE`` if the body exceeds ``limit``; else a failure of the network.
+    """
     length = response.content_length
     if length is not None and length > limit:
         response.close()
@@ -100,12 +115,13 @@ async def read_body(
 
 
 async def read_head(response: ClientResponse, limit: int, ends: float | None = None) -> bytes:
-    """Return the beginning of a body that may be broken. If there is more of it, close its connection.
+    """Return the first bytes of a body, even if reading fails. Close the connection unless all was read.
 
     Args:
         response: the response.
-        limit: the most bytes to read.
-        ends: when to stop reading, by the clock of the event loop; what has arrived by then is returned.
+        limit: the maximum number of bytes to read.
+        ends: when to stop reading, in seconds of the event loop's clock, or ``None``; the bytes that have arrived
+            by then are returned.
     """
     pieces: list[bytes] = []
     left = limit

@@ -1,4 +1,4 @@
-"""Records of JSON: JSON lines, JSON text sequences, and JSON values one after the other."""
+"""Read streams of JSON values: JSON lines, JSON text sequences, and JSON values one after the other."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ _INSIDE = re.compile(rb'["\\]')
 
 
 async def json_records(response: ClientResponse, kind: str, limit: int, where: str) -> AsyncGenerator[Any, None]:
-    """Yield the values of a stream of JSON as they arrive. Raises `CallError`.
+    """Yield the values of a stream of JSON as they arrive.
 
     Args:
         response: the response.
-        kind: its media type. JSON lines and JSON text sequences (RFC 7464) are cut at their separator; anything
-            else is read as JSON values one after the other, on lines of their own or not.
-        limit: the largest value, in bytes (limit ``event_bytes``).
+        kind: its media type. JSON lines and JSON text sequences (RFC 7464) are split at their separators; any
+            other type is read as JSON values one after the other, with or without line breaks between them.
+        limit: the maximum size of a value in bytes (limit ``event_bytes``).
         where: the request, for messages.
+
+    Raises:
+        CallError: the connection is lost, or a value is too large or not JSON.
     """
     records = _cutter(kind, limit, where)
     async with aclosing(chunks_of(response)) as chunks:
@@ -41,7 +44,10 @@ async def json_records(response: ClientResponse, kind: str, limit: int, where: s
 
 
 def all_records(body: bytes, kind: str, where: str) -> list[Any]:
-    """Return the values of a whole body of JSON lines, or of a JSON text sequence. Raises `CallError`."""
+    """Return the values in a whole body of JSON lines or of a JSON text sequence.
+
+    Raises `CallError` if a value is not JSON; ``where`` is the request, for the message.
+    """
     records = _cutter(kind, len(body), where)
     found = [decode_json(record, kind, where) for record in records.feed(body)]
     return found + [decode_json(record, kind, where) for record in records.close()]
@@ -54,7 +60,7 @@ def _cutter(kind: str, limit: int, where: str) -> _Records:
 
 
 class _Records:
-    """Cuts a stream at a separator."""
+    """A splitter of a stream at a separator."""
 
     def __init__(self, separator: bytes, limit: int, where: str) -> None:
         self._separator = separator
@@ -95,9 +101,9 @@ class _Records:
 
 
 class _Values(_Records):
-    """Cuts a stream after each object or array, and at line breaks outside of them.
+    """A splitter of a stream after each object or array, and at line breaks outside of them.
 
-    It only counts brackets outside of strings: the decoder of JSON checks the rest. Each byte is read once.
+    It only counts brackets outside of strings; the decoder of JSON checks the rest. Each byte is read once.
     """
 
     _depth = 0

@@ -1,4 +1,4 @@
-"""Redirects: which are followed, with which method and body, and which are rejected (RFC 9110, 15.4)."""
+"""Decide which redirects are followed, and with which method and body (RFC 9110, 15.4)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _PUBLIC_HEADERS = ("Accept", "Content-Type")
 
 
 def redirected(request: Request, status: int, target: str, origins: Collection[str]) -> Request | None:
-    """Return the request that a redirect asks for; ``None`` if it is not to be sent.
+    """Return the request that a redirect asks for; ``None`` if the redirect is not followed.
 
-    303 turns every method into a GET. 301 and 302 turn a POST into a GET, as all clients do. 307 and 308 repeat
-    the request, but its body is sent only to its own origin and the configured ones: it may contain secrets.
+    303 turns every method except HEAD into GET. 301 and 302 turn POST into GET, as other clients do, and are
+    followed for GET and HEAD only otherwise. 307 and 308 repeat the request. A body is sent only to the origin of
+    the request and to ``origins``, because it may contain secrets; another origin gets no credentials either.
 
     Args:
         request: the redirected request.
         status: the status of the redirect.
-        target: the URL to go to.
-        origins: further origins that credentials and bodies may be sent to.
+        target: the URL that the redirect leads to.
+        origins: further origins that bodies may be sent to.
     """
     method, body = request.method, request.body
     if status == 303 or (status in (301, 302) and method == "POST"):
@@ -59,16 +60,20 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
 
 @attrs.frozen(eq=False, repr=False)
 class Gate:
-    """Decides which redirects are followed."""
+    """The rules for the targets of redirects."""
 
     redirects: int
-    """The most that are followed (limit ``redirects``)."""
+    """The maximum number of redirects for one request (limit ``redirects``)."""
     trusted: bool
     guard: Callable[[str, str], None]
-    """Remembers which host named another one: see `GuardedResolver`."""
+    """Called with a host and the host that named it; see `GuardedResolver`."""
 
     async def target(self, response: ClientResponse, location: str, left: int) -> str:
-        """Return the URL of a redirect. Raises `CallError` for one that must not be followed."""
+        """Return the target URL of a redirect, of which ``left`` may still be followed.
+
+        Raises:
+            CallError: the redirect must not be followed; the message states why.
+        """
         from yarl import URL
 
         from operad_openapi._http.resolving import is_link_local, is_private
@@ -85,9 +90,9 @@ class Gate:
         try:
             target = response.url.join(URL(location))
         except ValueError as error:
-            raise refuse("its Location is not a URL") from error
+            raise refuse(f"expected a URL as Location: {error}") from error
         if target.scheme not in ("http", "https") or not target.host:
-            raise refuse(f"a redirect to scheme {target.scheme!r} is not followed")
+            raise refuse(f'expected a redirect to an http or https URL, got scheme "{target.scheme}"')
         if response.url.scheme == "https" and target.scheme == "http":
             raise refuse("a redirect from https to http is not followed")
         source = response.url.host or ""

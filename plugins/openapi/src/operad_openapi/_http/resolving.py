@@ -1,7 +1,7 @@
 """Resolve host names, and reject private addresses that a document or a server chose.
 
-A name can be public when it is checked and private when it is connected to (DNS rebinding), so connections go only
-to addresses that were checked.
+A name can resolve to a public address when it is checked and to a private one when a connection is made (DNS
+rebinding), so connections go only to addresses that were checked.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from operad_openapi._document.origins import is_link_local_host, is_private_host
 
 
 class GuardedResolver(AbstractResolver):
-    """Resolves as the system does, but never from the public network into a private one.
+    """The system's resolver, except that hosts that a public host named must not have private addresses.
 
     Args:
-        namer_of: the host that named a host, or ``None`` for one that may be anywhere.
+        namer_of: returns the host that named a host, or ``None`` for a host that may have any address.
     """
 
     def __init__(self, namer_of: Callable[[str], str | None]) -> None:
@@ -30,7 +30,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses of ``host``. Raises `OSError`."""
+        """Return the addresses of ``host``. Raises `OSError` if it has none, or one that is not allowed."""
         found = await self._resolver.resolve(host, port, family)
         namer = self._namer_of(host)
         if namer is None or not any(is_private_host(address["host"]) for address in found):
@@ -38,11 +38,11 @@ class GuardedResolver(AbstractResolver):
         if await is_private(namer):
             if not any(is_link_local_host(address["host"]) for address in found) or await is_link_local(namer):
                 return found
-            raise OSError(f"{host}, which {namer} named, has a link-local address")
-        raise OSError(f"{host}, which {namer} named, has a private address; trusted = true allows that")
+            raise OSError(f"{host}, which {namer} named, has a link-local address, which is never allowed")
+        raise OSError(f"{host}, which {namer} named, has a private address; set trusted = true to allow it")
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because the resolver has no resources to release."""
 
 
 async def is_private(host: str | None) -> bool:
@@ -51,7 +51,7 @@ async def is_private(host: str | None) -> bool:
 
 
 async def is_link_local(host: str | None) -> bool:
-    """Return True if ``host`` is, or resolves to, an address of this link, such as a cloud's metadata service."""
+    """Return True if ``host`` is, or resolves to, a link-local address, such as a cloud's metadata service has."""
     return is_link_local_host(host) or any(map(is_link_local_host, await _addresses(host)))
 
 

@@ -1,4 +1,4 @@
-"""Convert responses: bodies to values, failures to errors, streams to items."""
+"""Convert bodies of responses to values, and failed responses to errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decode_body(body: bytes, content_type: str, where: object, *, expects_json: 
     With ``expects_json``, a body that is valid JSON is parsed even if it has no content type or is plain text.
 
     Raises:
-        CallError: ``EXECUTION_ERROR`` if the body is not what its content type promises; details hold an excerpt.
+        CallError: ``EXECUTION_ERROR`` if the content type is JSON but the body is not; details hold an excerpt.
     """
     kind = essence(content_type)
     if not body:
@@ -64,7 +64,7 @@ def decode_json(body: bytes, content_type: str, where: object) -> Any:
         encoding = charset_of(content_type) or json.detect_encoding(body)
         return json.loads(body.decode(encoding).removeprefix("\ufeff"), parse_constant=_refuse_constant)
     except (ValueError, LookupError, RecursionError):
-        message = f"{where}: the body is not the JSON that its content type promises: {reason}"
+        message = f"{where}: expected JSON, as the content type states: {reason}"
         details = {
             "contentType": content_type,
             "message": message,
@@ -126,7 +126,7 @@ def said_by(body: bytes, content_type: str) -> str:
 
 
 def _said(body: Any, depth: int = 0) -> str:
-    """Return the message of an error in JSON, from the members that APIs use for it; ``""`` without one."""
+    """Return the message in the JSON of an error, from the members that APIs use for it, or ``""``."""
     if isinstance(body, str) and depth:
         return "".join(c if c.isprintable() else " " for c in body[:_MAX_SAID]).strip()
     if isinstance(body, list) and body and depth:

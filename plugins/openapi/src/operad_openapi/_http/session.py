@@ -1,4 +1,4 @@
-"""Sessions of aiohttp: one per event loop, with the proxy, the TLS and the bounds of the configuration."""
+"""Sessions of aiohttp: one per event loop, with the proxy, TLS and limits of the configuration."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from operad_openapi.config import HTTPOptions
 _NOWHERE = URL()
 USER_AGENT = "operad-openapi"
 IDLE = 4.0
-"""Seconds that a connection waits for its next request. Many servers (Node, uvicorn, Apache) close theirs after 5:
-a request that meets the closing one on its way is lost, and a POST must not be sent twice."""
+"""Seconds that an idle connection is kept. Many servers (Node, uvicorn, Apache) close idle connections after 5 s;
+a request that is sent at that moment is lost, and a POST must not be sent twice."""
 
 
 class LostConnectionError(aiohttp.ClientError):
-    """The connection was lost before a response; the cause is in ``__cause__``."""
+    """The error for a connection that was lost before a response; the cause is in ``__cause__``."""
 
 
 async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request once. Without this, aiohttp repeats some requests after errors of these types."""
+    """Send a request once. Without this middleware, aiohttp repeats some requests after a lost connection."""
     try:
         return await send(request)
     except aiohttp.ClientConnectorError:
@@ -38,7 +38,7 @@ async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerT
 
 
 def request_options(options: HTTPOptions) -> dict[str, Any]:
-    """Return the options for each request to an application's own session, which was made without them."""
+    """Return options for each request of an application's own session, which was created without them."""
     return {
         "auto_decompress": False,
         "max_line_size": options.limits.header_bytes,
@@ -47,7 +47,7 @@ def request_options(options: HTTPOptions) -> dict[str, Any]:
 
 
 class PortCookieJar(aiohttp.CookieJar):
-    """Keeps the cookies of each port apart, which RFC 6265 does not; hosts may be IP addresses."""
+    """A cookie jar that separates the ports of a host, unlike RFC 6265; hosts may be IP addresses."""
 
     def __init__(self) -> None:
         super().__init__(unsafe=True)
@@ -57,15 +57,15 @@ class PortCookieJar(aiohttp.CookieJar):
         return self._jars.setdefault(url.port, aiohttp.CookieJar(unsafe=True))
 
     def update_cookies(self, cookies: Any, response_url: URL = _NOWHERE) -> None:
-        """Take cookies from a response."""
+        """Store the cookies of a response from ``response_url``."""
         self._of(response_url).update_cookies(cookies, response_url)
 
     def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
-        """Take cookies from the headers of a response."""
+        """Store the cookies of the ``Set-Cookie`` headers of a response from ``response_url``."""
         self._of(response_url).update_cookies_from_headers(headers, response_url)
 
     def filter_cookies(self, request_url: URL = _NOWHERE) -> Any:
-        """Return the cookies for a request."""
+        """Return the stored cookies for a request to ``request_url``."""
         return self._of(request_url).filter_cookies(request_url)
 
 
@@ -87,7 +87,7 @@ class Sessions:
         self._open: dict[asyncio.AbstractEventLoop, _Kept] = {}
 
     def of(self, loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-        """Return the session for calls in ``loop``, which must be the running loop."""
+        """Return the session for calls in ``loop``, which must be the running loop; create it at first use."""
         if self._options.session is not None:
             return cast("aiohttp.ClientSession", self._options.session)
         for other in [other for other in self._open if other.is_closed()]:
@@ -117,7 +117,7 @@ class Sessions:
         )
 
     async def aclose(self) -> None:
-        """Close all of them; idempotent."""
+        """Close all sessions, except one from the configuration; idempotent."""
         current = asyncio.get_running_loop()
         while self._open:
             loop, kept = self._open.popitem()
@@ -128,7 +128,7 @@ class Sessions:
 
 
 class _Kept:
-    """A session that is closed with its event loop at the latest: ``asyncio.run`` closes open async generators."""
+    """A session that is closed with its event loop at the latest, as ``asyncio.run`` closes open generators."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
@@ -150,14 +150,14 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
 
 
 class Proxies:
-    """Chooses the proxy of a request: the configured one, or that of the environment for its origin."""
+    """The choice of a proxy for each origin: the configured proxy, or that of the environment."""
 
     def __init__(self, proxy: str | None) -> None:
         self._proxy = proxy
         self._of: dict[str, str | None] = {}
 
     def of(self, origin: str) -> str | None:
-        """Return the URL of the proxy for requests to ``origin``; ``None`` for none."""
+        """Return the URL of the proxy for requests to ``origin``, or ``None`` if they need no proxy."""
         if self._proxy != "environment":
             return self._proxy
         if origin not in self._of:
@@ -166,7 +166,7 @@ class Proxies:
 
 
 def _from_environment(origin: str) -> str | None:
-    """Return the proxy by ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY``."""
+    """Return the proxy that ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` specify."""
     parts = urlsplit(origin)
     proxies = urllib.request.getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def tls_of(options: HTTPOptions) -> ssl.SSLContext | bool:
-    """Return the ``ssl`` argument for aiohttp. Raises `ConfigError` for a file that cannot be used."""
+    """Return the ``ssl`` argument for aiohttp: a context, or whether to verify certificates.
+
+    Raises `ConfigError` for a certificate or key file that cannot be used.
+    """
     if options.ssl is not None:
         return cast("ssl.SSLContext", options.ssl)
     if options.tls_ca is None and options.tls_cert is None and options.tls_key is None:

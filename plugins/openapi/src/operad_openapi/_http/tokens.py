@@ -1,4 +1,4 @@
-"""OAuth 2.0 for credentials: clients of `operad.auth`, with endpoints that a document may name."""
+"""OAuth 2.0 for credentials, with clients of `operad.auth`; a document may name the endpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_CLIENTS = 1_000
 
 
 def grant_of(auth: HTTPAuth) -> str:
-    """Return how the credential gets its tokens."""
+    """Return the OAuth grant of a credential: ``grant``, or its default as `HTTPAuth` describes it."""
     if auth.grant is not None:
         return auth.grant
     is_alone = auth.refresh_token is None and (auth.client_secret or auth.private_key) is not None
@@ -44,7 +44,7 @@ def grant_of(auth: HTTPAuth) -> str:
 
 
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
-    """Return the absolute URLs of the endpoints, or of the ``issuer``, that a security scheme names."""
+    """Return the absolute URLs of a security scheme: those of the endpoints for the grant, or the ``issuer``."""
     if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
         return {name: found.removesuffix(_DISCOVERY) for name, found in _absolute(server, {"issuer": url})}
     flows = scheme.get("flows")
@@ -55,7 +55,7 @@ def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> d
 
 
 def _absolute(server: str, urls: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Those of the document's URLs that are some, absolute."""
+    """Yield the names and the absolute forms of the valid URLs in ``urls``."""
     for name, url in urls.items():
         if isinstance(url, str):
             with suppress(ValueError):
@@ -68,12 +68,12 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
 
     Args:
         auth: the credential; its fields take precedence over the document.
-        declared: the endpoints that the document names (`endpoints_of`). Secrets are sent only to those in
-            ``origins``, because the document's author could name any server.
-        origins: the API's own, and the configured ones.
+        declared: the endpoints that the document names (`endpoints_of`). They must have one of ``origins``,
+            because secrets are sent there and the document's author could name any server.
+        origins: the API's own origins, and the configured ones.
 
     Raises:
-        ConfigError: the endpoint is missing, or the document's has another origin or is not https.
+        ConfigError: there is no endpoint, or one of the document has another origin or is not https.
     """
     from operad_auth import OAuthOptions
 
@@ -81,17 +81,17 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
     if urls["token_url"] is None and urls["issuer"] is None:
         if not declared.keys() & {"token_url", "issuer"}:
             raise ConfigError(
-                f"auth: oauth2 with the grant {grant_of(auth)} needs token_url or issuer: the document names none"
+                f"auth: oauth2 needs token_url or issuer, because the document has no URL for {grant_of(auth)}"
             )
         for name, url in declared.items():
             if origin_of(url) not in origins:
                 raise ConfigError(
-                    f"the document's token URL {origin_of(url)} is at another origin than the API; "
+                    f"the document's {name} is at {origin_of(url)}, which is not an origin of the API; "
                     "set token_url, or add the origin to origins"
                 )
             if urlsplit(url).scheme != "https" and not is_private_host(urlsplit(url).hostname):
                 raise ConfigError(
-                    f"the document's token URL {origin_of(url)} is not https; set token_url to use it"
+                    f"the document's {name} at {origin_of(url)} is not https; set token_url to use it"
                 )
             urls[name] = urls[name] or url
     return OAuthOptions(
@@ -116,7 +116,7 @@ class Tokens:
     """The OAuth clients of one source: one for each credential, shared by all calls.
 
     Args:
-        client: sends their requests, with the proxy and the TLS of the source.
+        client: returns the HTTP client of the source, which sends the token requests.
         name: the name of the source, for ``operad login``.
     """
 
@@ -126,7 +126,7 @@ class Tokens:
         self._clients: dict[tuple[object, ...], OAuthClient] = {}
 
     def applier(self, auth: HTTPAuth, options: OAuthOptions) -> Applier:
-        """Return a function that puts an access token into a request's header."""
+        """Return a function that gets an access token and puts it into the header of a request."""
         client = self._of(options)
 
         async def apply(credentials: Credentials) -> None:
@@ -166,7 +166,7 @@ class Tokens:
         body: bytes | None = None,
         timeout: float = 10.0,
     ) -> FetchResponse:
-        """Return a `operad.auth.Fetch` by the source's own client."""
+        """Send a request with the source's own HTTP client; see `operad.auth.Fetch`."""
         from multidict import CIMultiDict
 
         from operad_auth import FetchResponse
@@ -178,7 +178,7 @@ class Tokens:
             async with asyncio.timeout(timeout):
                 response = await self._client().send(Request(method, url, sent, [], content, may_redirect=False))
                 try:
-                    read = await read_body(response, _MAX_BODY, "the answer of an authorization server")
+                    read = await read_body(response, _MAX_BODY, "for authorization servers")
                 finally:
                     response.release()
         except TimeoutError as error:

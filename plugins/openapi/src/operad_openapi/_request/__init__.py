@@ -1,1 +1,1 @@
-"""Make requests from inputs: everything that needs no connection."""
+"""Build requests from inputs, without a connection."""

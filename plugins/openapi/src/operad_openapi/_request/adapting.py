@@ -1,7 +1,7 @@
-"""Convert Python values, such as dates and files, to the JSON that an input is checked as.
+"""Convert Python values in inputs, such as dates and files, to JSON, before the input is checked.
 
-``None`` for an optional value means that the value is absent: parameters have no null (RFC 6570, to which OpenAPI
-defers). The same holds for a field of the body if its schema does not allow null.
+``None`` for an optional parameter means that it is absent, because parameters have no null (RFC 6570, to which
+OpenAPI defers). The same holds for an optional field of the body if its schema does not allow null.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MAX_PARTS = 4
 
 
 class Adapter:
-    """Adapts the inputs of one operation.
+    """A function that converts the inputs of one operation to JSON.
 
     Args:
-        inputs: the parts of its input.
-        view: resolves references of its schema.
-        allows_null: whether a schema allows null.
+        inputs: the parts of the operation's input.
+        view: resolves references of the input's schema.
+        allows_null: returns True if a schema allows null.
     """
 
     def __init__(self, inputs: Inputs, view: SchemaView, allows_null: Callable[[Any], bool]) -> None:
@@ -44,7 +44,7 @@ class Adapter:
         self._seen: dict[int, list[Json]] = {}
 
     def __call__(self, input: Any) -> Any:
-        """Return ``input`` as JSON; ``input`` itself if it is JSON already."""
+        """Return ``input`` as JSON; return ``input`` itself if it is JSON already."""
         # Asked by class first, and in a loop: most inputs are plain, and this is on the way of every call.
         if input.__class__ is not dict and not isinstance(input, Mapping):
             return input
@@ -62,7 +62,7 @@ class Adapter:
         return adapted
 
     def _is_absent(self, key: str) -> bool:
-        """Return True if null for ``key`` can mean nothing but that it is not there."""
+        """Return True if null for ``key`` can only mean that the value is absent."""
         if key in self._required or key not in self._properties:
             return False
         if key in self._parameters:
@@ -93,7 +93,7 @@ class Adapter:
         return _scalar(value, parts)
 
     def _parts(self, schema: Any) -> list[Json]:
-        """Return a schema with its members of allOf and its alternatives. They outlive the adapter."""
+        """Return a schema with its members of ``allOf`` and its alternatives; schemas outlive the adapter."""
         if not isinstance(schema, dict):
             return []
         if id(schema) not in self._seen:
@@ -130,13 +130,13 @@ def _scalar(value: Any, parts: list[Json]) -> Any:
 
 
 def _is_text(schema: Json) -> bool:
-    """Return True if text will do, which keeps every digit."""
+    """Return True if a schema allows text, which keeps every digit."""
     declared = schema.get("type")
     return "string" in declared if isinstance(declared, list) else declared == "string"
 
 
 def _as_file(value: Any) -> Any:
-    """Return a file as an object: bytes, a path, an open file, or ``(name, content)`` with type and headers."""
+    """Return a file as an object. It may be bytes, a path, an open file, or ``(name, content, type, headers)``."""
     is_bytes = isinstance(value, (bytes, bytearray, memoryview, PurePath))
     if is_bytes or hasattr(value, "read") or hasattr(value, "__aiter__"):
         return {"content": value}

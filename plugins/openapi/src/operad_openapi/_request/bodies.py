@@ -1,4 +1,4 @@
-"""Request bodies: choose the media type, and encode the value.
+"""Choose the media types of request bodies, and encode their values.
 
 Sources: OpenAPI 3.0.4, 3.1.1, 3.2.0, "Media Type Object" and "Encoding Object"; RFC 7578 (multipart/form-data).
 """
@@ -29,25 +29,25 @@ class BodyPlan:
     """The body of an operation: its media type, schema and encoder."""
 
     media_type: str
-    """As the document writes it."""
+    """As it is written in the document."""
     schema: Any
-    """As a request sees it."""
+    """The schema as it applies to requests."""
     required: bool
     description: str
     encode: Callable[[Any], EncodedBody]
 
     @property
     def is_form(self) -> bool:
-        """Whether the body consists of named fields that are not JSON."""
+        """Whether the body is a form: ``application/x-www-form-urlencoded`` or ``multipart/form-data``."""
         return essence(self.media_type) in (FORM, MULTIPART)
 
     @property
     def is_mergeable(self) -> bool:
-        """Whether the fields of an object can be merged with the parameters."""
+        """Whether the body is a form or JSON, so that its fields may be merged with the parameters."""
         return self.is_form or is_json(essence(self.media_type))
 
     def input_schema(self, view: SchemaView) -> Any:
-        """Return the schema of the key that holds the whole body."""
+        """Return the schema of the whole body as one value of the input."""
         media_type = essence(self.media_type)
         if is_json(media_type) or self.is_form:
             return self.schema
@@ -80,7 +80,7 @@ def _rank(media_type: str) -> int:
 
 
 def choose_media_type(media_types: list[str], preferred: list[str]) -> str:
-    """Return the media type to send: the first preferred one that is offered, else the simplest one."""
+    """Return the media type to send: the first of ``preferred`` that is offered, else the simplest, JSON first."""
     for wanted in preferred:
         for media_type in media_types:
             if essence(media_type) == essence(wanted):
@@ -89,7 +89,14 @@ def choose_media_type(media_types: list[str], preferred: list[str]) -> str:
 
 
 def plan_body(body: Body, view: SchemaView, preferred: list[str], upload_root: str | None) -> BodyPlan:
-    """Return how values of ``body`` are sent."""
+    """Return the media type, schema and encoder for ``body``.
+
+    Args:
+        body: the body of an operation.
+        view: the schemas of requests.
+        preferred: media types to choose if the document offers them.
+        upload_root: the folder from which files may be named; ``None`` forbids it.
+    """
     media_type = choose_media_type(list(body.content), preferred)
     media = body.content[media_type]
     schema = view.schema(media.get("schema", True))
@@ -119,13 +126,13 @@ def _json_encoder(media_type: str) -> Callable[[Any], EncodedBody]:
         try:
             return EncodedBody(media_type, encode_json(value).encode())
         except (TypeError, ValueError, RecursionError) as error:
-            raise SerializationError(f"the body has no JSON form: {error}") from error
+            raise SerializationError(f"the body cannot be converted to JSON: {error}") from error
 
     return encode
 
 
 def _lines_encoder(media_type: str, whole: Callable[[Any], EncodedBody]) -> Callable[[Any], EncodedBody]:
-    """JSON lines of a list; anything except a list is a file."""
+    """Return an encoder that writes a list as JSON lines, and any other value as a file."""
 
     def encode(value: Any) -> EncodedBody:
         if not isinstance(value, (list, tuple)):
@@ -133,7 +140,7 @@ def _lines_encoder(media_type: str, whole: Callable[[Any], EncodedBody]) -> Call
         try:
             return EncodedBody(media_type, "".join([encode_json(item) + "\n" for item in value]).encode())
         except (TypeError, ValueError, RecursionError) as error:
-            raise SerializationError(f"an item has no JSON form: {error}") from error
+            raise SerializationError(f"an item cannot be converted to JSON: {error}") from error
 
     return encode
 
@@ -147,7 +154,7 @@ def _text_encoder(media_type: str) -> Callable[[Any], EncodedBody]:
         try:
             return EncodedBody(media_type, text_of(value).encode(charset))
         except (UnicodeEncodeError, LookupError) as error:
-            raise SerializationError(f"the body cannot be written as {charset}: {error}") from error
+            raise SerializationError(f"the body cannot be encoded as {charset}: {error}") from error
 
     return encode
 
@@ -177,7 +184,7 @@ def _form_encoder(media_type: str, encoding: Json) -> Callable[[Any], EncodedBod
 
 
 def _field_encoder(name: str, how: Any) -> Encoder | None:
-    """Return the encoder of a form field by its ``encoding``; ``None`` for the default."""
+    """Return the encoder of a form field from its Encoding Object; ``None`` for the default."""
     if not isinstance(how, dict):
         return None
     if "collectionFormat" in how:

@@ -1,4 +1,4 @@
-"""Files in inputs: bytes, base64, open files, files of the upload folder."""
+"""Files in inputs: bytes, base64, open files, and files of the upload folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FILE_SCHEMA: Json = {
 
 
 def is_file_schema(schema: Any) -> bool:
-    """Return True if ``schema`` is `FILE_SCHEMA`, whatever its description."""
+    """Return True if ``schema`` is `FILE_SCHEMA`, with any description."""
     return isinstance(schema, dict) and schema.get("properties") is FILE_SCHEMA["properties"]
 
 
@@ -53,7 +53,7 @@ def is_binary(schema: Any) -> bool:
 
 
 def without_null(schema: Any, view: SchemaView) -> Any:
-    """Return the target of a schema; of a union with null, the other member. Raises `PointerError`."""
+    """Return the target of a schema's reference; of a union with null, the other member. Raises `PointerError`."""
     node = view.resolve(schema)
     for word in ("anyOf", "oneOf"):
         members = node.get(word) if isinstance(node, dict) else None
@@ -70,7 +70,7 @@ def _is_null(schema: Any) -> bool:
 
 @attrs.frozen(eq=False, repr=False)
 class Content:
-    """The content of a file or part: bytes, or something to be read."""
+    """The content of a file or part: bytes, a path, or an object to read from."""
 
     data: bytes | None = None
     path: Path | None = None
@@ -113,7 +113,7 @@ class Files:
     upload_root: str | None
 
     def content(self, value: Any) -> Content:
-        """Return the content of a file value of the input. Raises `SerializationError`."""
+        """Return the content of a file in an input. Raises `SerializationError` if the file cannot be sent."""
         if isinstance(value, (bytes, bytearray, memoryview)):
             return Content(bytes(value))
         if isinstance(value, PurePath):  # of Python's own: no JSON can name a file so
@@ -129,7 +129,7 @@ class Files:
         sources = [key for key in _SOURCES if value.get(key) is not None]
         if len(sources) != 1:
             raise SerializationError(
-                f"expected exactly one of base64, text and path in a file, got {sources or 'none'}"
+                f"expected exactly one of base64, text and path in a file, got {', '.join(sources) or 'none'}"
             )
         source = value[sources[0]]
         common: Json = {"filename": value.get("filename"), "content_type": value.get("contentType")}
@@ -145,7 +145,7 @@ class Files:
         return self._local(self._allowed(source), **common)
 
     def _of_python(self, source: Any, common: Json) -> Content:
-        """Content that only Python has: bytes, text, a path, something to read."""
+        """Return the content of a Python value: bytes, text, a path, or an object to read from."""
         if isinstance(source, (bytes, bytearray, memoryview)):
             return Content(bytes(source), **common)
         if isinstance(source, str):
@@ -157,7 +157,9 @@ class Files:
             if common.get("filename") is None and isinstance(name, str):
                 common["filename"] = Path(name).name
             return Content(reader=source, **common)
-        raise SerializationError(f"expected the content of a file, got {type(source).__name__}")
+        raise SerializationError(
+            f"expected bytes, text, a path or an open file as the content of a file, got {type(source).__name__}"
+        )
 
     @staticmethod
     def _local(path: Path, **common: Any) -> Content:
@@ -168,18 +170,18 @@ class Files:
     def _allowed(self, name: str) -> Path:
         if self.upload_root is None:
             raise SerializationError(
-                "path: files of this machine may not be named; set upload_root to a folder to allow those in it"
+                "path: files cannot be sent by path; set upload_root to a folder to allow the files in it"
             )
         root = Path(self.upload_root).resolve()
         path = (root / name).resolve()
         if not path.is_relative_to(root):
-            raise SerializationError(f'path: "{name}" is outside the upload folder')
+            raise SerializationError(f'path: expected a file in the upload folder, got "{name}" outside of it')
         if not path.is_file():
             raise SerializationError(f'path: file "{name}" does not exist in the upload folder')
         return path
 
     def whole_body(self, media_type: str) -> Callable[[Any], EncodedBody]:
-        """Return the encoder of a body that is one file."""
+        """Return the encoder of a body that consists of one file."""
 
         def encode(value: Any) -> EncodedBody:
             content = self.content(value)

@@ -24,7 +24,7 @@ _ANNOTATIONS = frozenset(
 _MERGEABLE = _ANNOTATIONS | {"type", "properties", "required", "additionalProperties", "allOf"}
 _MERGE_PATCH = "application/merge-patch+json"
 _MAX_COMPOSED = 100
-"""The most schemas of one body whose fields are merged with the parameters, or searched for files."""
+"""The maximum number of schemas of one body whose fields are merged with the parameters, or searched for files."""
 MISSING: Any = object()
 _EXTRAS: Json = {
     "query": {"type": "object", "description": "Parameters of the query that the document does not name."},
@@ -46,28 +46,28 @@ class Slot(NamedTuple):
     encode: Encoder
     is_required: bool
     fallback: str | None = None
-    """The text of the configured value, for calls that give none."""
+    """The configured value, encoded, for calls without a value."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Inputs:
-    """The schema of an operation's input, and which field of it goes where in the request."""
+    """The schema of an operation's input, and the place of each of its fields in the request."""
 
     schema: Json
-    """Its JSON Schema; references are pointers into the view's document."""
+    """The JSON Schema of the input; references are resolved in the root of the view."""
     slots: tuple[Slot, ...]
     body_fields: frozenset[str] | None = None
-    """The keys that are fields of the body, if it is merged."""
+    """The keys that are fields of the body; ``None`` if the body is not merged with the parameters."""
     body_key: str | None = None
-    """The key that holds the whole body, if it is not."""
+    """The key for the whole body; ``None`` if the body is merged or there is none."""
     keys: frozenset[str] = frozenset()
     extras: Mapping[str, str] = attrs.field(factory=dict)
-    """``query``, ``body``, ``headers`` -> the key of the input for what the document does not declare there."""
+    """``query``, ``body``, ``headers`` -> the key of the input for values that the document does not declare."""
     query: Mapping[str, Parameter] = attrs.field(factory=dict)
     """The parameters of the query, by their keys."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
-        """Return the body's value, or `MISSING` if the input holds none."""
+        """Return the value of the body, or `MISSING` if the input has none."""
         if self.body_key is not None:
             return input.get(self.body_key, MISSING)
         if self.body_fields is None:
@@ -75,7 +75,10 @@ class Inputs:
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
     def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the input adds to the query, the body or the headers. Raises `SerializationError`."""
+        """Return the undeclared values that the input adds to ``kind``: ``query``, ``body`` or ``headers``.
+
+        Raises `SerializationError` if they are not an object.
+        """
         key = self.extras.get(kind)
         value = None if key is None else input.get(key)
         if value is None:
@@ -92,10 +95,10 @@ class Configured:
     values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     """``path``, ``query``, ``header``, ``cookie`` -> values by name; header names in lower case."""
     extras: Sequence[str] = ()
-    """Where inputs may add what the document does not declare: ``query``, ``body``, ``headers``."""
+    """The parts to which inputs may add undeclared values: ``query``, ``body``, ``headers``."""
 
     def fallback(self, parameter: Parameter, encode: Encoder) -> str | None:
-        """Return the configured value of a parameter, encoded. Raises `SerializationError`."""
+        """Return the configured value of a parameter, encoded, or ``None``. Raises `SerializationError`."""
         name = parameter.name.lower() if parameter.location == "header" else parameter.name
         value = self.values.get(parameter.location, {}).get(name)
         return None if value is None else encode(value)
@@ -111,7 +114,7 @@ def plan_inputs(
     body whose fields cannot be merged is one key, ``body`` (``requestBody`` or ``_body`` if that name is taken).
 
     Raises:
-        SerializationError: a parameter cannot be used.
+        SerializationError: a parameter has no valid name, or its configured value cannot be sent.
     """
     fields = None if body is None else _merged_fields(body, view)
     properties: Json = {}
@@ -204,12 +207,12 @@ def _merged_fields(body: BodyPlan, view: SchemaView) -> tuple[Json, list[str]] |
 
 
 def _or_null(schema: Any) -> Any:
-    """Return a schema that also takes null, which removes the field (RFC 7396)."""
+    """Return a schema that also allows null, which removes the field (RFC 7396)."""
     return {"anyOf": [schema, {"enum": [None]}]}
 
 
 def _with_files(schema: Any, view: SchemaView, left: Iterator[int]) -> Any:
-    """Return a form's schema with schemas of files for its files; the same one if it has no file.
+    """Return a form's schema with `FILE_SCHEMA` for binary fields; return ``schema`` itself if there are none.
 
     ``left`` has an element for each schema that may still be read.
     """

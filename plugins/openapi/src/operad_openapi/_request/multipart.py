@@ -28,7 +28,10 @@ class Multipart:
     files: Files
 
     def encode(self, value: Any) -> EncodedBody:
-        """Yield the parts of an object, one per field; items of an array are parts of the same name."""
+        """Return an object as a body with one part per field; items of an array are parts of the same name.
+
+        Raises `SerializationError` if ``value`` is not an object, or a field cannot be encoded.
+        """
         if not isinstance(value, Mapping):
             raise SerializationError(f"expected an object of form fields, got {type(value).__name__}")
         boundary = secrets.token_hex(16)
@@ -74,7 +77,7 @@ class Multipart:
             pieces += [Content(head), part, Content(b"\r\n")]
 
     def _property(self, name: str, schema: Any, depth: int) -> Any:
-        """Return the schema of a field, as the form or one of its members has it."""
+        """Return the schema of a field of the form, or of its ``allOf``, ``anyOf`` or ``oneOf``; else ``None``."""
         schema = self._resolved(schema)
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return None
@@ -100,11 +103,11 @@ class Multipart:
         kind = content_type if content_type and "," not in content_type and "*" not in content_type else ""
         if isinstance(value, (Mapping, list, tuple)) or is_json(essence(kind)):
             if kind and not is_json(essence(kind)):
-                raise SerializationError(f"a part of {kind}: expected its text, got {type(value).__name__}")
+                raise SerializationError(f"expected text for a part of type {kind}, got {type(value).__name__}")
             try:
                 return Content(encode_json(value).encode(), content_type=kind or "application/json")
             except (TypeError, ValueError, RecursionError) as error:
-                raise SerializationError(f"a part has no JSON form: {error}") from error
+                raise SerializationError(f"a part cannot be converted to JSON: {error}") from error
         return Content(text_of(value).encode(), content_type=kind or "text/plain; charset=utf-8")
 
 
@@ -126,7 +129,7 @@ def _is_binary_type(declared: str) -> bool:
 
 
 def _file_type(declared: str, filename: str | None) -> str:
-    """Return the content type of a file: the declared one, if it is one type; else by its name."""
+    """Return the content type of a file: the declared type if there is exactly one, else a guess from its name."""
     options = [option.strip() for option in declared.split(",") if option.strip()]
     if len(options) == 1 and "*" not in options[0]:
         return options[0]
@@ -152,7 +155,7 @@ def _part_head(boundary: str, name: str, part: Content, how: Json) -> bytes:
     known = {header.lower() for header in declared} if isinstance(declared, dict) else set()
     for header, value in part.headers.items():
         if header.lower() not in known:
-            raise SerializationError(f'the part "{name}" has no header "{header}"')
+            raise SerializationError(f'part "{name}": the document does not declare its header "{header}"')
         lines.append(f"{header}: {check_header_value(str(value))}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 

@@ -1,4 +1,4 @@
-"""Path templates: put encoded values into their places."""
+"""Fill path templates with encoded values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 class PathTemplate:
     """A path with placeholders, filled in a single pass.
 
-    A ``#fragment`` of the template is dropped; a fixed ``?query`` becomes `query`. A last segment that ``slashes``
-    names may be empty.
+    A ``#fragment`` of the template is dropped; a fixed ``?query`` becomes `query`. The last segment may be empty
+    if ``slashes`` names its placeholder.
 
     Attributes:
         names: the placeholders, in order.
@@ -54,8 +54,8 @@ class PathTemplate:
         """Return the path with the encoded ``values`` in place.
 
         Raises:
-            SerializationError: a segment would be empty, ``.`` or ``..``, by which a value could reach
-                another resource than the one that the document describes.
+            SerializationError: a segment would be empty, ``.`` or ``..``, so that a value could lead to another
+                resource than the document describes.
         """
         path = ""
         for fixed, parts in self._pieces:

@@ -1,4 +1,4 @@
-"""The plan of an operation's requests: everything that does not depend on the input, computed once."""
+"""The plan of an operation's requests: the parts that do not depend on the input, computed once."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
 _ENCODINGS = ("gzip", "deflate", "identity")
-"""What every client here can read, the best first."""
+"""The content encodings that are always supported, the best first."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Plan:
-    """The unchanging part of an operation's requests."""
+    """The parts of an operation's requests that do not depend on the input."""
 
     method: str
     inputs: Inputs
     template: PathTemplate
     body: BodyPlan | None
     headers: CIMultiDict[str]
-    """The headers of every request: ``Accept``."""
+    """The headers of every request: ``Accept``, and the configured headers and cookies if `is_home`."""
     server_or_error: Server | NotUsableError
     is_home: bool
-    """Whether requests go to the API's own origins, which configured headers and credentials are for."""
+    """Whether requests go to the API's own origins, to which configured headers and credentials may be sent."""
     query: str = ""
-    """Configured parameters of the query that the document does not name, and that of the server; encoded."""
+    """The query of the server, and configured query parameters that the document does not declare; encoded."""
     expects_json: bool = False
     """Whether all declared media types of successful responses are JSON."""
     stream_field: str | None = None
-    """The field of the body, or the parameter of the query, that asks for a stream, if one is declared."""
+    """The field of the body, or the query parameter, that asks for a stream; ``None`` if none is declared."""
     required_keys: frozenset[Key] = frozenset()
-    """API keys of the security that are required parameters as well."""
+    """API keys of security schemes that are also required parameters."""
 
     @property
     def server(self) -> str:
-        """The base URL. Raises `NotUsableError` if the document has none; schemas still work then."""
+        """The base URL. Raises `NotUsableError` if the document has none; schemas can be used nevertheless."""
         server = self.server_or_error
         if isinstance(server, Server):
             return server.url
         raise NotUsableError(str(server))
 
     def with_stream(self, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return ``input`` that asks for a stream."""
+        """Return ``input`` with `stream_field` set to True."""
         if self.inputs.body_key is None:
             return {**input, str(self.stream_field): True}
         body = input.get(self.inputs.body_key)
@@ -75,7 +75,8 @@ class Plan:
         """Return the request for ``input``, without credentials.
 
         Raises:
-            SerializationError: the input has no request; the message names the field.
+            SerializationError: a value is missing, unknown or cannot be encoded; the message names it.
+            NotUsableError: the document has no server.
         """
         # Asking for the class first spares a dict the far slower question whether it is a Mapping.
         if input.__class__ is not dict and not isinstance(input, Mapping):
@@ -84,7 +85,8 @@ class Plan:
         if not input.keys() <= inputs.keys:
             unknown = input.keys() - inputs.keys
             known = ", ".join(sorted(map(str, inputs.keys))) or "none"
-            raise SerializationError(f"unknown parameter {', '.join(sorted(map(repr, unknown)))}; known: {known}")
+            names = ("parameter " if len(unknown) == 1 else "parameters ") + ", ".join(sorted(map(repr, unknown)))
+            raise SerializationError(f"unknown {names}; expected: {known}")
         paths: dict[str, str] = {}
         query = template.query
         headers = self.headers.copy()
@@ -97,9 +99,7 @@ class Plan:
                 raise SerializationError(f"{key}: {error}") from error
             if text is None:
                 if is_required:
-                    raise SerializationError(
-                        f"{key}: a value is required, and null and empty values are not accepted"
-                    )
+                    raise SerializationError(f"{key}: required; expected a value that is not null or empty")
             elif location == "path":
                 paths[name] = text
             elif location == "header":
@@ -127,7 +127,8 @@ class Plan:
     def _add_headers(self, input: Mapping[str, Any], headers: CIMultiDict[str]) -> None:
         for name, value in self.inputs.added("headers", input).items():
             if not is_token(name) or is_reserved_header(name):
-                raise SerializationError(f"{self.inputs.extras['headers']}: the header {name!r} cannot be set")
+                key = self.inputs.extras["headers"]
+                raise SerializationError(f"{key}: the header {name!r} cannot be set: it is reserved or invalid")
             headers[name] = check_header_value(text_of(value))
 
     def _body(self, input: Mapping[str, Any]) -> EncodedBody | None:
@@ -138,14 +139,14 @@ class Plan:
             if value is not MISSING and not isinstance(value, Mapping):
                 key = self.inputs.extras["body"]
                 raise SerializationError(
-                    f"{key}: expected an object as the body, because a field must be added to it"
+                    f"{key}: fields can be added to an object only, but the body is {type(value).__name__}"
                 )
             value = {**({} if value is MISSING else value), **more}
         if value is MISSING:
             if not plan.required:
                 return None
             if self.inputs.body_key is not None:
-                raise SerializationError(f"{self.inputs.body_key}: the request needs a body")
+                raise SerializationError(f"{self.inputs.body_key}: expected a body, which is required, got none")
             value = {}
         try:
             return plan.encode(value)
@@ -167,7 +168,7 @@ def build_plan(
         raw: the operation.
         config: the configuration of the source.
         view: the schemas of requests.
-        sent: the API keys that credentials send, given those that are required parameters too.
+        sent: returns the API keys that credentials send, given the operation and its required API keys.
 
     Raises:
         NotUsableError, PointerError, SerializationError: no request can be made from the document.
@@ -224,7 +225,7 @@ def build_plan(
 
 
 def _placed(parameters: list[Parameter], template: PathTemplate) -> list[Parameter]:
-    """Return the parameters that have a place in the request, and one for each placeholder without any."""
+    """Return the parameters that have a place in the request, and a parameter for each undeclared placeholder."""
     declared = {parameter.name for parameter in parameters if parameter.location == "path"}
     placed = [p for p in parameters if p.location != "path" or p.name in template.names]
     missing = [name for name in template.names if name not in declared]
@@ -244,7 +245,7 @@ def _server(document: Document, raw: RawOperation, config: HTTPServiceConfig) ->
 
 
 def _media_types(config: HTTPServiceConfig, raw: RawOperation) -> list[str]:
-    """Return the media types that the operation prefers."""
+    """Return the configured media types to prefer for the operation's body."""
     if isinstance(config.media_types, list):
         return config.media_types
     names = (str(raw.node.get("operationId", "")), f"{raw.method} {raw.path}")
@@ -291,7 +292,7 @@ def _stream_field(body: BodyPlan | None, inputs: Inputs, view: SchemaView) -> st
 
 
 def _encoding(parameters: list[Parameter], view: SchemaView) -> dict[str, str]:
-    """Return the header ``Accept-Encoding`` if the document declares its values: aiohttp sends a list."""
+    """Return the header ``Accept-Encoding`` if the document declares its values, as aiohttp would send a list."""
     for parameter in parameters:
         if key_of(parameter.location, parameter.name) == ("header", "accept-encoding"):
             try:
@@ -305,7 +306,7 @@ def _encoding(parameters: list[Parameter], view: SchemaView) -> dict[str, str]:
 
 
 def _accept(document: Document, raw: RawOperation) -> str:
-    """Return the declared media types of success, JSON first."""
+    """Return the header ``Accept``: the declared media types of 2xx responses, JSON first."""
     declared = dict.fromkeys(
         essence(media_type)
         for _, media_type, _ in success_media(document, raw)

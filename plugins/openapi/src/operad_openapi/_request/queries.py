@@ -1,4 +1,4 @@
-"""Read the query of a URL that a server returned back into an input, for pagination."""
+"""Turn the query of a URL that a server returned into an input, for pagination."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Resolve = Callable[[Any], Any]
 
 
 def raw_pairs(query: str) -> dict[str, list[str]]:
-    """Return the values by decoded name; the values are not decoded."""
+    """Return the values of a query by decoded name; the values are not decoded."""
     found: dict[str, list[str]] = {}
     for pair in query.split("&"):
         if pair:
@@ -32,7 +32,7 @@ def raw_pairs(query: str) -> dict[str, list[str]]:
 
 
 class QueryReader:
-    """Reads values of the parameters in a query.
+    """A reader of an operation's parameters in a query.
 
     Args:
         parameters: the parameters of the query, by the key of the input that holds them.
@@ -47,10 +47,10 @@ class QueryReader:
         self._resolve = resolve
 
     def changed(self, input: Mapping[str, Any], before: str, after: str) -> tuple[Json, set[str]]:
-        """Return ``input`` changed so that it makes the query ``after``, and the names that no input can hold.
+        """Return ``input`` changed to produce the query ``after``, and the names in ``after`` without a parameter.
 
-        ``before`` is the query that ``input`` makes. A parameter with the same text in both keeps its value; a
-        changed text is converted by the parameter's schema; a parameter that ``after`` lacks is removed.
+        ``before`` is the query that ``input`` produces. A parameter with the same text in both keeps its value; a
+        changed text is converted by the parameter's schema. An optional parameter that ``after`` lacks is removed.
         """
         old, new = raw_pairs(before), raw_pairs(after)
         result = dict(input)
@@ -74,7 +74,7 @@ class QueryReader:
         return result, unknown
 
     def _owner(self, name: str) -> str | None:
-        """Return the parameter that a name of the query is of: ``filter[x]`` is of ``filter``."""
+        """Return the parameter that a name in the query belongs to: ``filter[x]`` belongs to ``filter``."""
         if name in self._keys:
             return name
         base = name.partition("[")[0]
@@ -95,7 +95,7 @@ class QueryReader:
         return self._scalar(unquote_plus(texts[-1]), schema)
 
     def _object(self, written: dict[str, list[str]], schema: Any) -> Json:
-        """Return an object from ``a[b][c]=…``, as ``deepObject`` is written."""
+        """Return the object in pairs such as ``a[b][c]=…`` (``deepObject``)."""
         result: Json = {}
         properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
         for name, texts in written.items():
@@ -133,7 +133,7 @@ def _is_joined(parameter: Parameter) -> bool:
 
 
 def _split(text: str, parameter: Parameter) -> list[str]:
-    """Return the items of a joined array, not decoded yet: servers write a delimiter as it is, or encoded."""
+    """Return the items of a joined array, not decoded; the delimiter may be encoded or not."""
     joint = _DELIMITERS.get(parameter.style or "") or _COLLECTIONS.get(parameter.collection_format or "") or "%2C"
     return re.split(f"{re.escape(unquote_plus(joint))}|{joint}|{joint.lower()}", text.replace("+", "%20"))
 

@@ -16,11 +16,11 @@ class HTTPRequest:
 
     method: str
     url: str = attrs.field(repr=False)
-    """With its query, encoded."""
+    """The URL with its query, encoded."""
     headers: Any = attrs.field(repr=False)
     """A mutable mapping of names, in any case, to values (a ``CIMultiDict``)."""
     body: bytes | None = attrs.field(default=None, repr=False)
-    """``None`` without a body, or if it is streamed. A changed one is not sent."""
+    """``None`` if there is no body or it is streamed. Changes of the body are not sent."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -29,33 +29,33 @@ class Request:
 
     method: str
     url: str
-    """Encoded; sent as it is."""
+    """The URL, encoded; it is sent unchanged."""
     headers: Any
     """A ``CIMultiDict``."""
     cookies: list[str]
     body: EncodedBody | None = None
     authorize: Callable[[], Awaitable[Credentials]] | None = None
-    """Makes the credentials, for each attempt again."""
+    """Called before each attempt; returns the credentials."""
     is_stream: bool = False
-    """Whether the response may be endless: `idle_timeout` limits silence, nothing limits the whole."""
+    """Whether the response may be endless, so that only `idle_timeout` limits reading it."""
     idle_timeout: float | None = None
-    """Seconds between two reads of a stream."""
+    """The maximum time between two reads in seconds; ``None`` for no limit."""
     deadline: float | None = None
-    """Of the event loop's clock, in s; set when a request is sent again."""
+    """The time at which attempts end, in seconds of the event loop's clock; set when a request is sent again."""
     expires: float | None = None
     """The deadline of the call, in epoch ms."""
     may_redirect: bool = True
     """Whether redirects are followed."""
     is_redirected: bool = False
-    """Whether the URL is that of a redirect: it may hold what a credential adds already."""
+    """Whether the URL is that of a redirect, which may contain the credentials already."""
     report: Callable[..., None] | None = None
-    """Reports to observers of the call, if there are any: `operad.OperationContext.report`."""
+    """`operad.OperationContext.report`, if the call has observers."""
     prepare: Callable[[HTTPRequest], Awaitable[None]] | None = None
-    """The hook ``on_request``: it runs before each attempt, unless the request goes to another origin."""
+    """The hook ``on_request``, which runs before each attempt unless the request goes to another origin."""
     attempts: int = 1
-    """How often it was sent."""
+    """How often the request was sent."""
     redirected_to: str | None = None
-    """The URL that a redirect led to, without its query, which may hold secrets."""
+    """The URL that a redirect led to, without its query, which may contain secrets."""
 
     def __str__(self) -> str:
         """Return method and URL for a message, without the query."""
@@ -69,23 +69,23 @@ class EncodedBody:
     content_type: str
     data: bytes | None = None
     stream: Callable[[], AsyncIterator[bytes]] | None = None
-    """Makes the chunks, where ``data`` is ``None``."""
+    """Returns the chunks of the body if ``data`` is ``None``."""
     length: int | None = None
-    """Of a stream, in bytes, if it is known."""
+    """The length of a stream in bytes, if it is known."""
     replayable: bool = True
-    """Whether it can be sent again."""
+    """Whether the body can be sent again."""
 
 
 @attrs.define
 class Credentials:
-    """What authentication adds to a request."""
+    """The headers, query parameters and cookies that authentication adds to a request."""
 
     headers: dict[str, str] = attrs.field(factory=dict, repr=False)
     query: list[str] = attrs.field(factory=list, repr=False)
     """``name=value``, encoded."""
     cookies: list[str] = attrs.field(factory=list, repr=False)
     refresh: Callable[[], object] | None = None
-    """Drops a fetched token that the server rejected. Returns False if no other one can be tried."""
+    """Drops a token that the server rejected. Returns False if there is no other token to try."""
     middlewares: tuple[Any, ...] = ()
     """A middleware of aiohttp that needs the response to decide what to send (HTTP Digest)."""
 

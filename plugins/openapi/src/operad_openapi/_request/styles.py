@@ -1,10 +1,10 @@
-"""Parameter styles: values as path segments, query strings, headers and cookies.
+"""Encode values of parameters as path segments, query strings, headers and cookies.
 
 Sources: OpenAPI 3.0.4, 3.1.1 and 3.2.0, "Parameter Object" and "Style Values"; RFC 6570 (URI Template), to
 which they defer; Swagger 2.0, "collectionFormat".
 
-`compile_parameter` turns a normalised parameter into an encoder once; calls only run the encoder. An encoder
-returns ``None`` for what RFC 6570 calls undefined: null, and arrays and objects without a defined member.
+`compile_parameter` turns a parameter into an encoder once; calls only run the encoder. An encoder returns ``None``
+for values that RFC 6570 calls undefined: null, and arrays and objects without a defined member.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _COLLECTION_DELIMITERS = {"csv": ",", "ssv": " ", "tsv": "\t", "pipes": "|", "mu
 
 
 def _flat(value: Any, encode: Callable[[str], str], delimiter: str, pair: str | None) -> str | None:
-    """One string for ``value``; ``pair`` joins name and value of a member, ``None`` lists them in turn."""
+    """Return ``value`` as one string; ``pair`` joins name and value of a member, ``None`` lists them in turn."""
     if value.__class__ is int:
         return integer_text(value)  # nothing in it that needs encoding
     if isinstance(value, str):
@@ -79,10 +79,10 @@ def _pairs(
 
 
 def deep_pairs(name: str, value: Any, encode: Callable[[str], str] = percent_encode) -> list[str]:
-    """Return the fragments of ``deepObject``. Where OpenAPI leaves the form open, it is that of Rack, qs and PHP.
+    """Return the fragments of a value in the style ``deepObject``, written as Rack, qs and PHP write them.
 
-    ``name`` is encoded already. Members are ``a[b]``, deeper ones ``a[b][c]``, items ``a[]``, and items that
-    are objects or arrays themselves ``a[0][b]``.
+    ``name`` must be encoded already. Members are written as ``a[b]``, deeper members as ``a[b][c]``, items as
+    ``a[]``, and items that are objects or arrays as ``a[0][b]``.
     """
     if value is None:
         return []
@@ -114,11 +114,11 @@ def compile_parameter(parameter: Parameter) -> Encoder:
     for a query parameter (separated by ``; `` for a cookie), and the value for a header.
 
     Raises:
-        SerializationError: the parameter itself cannot be used (such as a header's name that is not a token).
+        SerializationError: the name of a header is not a token, or the name of a cookie cannot be sent.
     """
     location = parameter.location
     if location == "header" and not is_token(parameter.name):
-        raise SerializationError(f"{parameter.name!r} is not a header name")
+        raise SerializationError(f"expected the name of a header, got {parameter.name!r}")
     if parameter.content_type is not None:
         return _content_encoder(parameter)
     if parameter.collection_format is not None:
@@ -221,16 +221,19 @@ def _cookie_encoder(parameter: Parameter, style: str, explode: bool) -> Encoder:
 
 
 def form_encode(value: Any) -> str:
-    """Return ``application/x-www-form-urlencoded`` of an object: arrays repeat, nested objects are JSON."""
+    """Return an object as ``application/x-www-form-urlencoded``: arrays repeat the name, nested objects are JSON.
+
+    Raises `SerializationError` if ``value`` is not an object, or a member cannot be encoded.
+    """
     if not isinstance(value, Mapping):
-        raise SerializationError(f"expected an object, got {type(value).__name__}")
+        raise SerializationError(f"expected an object of form fields, got {type(value).__name__}")
     return "&".join(
         fragment for key, item in defined_members(value) for fragment in form_pairs(percent_encode(key), item)
     )
 
 
 def form_pairs(name: str, value: Any) -> list[str]:
-    """Return the fragments of one form field, ``name`` encoded already."""
+    """Return the ``name=value`` fragments of one form field; ``name`` must be encoded already."""
     if value is None:
         return []
     if is_array(value):
@@ -239,7 +242,7 @@ def form_pairs(name: str, value: Any) -> list[str]:
 
 
 def extra_pairs(name: str, value: Any) -> list[str]:
-    """Return the fragments of an undeclared parameter of the query: arrays repeat, objects are deep."""
+    """Return the fragments of an undeclared query parameter: arrays repeat the name, objects use `deep_pairs`."""
     encoded = percent_encode(name)
     if isinstance(value, Mapping):
         return deep_pairs(encoded, value)
@@ -254,7 +257,7 @@ def _content_text(content_type: str, value: Any, *, ascii_only: bool = False) ->
         try:
             return encode_ascii_json(value) if ascii_only else encode_json(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise SerializationError(f"{type(value).__name__} has no JSON form: {error}") from error
+            raise SerializationError(f"{type(value).__name__} cannot be converted to JSON: {error}") from error
     return value
 
 
@@ -279,7 +282,7 @@ def _content_encoder(parameter: Parameter) -> Encoder:
 
 
 def _collection_encoder(parameter: Parameter) -> Encoder:
-    """Swagger 2.0: arrays by ``collectionFormat``, everything else as text."""
+    """Return the encoder for Swagger 2.0: arrays by ``collectionFormat``, other values as text."""
     location, name = parameter.location, percent_encode(parameter.name)
     encode: Callable[[str], str] = str if location == "header" else percent_encode
     outer = parameter.collection_format or "csv"

@@ -1,4 +1,4 @@
-"""Values as text of URLs, headers and cookies: escaping and formatting."""
+"""Format and escape values as the text of URLs, headers and cookies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Encoder = Callable[[Any], str | None]
 
 
 class SerializationError(ValueError):
-    """A value cannot be serialised as this parameter; the message states why."""
+    """The error for a value that cannot be sent in a request; the message states why."""
 
 
 RESERVED = ":/?#[]@!$&'()*+,;="
@@ -25,24 +25,24 @@ encode_ascii_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).enc
 
 
 def percent_encode(text: str) -> str:
-    """Return ``text`` with every byte outside RFC 3986's unreserved set as ``%XX``."""
+    """Return ``text`` with every byte outside the unreserved set of RFC 3986, 2.3 as ``%XX``."""
     if text.isascii() and text.isalnum():
         return text
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as error:
-        raise SerializationError("the text holds half of a surrogate pair, which no URL can carry") from error
+        raise SerializationError("the text contains half of a surrogate pair, which a URL cannot") from error
 
 
 def reserved_encoder(allowed: str) -> Callable[[str], str]:
-    """Return an encoder for RFC 6570's reserved expansion: ``allowed`` and ``%XX`` pass, the rest is encoded."""
+    """Return an encoder for reserved expansion (RFC 6570, 3.2.3), which keeps ``%XX`` and ``allowed``."""
 
     def encode(text: str) -> str:
         pieces = _TRIPLE.split(text)
         try:
             pieces[::2] = [quote(piece, safe=allowed) for piece in pieces[::2]]
         except UnicodeEncodeError as error:
-            raise SerializationError("the text holds half of a surrogate pair") from error
+            raise SerializationError("the text contains half of a surrogate pair, which a URL cannot") from error
         return "".join(pieces)
 
     return encode
@@ -55,7 +55,10 @@ encode_reserved_path = reserved_encoder(re.sub(r"[/?#\[\]]", "", RESERVED))
 
 
 def text_of(value: Any) -> str:
-    """Return the text of a value: exact integers, shortest floats, ``true`` and ``false``, else JSON."""
+    """Return a value as text: exact integers, shortest floats, ``true``, ``false``, ``null``, else JSON.
+
+    Raises `SerializationError` for NaN and infinity, and for values that JSON does not have.
+    """
     if isinstance(value, str):
         return str(value)
     if value is True:
@@ -66,18 +69,18 @@ def text_of(value: Any) -> str:
         return integer_text(value)
     if isinstance(value, float):
         if value - value != 0:
-            raise SerializationError(f"expected a finite number, got {value!r}")
+            raise SerializationError(f"expected a finite number, got {value}")
         return repr(value)
     if value is None:
         return "null"
     try:
         return encode_json(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise SerializationError(f"{type(value).__name__} has no JSON form: {error}") from error
+        raise SerializationError(f"{type(value).__name__} cannot be converted to JSON: {error}") from error
 
 
 def integer_text(value: int) -> str:
-    """Return an integer with all its digits."""
+    """Return all decimal digits of an integer. Raises `SerializationError` beyond Python's limit of digits."""
     try:
         return int.__repr__(value)
     except ValueError as error:  # CPython's bound on the digits of an int
@@ -85,7 +88,7 @@ def integer_text(value: int) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Return True if ``value`` is an array of JSON."""
+    """Return True if ``value`` is a list or tuple, which is sent as an array."""
     return isinstance(value, (list, tuple))
 
 
@@ -100,14 +103,14 @@ def defined_items(value: Sequence[Any]) -> list[Any]:
 
 
 def check_header_value(text: str) -> str:
-    """Return ``text`` as it is. Raises `SerializationError` if it would end the header or cannot be in one."""
+    """Return ``text`` unchanged. Raises `SerializationError` for a character that a header cannot contain."""
     if match := _HEADER_FORBIDDEN.search(text):
-        raise SerializationError(f"a header value must not hold the character {match[0]!r}")
+        raise SerializationError(f"a header value must not contain the character {match[0]!r}")
     return text
 
 
 def check_cookie_text(text: str) -> str:
-    """Return ``text`` as it is. Raises `SerializationError` if it would end the cookie or the header."""
+    """Return ``text`` unchanged. Raises `SerializationError` for a character that a cookie cannot contain."""
     if match := _COOKIE_FORBIDDEN.search(text):
-        raise SerializationError(f"a cookie must not hold the character {match[0]!r}")
+        raise SerializationError(f"a cookie must not contain the character {match[0]!r}")
     return text

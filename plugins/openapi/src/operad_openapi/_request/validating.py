@@ -1,4 +1,4 @@
-"""The schema of an operation's input, and how strictly the source takes it."""
+"""The schema of an operation's input, and how strictly it is enforced."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Validate = Literal["error", "warn", "off"]
 
 
 class InputSchema(Schema):
-    """Describes inputs. It rejects those that do not match it, or only reports them, or takes them all.
+    """The schema of an input. It rejects inputs that do not match, only reports them, or accepts all.
 
     Args:
         build: makes the schema when it is first used.
-        validate: ``error`` rejects, ``warn`` calls ``report``, ``off`` takes every input.
+        validate: ``error`` rejects an input that does not match, ``warn`` calls ``report``, ``off`` accepts it.
         report: called with the errors of an input.
-        hint: how to fix an input, added to the first error; ``""`` for none.
+        hint: returns how to fix an input, to be added to the first error, or ``""``.
     """
 
     __slots__ = ("_arguments",)
@@ -35,13 +35,13 @@ class InputSchema(Schema):
         self._arguments = build, validate, report, hint
 
     def limited(self, limits: Limits) -> Schema:
-        """Return the same schema, read within other bounds."""
+        """Return the same schema with other limits."""
         build, validate, report, hint = self._arguments
         return InputSchema(lambda: build().limited(limits), validate, report, hint)
 
     @property
     def validator(self) -> Callable[[Any], bool]:
-        """The compiled check; it lets every input pass unless invalid ones are rejected."""
+        """The compiled check. It accepts every input unless ``validate`` is ``error``."""
         _, validate, report, _ = self._arguments
         check = super().validator
         if validate == "error":
@@ -57,7 +57,7 @@ class InputSchema(Schema):
         return warn
 
     def errors(self, value: Any) -> list[SchemaError]:
-        """Return what is wrong with an input, with a hint if there is one."""
+        """Return the errors of an input; the first one includes the hint, if there is one."""
         found = super().errors(value)
         if found and (hint := self._arguments[3](value)):
             found[0] = attrs.evolve(found[0], message=f"{found[0].message}; {hint}")
