@@ -57,14 +57,14 @@ def test_what_a_format_cannot_say_is_in_the_report(format: Any) -> None:
         assert lost == {}
     else:
         reasons = {
-            "m.mapped": "not strict: a map of names to values",
-            "m.open": "not strict: a value of any type",
-            "m.none": "not strict: an object of any fields",
+            "m.mapped": "not strict: a map of names to values is not supported",
+            "m.open": "not strict: a value of any type is not supported",
+            "m.none": "not strict: an object with any fields is not supported",
         }
         assert {id: lost[id][0] for id in reasons} == reasons
     if format == "anthropic":
         assert lost["m.odd"][-1].startswith("names of arguments: ")
-        assert "not strict: a schema that contains itself" in lost["m.recursive"]
+        assert "not strict: a schema that contains itself is not supported" in lost["m.recursive"]
 
 
 def test_strict_mode_of_openai_requires_everything_and_lets_what_was_optional_be_null() -> None:
@@ -103,8 +103,8 @@ def test_what_strict_mode_does_not_hold_the_model_to_is_in_the_report() -> None:
         "l": {"type": "array", "items": {"type": "string", "format": "iri"}, "uniqueItems": True},
     }
     made = registry(t={"type": "object", "properties": fields})
-    assert tools(made, "openai", strict=True).report[0].lost == ("not held to: format, uniqueItems",)
-    assert tools(made, "anthropic", strict=True).report[0].lost == ("not held to: format, minimum, uniqueItems",)
+    assert tools(made, "openai", strict=True).report[0].lost == ("not enforced: format, uniqueItems",)
+    assert tools(made, "anthropic", strict=True).report[0].lost == ("not enforced: format, minimum, uniqueItems",)
     assert tools(made, "openai").lossy == []
 
 

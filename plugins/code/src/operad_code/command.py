@@ -28,8 +28,8 @@ def run_program(
 ) -> int:
     """Run a program over all operations in the sandbox.
 
-    FILE is a program of code mode, or a saved program: then KEY=VALUE are the arguments of its main function. The
-    bounds are those of the first source of type "code" in the configuration, else the defaults.
+    FILE is a program of code mode, or a saved program; KEY=VALUE are arguments of a saved program's main function.
+    The limits are those of the first source of type "code" in the configuration, else the defaults.
 
     \b
     operad run report.py
@@ -74,7 +74,7 @@ def run_program(
                 if not only_check and (errors := schema.errors(inputs)):
                     raise click.UsageError(f"{errors[0].path or 'the input'}: {errors[0].message}")
             elif fields:
-                raise click.UsageError(f"{file} has no `async def main(…)` that takes arguments")
+                raise click.UsageError(f"{file}: KEY=VALUE needs a saved program, with `async def main(…)`")
             runner = Runner(options)
             context = own_context()
             context.registry = registry

@@ -1,4 +1,4 @@
-"""The options of the source ``code``, and the bounds of a program."""
+"""The options of the source ``code``, and the limits of a program."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _positive: Any = attrs.validators.gt(0)
 
 @record(kw_only=True)
 class Limits:
-    """The bounds of one program. All of them are options of the source ``code``."""
+    """The limits of one program. Each is an option of the source ``code``."""
 
     timeout: float = attrs.field(default=60.0, validator=_positive)
-    """Seconds that a program may take, with its calls. The deadline of the caller may end it sooner."""
+    """Maximum time of a program and its calls in seconds. The deadline of the caller may end it sooner."""
     compute: float = attrs.field(default=10.0, validator=_positive)
-    """Seconds that the interpreter may compute. Its clock stops while calls run."""
+    """Maximum time that the interpreter computes, in seconds, without the time in which it waits for calls."""
     memory: int = attrs.field(default=64 * 1024 * 1024, validator=_positive)
-    """Bytes of memory, and of the result of one call."""
+    """Maximum memory of a program, and maximum size of the result of one call, in bytes."""
     recursion: int = attrs.field(default=500, validator=_positive)
-    """Levels of function calls."""
+    """Maximum depth of function calls."""
     max_code: int = attrs.field(default=64 * 1024, validator=_positive)
-    """Bytes of the text of a program."""
+    """Maximum size of the text of a program in bytes."""
     check_timeout: float = attrs.field(default=5.0, validator=_positive)
-    """Seconds that the check of types may take."""
+    """Maximum time of the type check in seconds."""
     max_operations: int = attrs.field(default=100, validator=_positive)
-    """Operations that a program may name."""
+    """Maximum number of operations that a program may name."""
     max_calls: int = attrs.field(default=1_000, validator=_positive)
-    """Calls of operations, of one program."""
+    """Maximum number of operation calls by one program."""
     max_parallel: int = attrs.field(default=50, validator=_positive)
-    """Calls that run at the same time; further calls wait."""
+    """Maximum number of calls of a program that run at the same time; further calls wait."""
     max_result: int = attrs.field(default=1024 * 1024, validator=_positive)
-    """Bytes of the result as JSON, of the input of a call, and of the items that ``take`` returns."""
+    """Maximum size in bytes of the result as JSON, of the input of a call, and of the items from ``take``."""
     max_output: int = attrs.field(default=64 * 1024, validator=_positive)
-    """Bytes that a program may print."""
+    """Maximum number of bytes that a program may print."""
 
 
 @record(kw_only=True)
@@ -54,9 +54,9 @@ class CodeConfig(Limits):
     check: bool = True
     """Whether to check the types of a program before it runs."""
     max_programs: int = attrs.field(default=16, validator=_positive)
-    """Programs that run at the same time, each in a process of its own; further callers wait."""
+    """Maximum number of programs that run at the same time, each in its own process; further callers wait."""
     max_depth: int = attrs.field(default=3, validator=_positive)
-    """Levels of programs that call saved programs."""
+    """Maximum depth of programs that call saved programs."""
     sandbox: str | None = None
     """``module:name`` of a function that takes the `CodeConfig` and returns another `Sandbox`."""
     mask_errors: bool = True

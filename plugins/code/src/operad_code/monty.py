@@ -24,21 +24,21 @@ from operad_code.sandbox import CallFailed, Host, Mistake, Program, ProgramFaile
 logger = logging.getLogger("operad.code")
 
 _CHECKERS = 2
-"""Processes that check types. Starting one takes longer than a check, so they are used again: they run nothing."""
+"""The number of processes that check types. They are reused, as starting one takes longer than a check."""
 _CHECKS = 200
-"""Checks after which such a process is replaced."""
+"""The number of checks after which such a process is replaced."""
 _CHECK_MEMORY = 512 * 1024 * 1024
 _RETURN = "`return` statement outside of a function"
-"""A mistake for the type checker alone: a program may return its result."""
+"""A mistake that only the type checker reports. It is ignored, because a program may return its result."""
 _PREFIX, _CHECKED = "operad_", "operad_"
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 class MontySandbox:
-    """A `Sandbox` on pydantic-monty.
+    """A `Sandbox` that uses pydantic-monty.
 
     Args:
-        config: the bounds of programs, and how many run at the same time.
+        config: the limits of programs, and how many run at the same time.
     """
 
     def __init__(self, config: CodeConfig) -> None:
@@ -54,7 +54,7 @@ class MontySandbox:
         )
 
     async def check(self, program: Program) -> list[Mistake]:
-        """Return the mistakes in syntax and types; run nothing."""
+        """Return the mistakes of a program in syntax and types, without running it."""
         modules = {
             _PREFIX + each.name: pydantic_monty.ExternalModule({each.name: None}, stubs=each.stub)
             for each in program.namespaces
@@ -85,7 +85,7 @@ class MontySandbox:
         return []
 
     async def run(self, program: Program, host: Host) -> Any:
-        """Run a program. Raises `ProgramFailed`."""
+        """Run a program and return its result. Raises `ProgramFailed` if it fails or exceeds a limit."""
         config = self._config
         limits = {
             "max_memory": config.memory,
@@ -117,7 +117,7 @@ class MontySandbox:
 
     def _failed(self, error: pydantic_monty.MontyError) -> ProgramFailed:
         if isinstance(error, pydantic_monty.MontyCrashedError):
-            return ProgramFailed("the interpreter ended: the program was stopped")
+            return ProgramFailed("the process of the interpreter ended before the program")
         text, line = str(error), None
         kind = type(error.exception()).__name__
         if isinstance(error, (pydantic_monty.MontyRuntimeError, pydantic_monty.MontySyntaxError)):
@@ -139,14 +139,14 @@ class MontySandbox:
 
 
 class _Output:
-    """What a program prints, passed on after each turn."""
+    """The output of a program, passed on after each turn."""
 
     def __init__(self, max_bytes: int, host: Host) -> None:
         self.sink = pydantic_monty.CollectString(max_bytes)
         self._host, self._passed_on = host, 0
 
     async def flush(self) -> None:
-        """Pass on what was printed since the last time."""
+        """Pass on the output since the last call."""
         fresh = self.sink.output[self._passed_on :]
         if fresh:
             self._passed_on += len(fresh)
@@ -154,14 +154,14 @@ class _Output:
 
 
 class _Run:
-    """One running program: its calls, in one task group."""
+    """One running program, with its calls in one task group."""
 
     def __init__(self, turn: _Turns, host: Host, output: _Output) -> None:
         self._turn, self._host, self._output = turn, host, output
         self._calls: dict[int, asyncio.Task[dict[str, Any]]] = {}
 
     async def finish(self, snapshot: Any) -> Any:
-        """Do what the program asks for until it ends; return its result. Calls that still run are cancelled."""
+        """Serve the program until it ends, cancel its remaining calls, and return its result."""
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
             try:
@@ -219,7 +219,7 @@ async def _settled(call: Coroutine[Any, Any, Any]) -> dict[str, Any]:
 
 
 def _imports(program: Program) -> str:
-    """Return the first line, which is not the program's own: mistakes are one line further up than they seem."""
+    """Return the line of imports that is put before a program; line numbers of mistakes include this line."""
     return "; ".join(f"from {_PREFIX}{each.name} import {each.name}" for each in program.namespaces) + "\n"
 
 
@@ -229,7 +229,7 @@ def _public(name: str) -> str:
 
 
 def _tree(functions: Iterable[str]) -> pydantic_monty.ExternalModule:
-    """Return the object of a namespace. Its functions are never called: calling one suspends the program."""
+    """Return the object of a namespace. Its functions never run, because calling one suspends the program."""
     attributes: dict[str, Any] = {}
     for function in functions:
         name, dot, inner = function.partition(".")
@@ -268,7 +268,7 @@ class _Pool:
         self._all: set[_Turns] = set()
 
     def session(self, **options: Any) -> _Turns:
-        """Return a session, as a context manager."""
+        """Return a session of one process, as an asynchronous context manager."""
         if not self._is_open:
             self._pool.__enter__()
             self._is_open = True
@@ -286,7 +286,7 @@ class _Pool:
 
 
 class _Turns:
-    """A session of a process: each turn runs in a thread, and one that is cancelled kills the process."""
+    """A session of one process. Each turn runs in a thread; cancelling a turn kills the process."""
 
     def __init__(
         self, threads: ThreadPoolExecutor, places: asyncio.Semaphore, session: Any, all_: set[_Turns]
@@ -321,7 +321,7 @@ class _Turns:
         return result
 
     def end(self) -> asyncio.Task[None]:
-        """End the session. Idempotent; goes on if the task that waits for it is cancelled."""
+        """End the session; idempotent. This continues if the task that waits for it is cancelled."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         return self._ending

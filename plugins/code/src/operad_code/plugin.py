@@ -18,7 +18,7 @@ def operad_sources() -> list[Source]:
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """Add ``operad run``."""
+    """Add the command ``operad run``."""
     from operad_code.command import run_program
 
     cli.add_command(run_program)

@@ -1,4 +1,4 @@
-"""Run programs: the operations that they may call, the checks before, the bounds, and their calls."""
+"""Run programs: find the operations that they may call, check them, enforce the limits, and make their calls."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from operad_code.surface import Member, Surface, namespaces
 logger = logging.getLogger("operad.code")
 
 _SURFACES, _CHECKED = 16, 512
-"""How many callers' listings, and how many checked programs, are remembered."""
+"""The numbers of callers' surfaces, and of checked programs, that are cached."""
 _DEEPEST = 100
-"""Levels of nested values that enter or leave a program."""
+"""The maximum depth of values that enter or leave a program."""
 _SMALLEST = 16
-"""Bytes that a list or an object is counted as at least: looking at each takes longer than writing it."""
+"""The minimum number of bytes that a list or an object counts as: visiting it takes longer than writing it."""
 _SIZED: frozenset[type[Any]] = frozenset({str, dict, list, tuple})
 _MISTAKES = 10
 _LINE, _MESSAGE = 2_000, 4_000
-"""Characters of a printed line, and of the message of an exception."""
+"""The maximum number of characters of a printed line, and of the message of an exception."""
 _depth: ContextVar[int] = ContextVar("operad_code_depth", default=0)
 
 
 class Runner:
-    """Runs programs for one source.
+    """The runner for the programs of one source.
 
     Args:
-        config: the bounds.
-        sandbox: default: the one that the configuration names, else Monty.
+        config: the options of the source, with the limits.
+        sandbox: the sandbox for programs; default: the one that ``config`` names, else Monty.
     """
 
     def __init__(self, config: CodeConfig, sandbox: Sandbox | None = None) -> None:
@@ -58,13 +58,13 @@ class Runner:
 
     @property
     def sandbox(self) -> Sandbox:
-        """The sandbox, made when it is first used. Raises `ConfigError`."""
+        """The sandbox, created when it is first used. Raises `ConfigError` if it cannot be loaded."""
         if self._sandbox is None:
             self._sandbox = _sandbox(self.config)
         return self._sandbox
 
     def surface(self, registry: Any, context: OperationContext, *, trusted: bool = False) -> Surface:
-        """Return the operations that the caller may use."""
+        """Return the operations that programs of the caller may use; if ``trusted``, access is not checked."""
         specs = registry.specs()
         for known in self._surfaces:
             if known.specs is specs and known.identity == context.identity and known.trusted == trusted:
@@ -74,7 +74,7 @@ class Runner:
         return surface
 
     def chooses(self, operation_id: str) -> bool:
-        """Return True if programs may use an operation."""
+        """Return True if ``include`` and ``exclude`` allow programs to use an operation."""
         config = self.config
         return any(fnmatchcase(operation_id, pattern) for pattern in config.include) and not any(
             fnmatchcase(operation_id, pattern) for pattern in config.exclude
@@ -85,7 +85,10 @@ class Runner:
     async def program(
         self, code: str, registry: Any, surface: Surface, last: str = "", inputs: Mapping[str, Any] | None = None
     ) -> tuple[Program, list[Member]]:
-        """Return a program with its imports, and the operations that it may call. Raises `CallError`."""
+        """Return a program with its namespaces, and the operations that it may call.
+
+        Raises `CallError` if the program is too long, or names too many operations.
+        """
         size = len(code.encode("utf-8", "surrogatepass"))
         within("max_code", self.config.max_code, size, "bytes of code")
         used = surface.used(code)
@@ -98,7 +101,7 @@ class Runner:
         return Program(code, spaces, inputs or {}, last), [each for members in used.values() for each in members]
 
     async def mistakes(self, program: Program) -> list[Mistake]:
-        """Return the mistakes of a program; remembered by program and stubs."""
+        """Return the mistakes of a program; they are cached by its text and stubs."""
         parts = [program.code, *(each.stub for each in program.namespaces)]
         key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
         found = self._checked.get(key)
@@ -109,7 +112,7 @@ class Runner:
         return found
 
     def explained(self, program: Program, mistakes: Sequence[Mistake], surface: Surface) -> CallError:
-        """Return the error for mistakes, each with the signature of the operation that it concerns."""
+        """Return an error with at most 10 mistakes, each with the signature of the operation that it concerns."""
         lines = program.code.splitlines()
         details = []
         for mistake in mistakes[:_MISTAKES]:
@@ -140,14 +143,14 @@ class Runner:
 
         Args:
             code: the program.
-            context: the call in which it runs.
+            context: the context of the call in which the program runs.
             last: a line to append, which is not checked.
-            inputs: global variables of the program.
-            trusted: whether the text is the application's own: its calls skip the access check.
-            only_check: whether to run nothing.
+            inputs: global variables of the program; JSON values by name.
+            trusted: whether the program is part of the application, so that its calls skip the access check.
+            only_check: whether to check the program without running it; the result is ``None``.
 
         Raises:
-            CallError: the program has mistakes, failed, or reached a bound.
+            CallError: the program has mistakes, failed, or exceeded a limit.
         """
         deadline = (time.time() + self.config.timeout) * 1000
         if context.deadline is None or context.deadline > deadline:
@@ -188,7 +191,8 @@ class Runner:
             return None
         if _depth.get() > 1 and self._places.locked():  # waiting for a place while holding one could wait forever
             bound = {"limit": "max_programs", "value": self.config.max_programs}
-            raise CallError(ErrorCode.OVERLOADED, "too many programs run at the same time", bound)
+            message = f"max_programs = {self.config.max_programs} programs run already; try again later"
+            raise CallError(ErrorCode.OVERLOADED, message, bound)
         async with self._places:
             env = context.env if trusted else context.env_as_caller
             host = Calls(self.config, context, env, members)
@@ -197,13 +201,13 @@ class Runner:
         return await asyncio.to_thread(as_json, result, self.config.max_result, "the result")
 
     async def aclose(self) -> None:
-        """End all programs."""
+        """End all programs; idempotent."""
         if self._sandbox is not None:
             await self._sandbox.aclose()
 
 
 class Calls:
-    """The `Host` of one program: its calls, within its bounds."""
+    """The `Host` of one program, which makes its calls within the limits."""
 
     def __init__(
         self, config: CodeConfig, context: OperationContext, env: OperationEnv, members: Sequence[Member]
@@ -214,7 +218,7 @@ class Calls:
         self._count = 0
 
     async def call(self, function: str, args: Sequence[Any], fields: Mapping[str, Any]) -> Any:
-        """Call an operation and return its data as JSON. Raises `CallFailed`."""
+        """Call an operation and return its data as JSON. Raises `CallFailed` with the error as JSON text."""
         member = self._members.get(function)
         if member is None:
             raise CallFailed(f"name '{function[:100]}' is not defined")
@@ -245,7 +249,7 @@ class Calls:
     async def _take(
         self, member: Member, args: list[Any], fields: dict[str, Any], timeout: float | None
     ) -> list[Any]:
-        """Return the first ``n`` items of a subscription, or those that came in time."""
+        """Return the first ``n`` items of a subscription, or those that arrive within ``timeout`` seconds."""
         count, *rest = args
         if not isinstance(count, int) or count < 1:
             raise ValueError(f"expected n to be an integer above 0, got {count!r}")
@@ -274,7 +278,7 @@ class Calls:
         return mask_error(error, declared, mask=self._config.mask_errors, operation_id=member.spec.id)
 
     async def print(self, text: str) -> None:
-        """Write to the log of the call."""
+        """Write the output of the program to the log of the call."""
         lines = [printable(line, _LINE) for line in text.splitlines()]
         await self._context.log(
             "info", "\n    ".join(lines), "operad.code"
@@ -282,14 +286,14 @@ class Calls:
 
 
 async def load_others(context: SourceContext) -> None:
-    """Load the other sources of the configuration if the command line loaded this one alone, for one call."""
+    """Load the other configured sources, if the command line has loaded only this one for a single call."""
     registry = context.registry
     if context.operation is not None and (missing := not_loaded(context)):
         await registry.load_configured(missing)
 
 
 def not_loaded(context: SourceContext) -> list[str]:
-    """Return the other sources of the configuration that are neither loaded nor failed."""
+    """Return the names of the other configured sources that are neither loaded nor failed."""
     registry = context.registry
     if registry is None or registry.configuration is None:
         return []
@@ -306,7 +310,7 @@ async def completed(registry: Any, member: Member) -> Member:
 
 
 def stub_text(members: Sequence[Member]) -> str:
-    """Return the stubs of operations for readers."""
+    """Return the Python stubs of operations as text, grouped by namespace."""
     groups: dict[str, dict[str, Any]] = {}
     for member in members:
         groups.setdefault(member.variable, {})[member.attribute] = member.spec
@@ -314,10 +318,13 @@ def stub_text(members: Sequence[Member]) -> str:
 
 
 def as_json(value: Any, limit: int, what: str) -> Any:
-    """Return a value of a program as JSON of at most ``limit`` bytes. Raises `CallError`.
+    """Return a value of a program as a JSON value, of which the text has at most ``limit`` bytes.
 
-    A few bytes in a program can mean any amount of JSON, if a list contains another one many times. So the values
-    are counted before any of them is written.
+    A list that contains another list many times is small in a program but large as JSON. So the size is estimated
+    before the value is written.
+
+    Raises:
+        CallError: the value is too large, nested too deeply, or not JSON; the message begins with ``what``.
     """
     waiting: list[tuple[Any, int]] = [([value], 0)]
     size = 0
@@ -346,9 +353,9 @@ def as_json(value: Any, limit: int, what: str) -> Any:
 
 
 def within(limit: str, most: int, found: int, what: str) -> None:
-    """Raise `CallError` if a bound is exceeded."""
+    """Raise `CallError` if ``found`` is more than ``most``, the value of the option ``limit``."""
     if found > most:
-        message = f"{what}: more than {limit} = {most}"
+        message = f"more than {limit} = {most} {what}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"limit": limit, "value": most})
 
 
@@ -362,7 +369,7 @@ def _failure(error: ProgramFailed) -> CallError:
 
 
 def _meant(lines: Sequence[str], mistake: Mistake, surface: Surface) -> Member | None:
-    """Return the operation that is named last before a mistake, or the one whose name is nearest."""
+    """Return the last operation that is named before a mistake, else the one with the most similar name."""
     line = lines[mistake.line - 1] if mistake.line <= len(lines) else ""
     words = line.replace("(", " ").replace(")", " ").replace("[", " ").replace(",", " ").split()
     named = [word for word in words if "." in word]

@@ -1,4 +1,4 @@
-"""The interface of sandboxes: what runs a program, and what the program can reach."""
+"""The interfaces of a sandbox, which runs programs, and of its host, which makes their calls."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class Namespace:
     name: str
     """The name in the program."""
     stub: str
-    """Python types: a module that declares an object of this name."""
+    """The text of a Python module that declares an object of this name, for the check of types."""
     functions: tuple[str, ...]
-    """What can be called: ``issues_list``, or ``events.take`` for a subscription."""
+    """The functions of the object: ``issues_list``, or ``events.take`` for a subscription."""
 
 
 @attrs.frozen
 class Program:
-    """A program and its surroundings."""
+    """A program, with the operations and values that it can use."""
 
     code: str
     namespaces: tuple[Namespace, ...] = ()
     inputs: Mapping[str, Any] = attrs.field(factory=dict)
     """Global variables: JSON values by name."""
     last: str = ""
-    """One more line at the end, which is run and not checked."""
+    """A line to run after the program; it is not checked."""
 
 
 @attrs.frozen
 class Mistake:
-    """A reason why a program cannot run."""
+    """A mistake because of which a program cannot run."""
 
     line: int
     column: int
@@ -42,16 +42,16 @@ class Mistake:
 
 
 class CallFailed(Exception):
-    """A call failed. In the program it is a ``RuntimeError`` with this text."""
+    """The error for a call that failed. The program gets a ``RuntimeError`` with the same text."""
 
 
 class ProgramFailed(Exception):
-    """A program ended with an exception, or reached a bound.
+    """The error for a program that ended with an exception, or exceeded a limit.
 
     Args:
-        message: what happened, with the place in the program.
-        kind: the name of the exception's class in the program.
-        line: where it was raised, or ``None``.
+        message: the reason, with the place in the program.
+        kind: the name of the exception's class in the program, or ``""``.
+        line: the line of the program that raised the exception, or ``None``.
     """
 
     def __init__(self, message: str, kind: str = "", line: int | None = None) -> None:
@@ -60,25 +60,25 @@ class ProgramFailed(Exception):
 
 
 class Host(Protocol):
-    """The calls and the output of a running program."""
+    """The receiver of the calls and the output of a running program."""
 
     async def call(self, function: str, args: Sequence[Any], fields: Mapping[str, Any]) -> Any:
         """Call ``namespace.function`` and return JSON. Raises `CallFailed`."""
 
     async def print(self, text: str) -> None:
-        """Receive the output of the program."""
+        """Receive text that the program printed."""
 
 
 class Sandbox(Protocol):
-    """Checks and runs programs.
+    """A sandbox, which checks and runs programs.
 
-    A sandbox gives a program nothing but its host: no files, network, environment variables or modules that reach
-    them. It enforces the bounds ``compute``, ``memory``, ``recursion`` and ``max_output`` of `Limits`. If `run` is
-    cancelled, it ends the program and all of its calls before it returns.
+    A program in a sandbox can reach only its host: no files, network, environment variables or modules that reach
+    them. The sandbox enforces the limits ``compute``, ``memory``, ``recursion`` and ``max_output`` of `Limits`. If
+    `run` is cancelled, it ends the program and all of its calls before it returns.
     """
 
     async def check(self, program: Program) -> list[Mistake]:
-        """Return the mistakes in syntax and types; run nothing."""
+        """Return the mistakes of a program in syntax and types, without running it."""
 
     async def run(self, program: Program, host: Host) -> Any:
         """Run a program and return the value of its last expression. Raises `ProgramFailed`."""

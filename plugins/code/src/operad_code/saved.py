@@ -16,7 +16,7 @@ from operad_code.running import Runner, load_others, not_loaded
 from operad_code.surface import Surface
 
 _LOOK = 1.0
-"""Seconds between two looks at the folder."""
+"""Seconds between two checks of the folder for changes."""
 _SETTLE = 0.1
 """Seconds after a change of the registry until the programs are checked again."""
 LAST = "await main(**operad_input)"
@@ -25,12 +25,12 @@ _SCALARS = {"str": "string", "int": "integer", "float": "number", "bool": "boole
 
 
 class Unusable(Exception):
-    """A file is not a program that can be saved; the message begins with its place."""
+    """The error for a file that is not a saved program; the message begins with its path and line."""
 
 
 @attrs.frozen
 class Saved:
-    """One saved program."""
+    """One saved program, with the operation that it is offered as."""
 
     path: Path
     code: str
@@ -38,7 +38,11 @@ class Saved:
 
 
 def read(path: Path, namespace: str, max_code: int) -> Saved:
-    """Read a file: the operation is ``async def main(…)``, its schemas are its annotations. Raises `Unusable`."""
+    """Read a saved program; the annotations of ``async def main(…)`` make its schemas.
+
+    Raises:
+        Unusable: the file cannot be read, is too large, or has no such function with supported annotations.
+    """
     try:
         if path.stat().st_size > max_code:
             raise Unusable(f"{path}: larger than max_code = {max_code} bytes")
@@ -90,12 +94,12 @@ def _input(args: ast.arguments) -> dict[str, Any]:
         try:
             properties[arg.arg] = {**properties[arg.arg], "default": ast.literal_eval(default)}
         except ValueError:
-            raise _NoSchema(default, f'the default of "{arg.arg}" is not a constant') from None
+            raise _NoSchema(default, f'expected a constant as the default of "{arg.arg}"') from None
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _schema(node: ast.expr) -> dict[str, Any]:
-    """Return the schema of an annotation. Raises `_NoSchema`."""
+    """Return the schema of an annotation. Raises `_NoSchema` if the annotation is not supported."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return _schema(ast.parse(node.value, mode="eval").body)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -123,18 +127,18 @@ def _name(node: ast.expr) -> str:
 
 
 async def load(config: CodeConfig, context: SourceContext) -> SourceSession:
-    """Offer the programs of the folder. Raises `SourceError` if the folder does not exist."""
+    """Return a session with the programs of the folder. Raises `SourceError` if the folder does not exist."""
     assert config.path is not None
     folder = context.path(config.path)
     if not folder.is_dir():
-        raise SourceError(f"code: expected a folder of programs, found none: {folder}")
+        raise SourceError(f"code: path: expected a folder of programs, got {folder}, which is not a folder")
     session = SavedSession(folder, config, context)
     await session.start()
     return session
 
 
 class SavedSession(SourceSession):
-    """The programs of a folder; they follow its files, and the operations that they call."""
+    """The programs of a folder, which are read again when files change, and checked again when operations do."""
 
     def __init__(self, folder: Path, config: CodeConfig, context: SourceContext) -> None:
         super().__init__()
@@ -160,7 +164,7 @@ class SavedSession(SourceSession):
         self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def aclose(self) -> None:
-        """End all programs."""
+        """Stop following changes, and end all programs."""
         if self._stop is not None:
             self._stop()
         if self._following is not None:
@@ -186,7 +190,7 @@ class SavedSession(SourceSession):
                 self._context.logger.exception("code: the programs of %s cannot be checked", self._folder)
 
     async def _look(self) -> bool:
-        """Read the files that changed; return whether there were any."""
+        """Read the files that changed. Return True if there were any."""
         stamps = await asyncio.to_thread(_stamps, self._folder)
         if stamps == self._stamps:
             return False
@@ -207,7 +211,7 @@ class SavedSession(SourceSession):
         return True
 
     async def _check(self) -> None:
-        """Check the types of all programs; offer those that fit the operations that they call."""
+        """Check the types of all programs, and offer the programs without mistakes."""
         registry = self._context.registry
         self._is_early = False
         offered = []
@@ -220,7 +224,7 @@ class SavedSession(SourceSession):
             self.changed(offered)
 
     async def _problem(self, saved: Saved, registry: Any) -> tuple[str | None, bool]:
-        """Return why a program does not fit, and whether it calls queries only."""
+        """Return the reason why a program cannot run, or ``None``, and whether it calls no mutations."""
         is_early = bool(not_loaded(self._context))
         everything = Surface(registry.specs(), None, self._runner.chooses, trusted=True)
         try:
@@ -240,7 +244,7 @@ class SavedSession(SourceSession):
         return f"{saved.path}: {lines.message}", False
 
     def _report(self, path: Path, problem: str | None) -> None:
-        """Log a problem, once."""
+        """Log the problem of a program, once until it changes; ``None`` if there is none."""
         if problem is not None and self._reported.get(path) != problem:
             self._context.logger.warning("program left out: %s", problem)
         if problem is None:

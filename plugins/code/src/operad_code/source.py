@@ -20,7 +20,7 @@ GUIDE = (
     'call is a RuntimeError whose text is JSON: {"code", "message", "details"}. The value of the last line, or of '
     "a `return`, is the result."
 )
-"""What a model must know to write programs."""
+"""The description of programs for models."""
 
 _MOST = 20
 _SEARCH = "Find operations by what they do. Returns their names and signatures, as Python."
@@ -29,7 +29,10 @@ _RUN = f"Run a program that calls operations. Its types are checked first. {GUID
 
 
 async def load(config: CodeConfig, context: SourceContext) -> SourceSession:
-    """Offer the operations. Raises `SourceError` if the folder of saved programs does not exist."""
+    """Return a session with ``search``, ``describe`` and ``run``, or with the saved programs of ``path``.
+
+    Raises `SourceError` if the folder of saved programs does not exist.
+    """
     if config.path is not None:
         from operad_code.saved import load as load_saved
 
@@ -57,7 +60,7 @@ class CodeSession(SourceSession):
         )  # fmt: skip
 
     async def aclose(self) -> None:
-        """End all programs."""
+        """End all programs; idempotent."""
         await self.runner.aclose()
 
     async def _search(self, input: dict[str, Any], context: OperationContext) -> str:
@@ -73,7 +76,7 @@ class CodeSession(SourceSession):
                 break
         found = [await completed(registry, member) for member in found]
         # In threads: large schemas take long to read.
-        return await asyncio.to_thread("\n".join, map(_line, found)) or "# no operation fits; use other words"
+        return await asyncio.to_thread("\n".join, map(_line, found)) or "# no operation matches; use other words"
 
     async def _describe(self, input: dict[str, Any], context: OperationContext) -> str:
         await load_others(self._context)

@@ -1,4 +1,4 @@
-"""The operations that a caller may use in a program, under the names that programs have for them."""
+"""The operations that a caller may use in a program, under their names in programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operad_cli.stubs.modules import one_line, program_module
 from operad_code.sandbox import Namespace
 
 OF_CODE_MODE = "operad.code"
-"""The key of the metadata of ``search``, ``describe`` and ``run``: programs cannot call them."""
+"""The key in the metadata of ``search``, ``describe`` and ``run`` that keeps programs from calling them."""
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MODULES = """
@@ -26,7 +26,7 @@ _TAKEN = frozenset((*dir(builtins), *_MODULES.split(), "main"))
 
 
 class Member(NamedTuple):
-    """An operation in programs."""
+    """An operation with its names in programs: ``github`` and ``issues_list``."""
 
     variable: str
     attribute: str
@@ -34,7 +34,7 @@ class Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """``github.issues_list``"""
+        """The name in programs, such as ``github.issues_list``."""
         return f"{self.variable}.{self.attribute}"
 
     @property
@@ -44,19 +44,19 @@ class Member(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """``github.issues_list(*, owner: str, repo: str) -> list[Issue]``"""
+        """The signature, such as ``github.issues_list(*, owner: str, repo: str) -> list[Issue]``."""
         return f"{self.variable}.{one_line(self.attribute, self.spec)}"
 
 
 class Surface:
-    """The operations that an identity may list.
+    """The operations that programs of one caller may use.
 
-    What it may not list has no name here: it is neither shown nor callable, like an operation that does not exist.
+    Other operations have no names here, so programs can neither find nor call them.
 
     Args:
         specs: all operations.
-        identity: the caller.
-        chooses: whether programs may use an operation, by its id.
+        identity: the identity of the caller, or ``None``.
+        chooses: returns True if programs may use the operation with an id.
         trusted: whether to skip the access check.
     """
 
@@ -78,7 +78,7 @@ class Surface:
         self._tables: dict[str, dict[str, OperationSpec]] = {}
 
     def table(self, variable: str) -> Mapping[str, OperationSpec]:
-        """Return the operations of a namespace by attribute; empty for an unknown one."""
+        """Return the operations of a namespace by attribute; empty if the namespace is unknown."""
         table = self._tables.get(variable)
         if table is None:
             by_name = {spec.name: spec for spec in self._spaces.get(variable, ())}
@@ -88,11 +88,11 @@ class Surface:
 
     @property
     def variables(self) -> Iterable[str]:
-        """The names of the namespaces."""
+        """The names of the namespaces in programs."""
         return self._spaces
 
     def find(self, name: str) -> Member | None:
-        """Return the operation with an id, or with a name in programs."""
+        """Return the operation with the id or the name in programs ``name``, or ``None``."""
         variable, _, attribute = name.removesuffix(".take").partition(".")
         if (spec := self.table(variable).get(attribute)) is not None:
             return Member(variable, attribute, spec)
@@ -105,10 +105,10 @@ class Surface:
         return None
 
     def used(self, code: str) -> dict[str, list[Member]]:
-        """Return the operations that a text names, by namespace: both words of ``github.issues_list`` are in it.
+        """Return the operations that a text may name, by namespace: it has both words of ``github.issues_list``.
 
-        The text is not parsed: only the sandbox reads programs. A name in a comment makes an operation callable
-        that would be callable anyway.
+        The text is not parsed, because only the sandbox reads programs. A name in a comment does no harm, because
+        the caller may call the operation anyway.
         """
         words = dict.fromkeys(_WORD.findall(code))
         return {
@@ -120,7 +120,7 @@ class Surface:
 
 
 def namespaces(used: Mapping[str, Sequence[Member]]) -> tuple[Namespace, ...]:
-    """Return the operations in the form that a sandbox needs."""
+    """Return the operations as `Namespace` objects, with stubs for the check of types."""
     return tuple(
         Namespace(
             variable,
@@ -132,7 +132,7 @@ def namespaces(used: Mapping[str, Sequence[Member]]) -> tuple[Namespace, ...]:
 
 
 def _variables(spaces: Mapping[str, Any]) -> dict[str, str]:
-    """Return the namespaces by their names in programs."""
+    """Return name in programs -> namespace; names that mean something else in Python get a ``_``."""
     names = attribute_names(spaces)
     return {_free(name, names): space for name, space in names.items()}
 

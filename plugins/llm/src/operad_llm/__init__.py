@@ -1,4 +1,4 @@
-"""Operations as tools of language models, in the formats of their APIs; running the calls of models."""
+"""Offer operations as tools of language models, in the formats of their APIs, and run the calls of models."""
 
 from operad_llm.calls import run_tool_call
 from operad_llm.tools import Format, ToolList, ToolReport, tools

@@ -1,4 +1,4 @@
-"""Results of calls in the shape that each format takes, errors included."""
+"""Convert results and errors of calls to the formats of model APIs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from operad.wire import to_json
 Json = dict[str, Any]
 
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""What all formats take that take pictures at all."""
+"""The image types that every format with images supports."""
 MAX_CHARS = 200_000
-"""Characters of a result that a model is given."""
+"""The maximum number of characters of a result that a model receives."""
 
 
 @attrs.frozen
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def outcome_of(envelope: ResponseEnvelope[Any]) -> Outcome:
-    """Return the outcome of a call that returned an envelope. Raises `CallError` for data without a JSON form."""
+    """Return the outcome of a call that returned an envelope. Raises `CallError` if the data cannot be JSON."""
     meta, data = envelope.meta, envelope.data
     content = getattr(meta, "content", None)
     if isinstance(content, list) and getattr(meta, "source", "") == "mcp":
@@ -86,7 +86,7 @@ def openai_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def responses_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return the result of a call as an item of the Responses API."""
+    """Return the result of a call as an item ``function_call_output`` of the Responses API."""
     output: Any = outcome.text
     if any(map(_is_picture, outcome.blocks)):
         output = [
@@ -99,7 +99,7 @@ def responses_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return the result of a call as a block of the user's next message."""
+    """Return the result of a call as a block ``tool_result`` for the next message of the user."""
     content: Any = outcome.text
     if any(map(_is_picture, outcome.blocks)):
         content = [
@@ -112,7 +112,7 @@ def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return the result of a call as a part of the next content for Gemini."""
+    """Return the result of a call as a part ``functionResponse`` for the next content."""
     if outcome.is_error:
         error = (
             outcome.data["error"] if isinstance(outcome.data, dict) and "error" in outcome.data else outcome.text
@@ -133,7 +133,7 @@ def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def mcp_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return the result of a call as a ``CallToolResult``."""
+    """Return the result of a call as a ``CallToolResult`` of MCP."""
     made: Json = {"content": list(outcome.blocks), "isError": outcome.is_error}
     if not isinstance(outcome.data, dict):
         return made

@@ -1,4 +1,4 @@
-"""Walk JSON Schemas, and meet the requirements that all formats share."""
+"""Walk and rewrite JSON Schemas as all formats of tools need them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from operad import OperationSpec
 Json = dict[str, Any]
 
 INPUT = "input"
-"""The argument that holds an input that is not an object."""
+"""The name of the argument for an input that is not an object."""
 
 ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
        "unevaluatedItems", "unevaluatedProperties", "additionalItems")  # fmt: skip
-"""Keywords that hold a schema."""
+"""Keywords with a schema as their value."""
 MANY = ("anyOf", "oneOf", "allOf", "prefixItems")
-"""Keywords that hold a list of schemas."""
+"""Keywords with a list of schemas as their value."""
 NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
-"""Keywords that hold schemas by name."""
+"""Keywords with an object of schemas by name as their value."""
 
 
 def parameters(spec: OperationSpec) -> tuple[Json, bool]:
@@ -46,7 +46,7 @@ def parameters(spec: OperationSpec) -> tuple[Json, bool]:
 
 
 def resolve(node: Any, root: Mapping[str, Any]) -> Any:
-    """Return the target of a local reference; any other schema unchanged."""
+    """Return the target of a reference within ``root``; return any other schema unchanged."""
     seen = 0
     while isinstance(node, Mapping) and isinstance(node.get("$ref"), str) and seen < 32:
         name = node["$ref"].removeprefix("#/$defs/")
@@ -68,7 +68,7 @@ def _unescaped(name: str) -> str:
 
 
 def children(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas in a schema, each with where it is."""
+    """Yield the direct subschemas of a schema, each after its place, such as ``items`` or ``properties/name``."""
     for keyword in ONE:
         if isinstance(node.get(keyword), (Mapping, bool)):
             yield keyword, node[keyword]
@@ -81,7 +81,7 @@ def children(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def rebuilt(node: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
-    """Return a schema with ``change`` made of each schema in it."""
+    """Return a copy of a schema in which ``change(subschema)`` replaces each direct subschema."""
     made = dict(node)
     for keyword in ONE:
         if isinstance(node.get(keyword), (Mapping, bool)):
@@ -96,7 +96,7 @@ def rebuilt(node: Mapping[str, Any], change: Callable[[Any], Any]) -> Json:
 
 
 def without(node: Any, keywords: frozenset[str], dropped: set[str]) -> Any:
-    """Return a schema without some keywords; those that it had are added to ``dropped``."""
+    """Return a schema without ``keywords``, at any depth, and add the removed keywords to ``dropped``."""
     if not isinstance(node, Mapping):
         return node
     dropped.update(keywords & node.keys())
@@ -125,18 +125,18 @@ BOUNDS = frozenset(
         "uniqueItems",
     ]
 )
-"""Keywords that narrow a type."""
+"""Keywords that restrict the values of a type."""
 
 
 def bounds(node: Any) -> set[str]:
-    """Return the keywords among `BOUNDS` in a schema."""
+    """Return the keywords in `BOUNDS` that a schema has at any depth."""
     if not isinstance(node, Mapping):
         return set()
     return set(BOUNDS & node.keys()).union(*(bounds(child) for _, child in children(node)))
 
 
 def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
-    """Return whether a schema may accept ``null``."""
+    """Return True if a schema may accept ``null``; subschemas are checked to a ``depth`` of 8."""
     node = resolve(node, root)
     if not isinstance(node, Mapping) or depth == 0:
         return node is not False
@@ -191,9 +191,9 @@ def _properties(node: Mapping[str, Any], root: Mapping[str, Any], depth: int = 8
 
 
 def short_definitions(schema: Json, limit: int) -> Json:
-    """Return the schema; rename all definitions to ``d0``, ``d1``, … if one has a name that models may not accept.
+    """Return the schema; rename all definitions to ``d0``, ``d1``, … if one has a name that an API may reject.
 
-    Accepted are at most ``limit`` ASCII letters, digits, ``_`` and ``-``.
+    APIs accept names of at most ``limit`` ASCII letters, digits, ``_`` and ``-``.
     """
     definitions = schema.get("$defs", {})
     if all(len(name) <= limit and _PLAIN.fullmatch(name) for name in definitions):
@@ -220,7 +220,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_recursive(schema: Mapping[str, Any]) -> bool:
-    """Return whether a definition contains itself."""
+    """Return True if a definition contains itself, directly or through other definitions."""
     definitions = schema.get("$defs", {})
     state: dict[str, int] = {}
 

@@ -1,7 +1,7 @@
-"""Schemas in the strict subsets of model APIs, or the reason why one cannot be.
+"""Convert schemas to the strict subsets of model APIs.
 
-OpenAI: https://platform.openai.com/docs/guides/structured-outputs (supported schemas). Anthropic: the strict tool
-use of its documentation, as its SDK's ``transform_schema`` reads it.
+The subset of OpenAI is described at https://platform.openai.com/docs/guides/structured-outputs ("Supported
+schemas"). The subset of Anthropic is that of strict tool use, as ``transform_schema`` of its SDK implements it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPENAI_DROPPED = frozenset(
         "maxProperties",
     ]
 )
-"""Left out: words, and what is checked when the call comes."""
+"""Keywords that are left out: annotations, and restrictions that are checked when the model makes a call."""
 _OPENAI_REFUSED = [
     "not",
     "if",
@@ -53,17 +53,17 @@ _ANTHROPIC_FORMATS = (*_OPENAI_FORMATS, "uri")
 
 
 class NotStrict(Exception):
-    """A schema has no form in a strict subset; the message has the reason."""
+    """The error for a schema that a strict subset does not support; the message states the reason."""
 
 
 def openai_strict(schema: Json) -> Json:
     """Return the schema in OpenAI's subset: all properties are required, and optional ones may be null.
 
     Raises:
-        NotStrict: the subset cannot express it.
+        NotStrict: the subset does not support the schema.
     """
     if "anyOf" in schema or "oneOf" in schema or "allOf" in schema:
-        raise NotStrict("alternatives at the root")
+        raise NotStrict("alternatives at the root are not supported")
     made: Json = _openai(schema, schema)
     _within_limits(made)
     return made
@@ -75,19 +75,19 @@ def _openai(node: Any, root: Mapping[str, Any]) -> Any:
         return {"$ref": node["$ref"]}
     for keyword in _OPENAI_REFUSED:
         if keyword in node:
-            raise NotStrict(f"the keyword {keyword}")
+            raise NotStrict(f"the keyword {keyword} is not supported")
     if len(node.get("allOf", ())) == 1:
         merged = {**resolve(node["allOf"][0], root), **{k: v for k, v in node.items() if k != "allOf"}}
         return _openai(merged, root)
     if "allOf" in node:
-        raise NotStrict("the keyword allOf")
+        raise NotStrict("the keyword allOf is not supported")
     made = {key: value for key, value in node.items() if key not in _OPENAI_DROPPED and not key.startswith("x-")}
     if "oneOf" in made:
         made["anyOf"] = made.pop("oneOf")
     if made.get("format") not in _OPENAI_FORMATS:
         made.pop("format", None)
     if _is_untyped(made):
-        raise NotStrict("a value of any type")
+        raise NotStrict("a value of any type is not supported")
     made.pop("additionalProperties", None)
     made = rebuilt(made, lambda child: _openai(child, root))
     if "properties" in made or _has_type(made, "object"):
@@ -100,7 +100,7 @@ def _openai(node: Any, root: Mapping[str, Any]) -> Any:
         made["required"] = list(made["properties"])
         made["additionalProperties"] = False
     if _has_type(made, "array") and "items" not in made:
-        raise NotStrict("an array of anything")
+        raise NotStrict("an array without items is not supported")
     return made
 
 
@@ -108,10 +108,10 @@ def anthropic_strict(schema: Json) -> Json:
     """Return the schema in Anthropic's subset; keywords that it does not support move into the description.
 
     Raises:
-        NotStrict: the subset cannot express it.
+        NotStrict: the subset does not support the schema.
     """
     if is_recursive(schema):
-        raise NotStrict("a schema that contains itself")
+        raise NotStrict("a schema that contains itself is not supported")
     made: Json = _anthropic(schema)
     return made
 
@@ -128,7 +128,7 @@ def _anthropic(node: Any) -> Any:
     if node.get("minItems") in (0, 1):
         made["minItems"] = node["minItems"]
     if _is_untyped(made):
-        raise NotStrict("a value of any type")
+        raise NotStrict("a value of any type is not supported")
     told = {
         key: value
         for key, value in node.items()
@@ -142,22 +142,23 @@ def _anthropic(node: Any) -> Any:
         made.pop("additionalProperties", None)
         return {**rebuilt(made, _anthropic), "additionalProperties": False}
     if _has_type(made, "array") and "items" not in made:
-        raise NotStrict("an array of anything")
+        raise NotStrict("an array without items is not supported")
     return rebuilt(made, _anthropic)
 
 
 def _closed(node: Any) -> Json:
     if not isinstance(node, Mapping):
-        raise NotStrict("a value of any type" if node is True else "a schema that allows no value")
+        kind = "a value of any type" if node is True else "a schema that allows no value"
+        raise NotStrict(f"{kind} is not supported")
     return dict(node)
 
 
 def _no_map(node: Mapping[str, Any]) -> None:
     extra = node.get("additionalProperties", False if node.get("properties") else None)
     if extra is None:
-        raise NotStrict("an object of any fields")
+        raise NotStrict("an object with any fields is not supported")
     if extra is not False and not (extra is True and node.get("properties")):
-        raise NotStrict("a map of names to values")
+        raise NotStrict("a map of names to values is not supported")
 
 
 def _is_untyped(node: Mapping[str, Any]) -> bool:
@@ -170,7 +171,7 @@ def _has_type(node: Mapping[str, Any], name: str) -> bool:
 
 
 def _nullable(node: Any, root: Mapping[str, Any]) -> Any:
-    """Return a schema that accepts null, too."""
+    """Return a schema that also accepts null."""
     if accepts_null(node, root):
         return node
     kind = node.get("type")
@@ -192,14 +193,14 @@ def _within_limits(schema: Json) -> None:
         enums += len(values)
         letters += sum(len(value) for value in values if isinstance(value, str))
         if depth > MAX_DEPTH:
-            raise NotStrict(f"more than {MAX_DEPTH} levels")
+            raise NotStrict(f"more than {MAX_DEPTH} levels are not supported")
     for count, limit, what in (
         (properties, MAX_PROPERTIES, "properties"),
         (enums, MAX_ENUM, "values of enumerations"),
         (letters, MAX_NAMES, "characters of names"),
     ):
         if count > limit:
-            raise NotStrict(f"{count} {what}, of which {limit} are allowed")
+            raise NotStrict(f"expected at most {limit} {what}, got {count}")
 
 
 def _nodes(schema: Json, depth: int = 1) -> Iterator[tuple[Mapping[str, Any], int]]:

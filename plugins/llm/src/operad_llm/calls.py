@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from operad import OperationRegistry
 
 MAX_ITEMS = 100
-"""Items of a subscription that a model is given."""
+"""The maximum number of items of a subscription that a model receives."""
 _SHAPES = {
     "openai": _results.openai_result,
     "openai-responses": _results.responses_result,
@@ -57,19 +57,19 @@ async def run_tool_call(
         registry: the registry with the operations, the one that was passed to `tools`.
         payload: the call: an entry of OpenAI's ``tool_calls``, a ``function_call`` of its Responses API, a
             ``tool_use`` block, a ``functionCall`` part, params of MCP's ``tools/call``; JSON or the SDK's object.
-        format: the format of the payload; ``None``: derived from its fields.
-        offered: the tools that the model was offered: it may call no others, and names need not be made again.
-        context: the caller that lets the model call. Without it the call is anonymous, and guarded operations are
-            denied.
-        timeout: seconds; for a subscription, the items until then are its result.
+        format: the format of the payload; ``None`` to derive it from the fields of the payload.
+        offered: the tools that the model was offered; it can call no others. ``None`` for all operations.
+        context: the caller that lets the model call. Without a context the call is anonymous, and guarded
+            operations are denied.
+        timeout: the time limit in seconds, or ``None``; the result of a subscription has the items until then.
         mask_errors: whether the model receives a reference to the log instead of undeclared exceptions.
 
     Returns:
         The message to send back. If the call fails, or cannot be read, it contains the error.
 
     Raises:
-        ConfigError: an unknown format.
-        ValueError: the payload is not a call of any format, so no response can be made.
+        ConfigError: ``format`` is unknown.
+        ValueError: the payload is not a whole call in a known format, so no response can be made.
     """
     call = _read(payload, format)
     spec: OperationSpec | None = None
@@ -88,7 +88,7 @@ async def run_tool_call(
 async def _prepared(
     registry: OperationRegistry, call: _Call, names: Mapping[str, str], context: OperationContext
 ) -> tuple[OperationSpec, Any]:
-    """Return the operation and its input. Raises `CallError`."""
+    """Return the operation and its input. Raises `CallError` if the tool is unknown, or arguments are not JSON."""
     operation_id = names.get(call.name)
     spec = None if operation_id is None else await registry.describe(operation_id)
     if spec is None:
@@ -110,7 +110,7 @@ async def _prepared(
 
 
 def _fitted(spec: OperationSpec, arguments: Json, format: Format) -> Any:
-    """Return the input for the arguments: with its own names, without nulls for absent values."""
+    """Return the input for a model's arguments: with the original names, and without nulls for absent values."""
     if format != "anthropic" and spec.input_schema.is_valid(arguments):
         return arguments  # as it nearly always is
     schema, is_wrapped = parameters(spec)
@@ -147,23 +147,23 @@ async def _run(
 
 
 def _read(payload: Any, format: Format | None) -> _Call:
-    """Return a call of any format. Raises `ValueError`."""
+    """Return a call in any format. Raises `ValueError` if it is no call, `ConfigError` for an unknown format."""
     call = _as_json(payload)
     if format is not None and format not in _READ:
         raise ConfigError(f'format: expected one of {", ".join(_READ)}, got "{format}"')
     if not isinstance(call, Mapping):
-        raise ValueError(f"expected a tool call, an object, got {type(payload).__name__}")
+        raise ValueError(f"expected a tool call as an object, got {type(payload).__name__}")
     seen = _looks_like(call)
     if format is None:
         if seen is None:
-            told = ", ".join(map(str, call))[:200]
-            raise ValueError(f"a tool call of no known format: it has the fields {told}{_hint(call)}")
+            fields = ", ".join(map(str, call))[:200] or "none"
+            raise ValueError(f"expected a tool call in a known format, got the fields {fields}{_hint(call)}")
         format = seen
     return _READ[format](call)
 
 
 def _hint(call: Mapping[str, Any]) -> str:
-    """Return which part of a model's response to pass instead."""
+    """Return the end of a message: the part of the model's response to pass instead, or the type of the object."""
     for field, of in (
         ("tool_calls", "its tool_calls"),
         ("content", "its blocks of type tool_use"),

@@ -32,40 +32,41 @@ _AT_ROOT = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else")
 
 
 class Registry(Protocol):
-    """The source of tools: a registry, or a view of one."""
+    """The source of tools: a registry, or a view of a registry."""
 
     def specs(self) -> Sequence[OperationSpec]:
-        """All operations."""
+        """Return all operations."""
 
     def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """Those that fit a query best."""
+        """Return at most ``limit`` operations that match a query, best first."""
 
 
 @attrs.frozen
 class ToolReport:
-    """What was changed or lost when an operation was made a tool."""
+    """A report of the changes when an operation was made a tool."""
 
     operation_id: str
     name: str
     strict: bool
     """Whether the model's arguments must match the schema."""
     lost: tuple[str, ...] = ()
-    """What the format cannot express: the model does not see it, but calls are still checked."""
+    """The parts of the operation that the format cannot express. The model does not see them, but calls are still
+    checked."""
 
 
 class ToolList(list[dict[str, Any]]):
-    """Tool definitions, ready for JSON, with reports and ids."""
+    """A list of tool definitions, ready for JSON, with their reports and the ids of their operations."""
 
     def __init__(self, definitions: Iterable[dict[str, Any]], report: Sequence[ToolReport]) -> None:
         super().__init__(definitions)
         self.report = list(report)
-        """For each tool, in order, what was lost."""
+        """The report of each tool, in the same order."""
         self.names: dict[str, str] = {one.name: one.operation_id for one in report}
-        """The id of each operation by the name of its tool: names alone do not tell."""
+        """Name of a tool -> id of its operation."""
 
     @property
     def lossy(self) -> list[ToolReport]:
-        """The reports of tools that lost something."""
+        """The reports of tools that cannot express some part of their operations."""
         return [one for one in self.report if one.lost]
 
 
@@ -86,18 +87,18 @@ def tools(
     Args:
         registry: the registry with the operations.
         format: the API for which the tools are made.
-        include: shell patterns of ids; ``None``: all.
-        exclude: shell patterns of ids.
+        include: shell patterns of ids of operations; ``None`` for all.
+        exclude: shell patterns of ids of operations to leave out.
         identity: the caller that lets the model call; only tools that this identity may call are returned.
-        trusted: return all tools, without an access check.
-        strict: require arguments to match the schemas, if the API supports them (OpenAI, Anthropic); the report
-            has the tools that it does not support, with the reasons.
-        query: only the operations that match these words best, best first; it may be the text of a prompt.
-        max_tools: the maximum number of tools.
+        trusted: whether to return tools without an access check.
+        strict: whether arguments must match the schemas, if the API supports that (OpenAI, Anthropic); the report
+            names the tools for which it does not, with the reasons.
+        query: return only the operations that match these words best, best first; it may be the text of a prompt.
+        max_tools: the maximum number of tools; default: 128 for OpenAI, else no limit.
 
     Raises:
-        ConfigError: an unknown format; or more tools than ``max_tools`` or the API's limit, without a ``query``
-            that selects among them.
+        ConfigError: ``format`` is unknown, ``include`` or ``exclude`` is a string; or there are more tools than
+            ``max_tools`` and no ``query`` to select among them.
     """
     if format not in FORMATS:
         raise ConfigError(f'format: expected one of {", ".join(FORMATS)}, got "{format}"')
@@ -119,9 +120,9 @@ def tools(
 
 
 def names_of(registry: Registry) -> dict[str, str]:
-    """Return the ids of all operations by the names of their tools.
+    """Return name of a tool -> id of its operation.
 
-    Names are made from all operations, not only from visible ones, so that a name has one meaning.
+    Names are made from all operations, not only from visible ones, so that a name has the same meaning for all.
     """
     return safe_names({spec.id: spec.id for spec in registry.specs()})
 
@@ -147,7 +148,7 @@ def _tool(name: str, spec: OperationSpec, format: Format, strict: bool) -> tuple
         try:
             held = (anthropic_strict if format == "anthropic" else openai_strict)(schema)
             if gone := bounds(schema) - bounds(held):
-                lost.append(f"not held to: {', '.join(sorted(gone))}")
+                lost.append(f"not enforced: {', '.join(sorted(gone))}")
             schema, is_strict = held, True
         except NotStrict as error:
             lost.append(f"not strict: {error}")
@@ -181,7 +182,7 @@ def _plain(schema: Json, lost: list[str]) -> Json:
 
 
 def _anthropic(schema: Json, lost: list[str]) -> Json:
-    """Return an object with plain names at the root, and no alternatives there."""
+    """Return a schema with names that Anthropic allows and without alternatives at the root."""
     found = [keyword for keyword in _AT_ROOT if keyword in schema]
     if found:
         lost.append(f"{', '.join(found)} at the root")
@@ -199,7 +200,7 @@ def _anthropic(schema: Json, lost: list[str]) -> Json:
 
 
 def _flattened(schema: Json) -> Json:
-    """Return the schema without alternatives at its root, with the properties that they know."""
+    """Return the schema without alternatives at its root, but with their properties."""
     properties = dict(schema.get("properties", {}))
     for keyword in ("allOf", "anyOf", "oneOf"):
         for branch in schema.get(keyword) or ():
@@ -217,7 +218,7 @@ def _gemini(schema: Json, lost: list[str]) -> Json:
 
 
 def argument_names(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties by the names that Anthropic takes for them."""
+    """Return name that Anthropic accepts -> name of the property."""
     return (
         safe_names({name: name for name in properties}, limit=MAX_FIELD)
         if _odd(properties)

@@ -135,7 +135,7 @@ def _other_servers(
 def _unmet(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: list[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Yield a warning for each security requirement of which only a part has credentials."""
+    """Yield a warning for each security requirement that the configured credentials meet only in part."""
     seen: set[str] = set()
     for raw in chosen:
         security = raw.node.get("security", document.root.get("security"))

@@ -330,7 +330,7 @@ class HTTPOptions:
     stream. A subscription reads ``application/json`` as JSON values one after the other."""
     media_types: list[str] | dict[str, list[str]] = attrs.field(factory=list)
     """Media types of request bodies to prefer if an operation offers several; or a table of globs of
-    ``operationId`` or ``POST /path`` -> such a list, of which the first glob that matches is used."""
+    ``operationId`` or ``POST /path`` -> such a list; the first glob that matches is used."""
     extras: list[Extra] = attrs.field(factory=list)
     """Parts of a request to which an input may add undeclared values: ``query``, ``body``, ``headers``. The keys
     of the input are ``extra_query``, ``extra_body`` and ``extra_headers``."""

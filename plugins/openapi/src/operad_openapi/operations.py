@@ -333,4 +333,4 @@ class _Checker:
     def _usable(self, node: Any) -> Json:
         if isinstance(node, dict) and isinstance(node.get("name"), str) and isinstance(node.get("in"), str):
             return node
-        raise NotUsableError('expected a parameter with "name" and "in", one of which is missing')
+        raise NotUsableError('expected a parameter with "name" and "in"; at least one of them is missing')

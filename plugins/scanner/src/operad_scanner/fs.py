@@ -1,4 +1,4 @@
-"""The file system for the scanner: the disk, or one that a test or an archive provides."""
+"""File systems for the scanner: that of this machine, or one that a test or an archive provides."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class ScannerFS(Protocol):
-    """The file system operations that the scanner uses."""
+    """The interface of the file system that the scanner uses."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
         """Return all ``.py`` files at or below ``root``. Raises `OSError` if it does not exist."""
 
     def read(self, path: Path) -> bytes:
-        """Return the content of a file. Raises `OSError`."""
+        """Return the content of a file. Raises `OSError` if it cannot be read."""
 
 
 class LocalFS:
     """The local file system. Names that begin with ``_`` or ``.`` are skipped."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
-        """Return the file ``root`` itself, or the ``.py`` files below the folder ``root``."""
+        """Return the file ``root`` itself, or the ``.py`` files below the folder ``root``. Raises `OSError`."""
         if root.is_file():
             return [root]
         if not root.is_dir():
@@ -34,5 +34,5 @@ class LocalFS:
         ]
 
     def read(self, path: Path) -> bytes:
-        """Return the content of a file."""
+        """Return the content of a file. Raises `OSError`."""
         return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Scan a folder: files become modules, modules become operations; a file that fails is reported."""
+"""Scan a folder: import its Python files, collect their operations, and report files that fail."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _PACKAGE = "_operad_scanned_"
 _running: ContextVar[tuple[Path, ...]] = ContextVar("operad_scanner_running", default=())
-"""The files whose code runs now, each imported by the one before."""
+"""The files whose code is running, each imported by the one before it."""
 
 
 @record
 class ScanFailure:
-    """A file that could not be scanned."""
+    """A file that could not be scanned, and the exception."""
 
     path: Path
     error: BaseException
@@ -44,10 +44,10 @@ class OperationManifest:
 
     operations: tuple[Operation[..., Any], ...] = ()
     specs: tuple[OperationSpec, ...] = ()
-    """Specs without a handler: those of another process, or with a handler that is registered separately."""
+    """Specs without a handler: it is in another process, or is registered separately."""
     failures: tuple[ScanFailure, ...] = ()
     lifespan: LifespanFunction | None = None
-    """The folder's function ``lifespan``."""
+    """The function ``lifespan`` of the folder, if a file defines one."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON form: ``{operations: [spec, …], failures: [{path, error}, …]}``."""
@@ -61,22 +61,23 @@ class OperationManifest:
 def scan_operations(
     path: str | Path, fs: ScannerFS | None = None, *, namespace: str | None = None
 ) -> OperationManifest:
-    """Import the Python files at ``path`` and collect the operations that they define.
+    """Import the Python files at ``path`` and return the operations that they define.
 
-    Collected are functions made operations by ``@operation``, `Operation` objects, and `OperationSpec` objects
-    or spec mappings called ``spec`` or ``operation``, whose handler is the module's ``handler`` function. One file
-    may define ``lifespan``, an async context manager function.
+    Operations are functions with ``@operation``, `Operation` objects, `OperationSpec` objects, and mappings called
+    ``spec`` or ``operation``. The handler of a spec or mapping is the module's function ``handler``. One file may
+    define ``lifespan``, a function that returns an asynchronous context manager. A file that fails is reported in
+    ``failures`` of the result.
 
     Each file is imported under a private name, as part of a private package, so that files may import one
-    another (``from .helpers import x``) and ``sys.path`` stays as it is. Importing runs the file's code.
+    another (``from .helpers import x``) and ``sys.path`` does not change. Importing runs the file's code.
 
     Args:
         path: a folder, or one file.
-        fs: the file system; the local one by default.
-        namespace: the namespace of operations that name none of their own.
+        fs: the file system; default: the local one.
+        namespace: the namespace for operations without a namespace of their own.
 
     Raises:
-        OSError: there is nothing at ``path``.
+        OSError: there is no file or folder at ``path``.
     """
     root = Path(path).absolute()
     fs = LocalFS() if fs is None else fs
@@ -121,18 +122,18 @@ def _private_package(folder: Path) -> str:
 
 
 class _Loader(SourceFileLoader):
-    """Loads one module from a `ScannerFS`."""
+    """The loader of one module from a `ScannerFS`."""
 
     def __init__(self, name: str, path: Path, fs: ScannerFS) -> None:
         super().__init__(name, str(path))
         self._fs = fs
 
     def path_stats(self, path: Any) -> Any:
-        """Raise, to disable byte code: a file changed within its time stamp's resolution must be read again."""
+        """Raise `OSError` to disable byte code, which could be older than a file that was changed just now."""
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
-        """Return the source."""
+        """Return the source text of the module. Raises `OSError`."""
         return self._fs.read(Path(str(path)))
 
 
@@ -152,7 +153,7 @@ def _import(file: Path, folder: Path, package: str, fs: ScannerFS) -> ModuleType
     running = _running.get()
     if file in running:
         raise RegistrationError(
-            "its own code, run by a scan, scans it again; put what is to run as a program below "
+            "the file scans its own folder while it is scanned; put code that runs as a program below "
             'if __name__ == "__main__":'
         )
     spec = importlib.util.spec_from_loader(name, _Loader(name, file, fs), origin=str(file))
@@ -176,7 +177,7 @@ def _add_lifespan(lifespans: dict[Path, LifespanFunction], file: Path, found: An
     if not callable(found) or isinstance(found, Operation) or found in lifespans.values():
         return
     if lifespans:
-        raise RegistrationError(f"a folder has one lifespan, and {next(iter(lifespans))} defines it already")
+        raise RegistrationError(f"expected one lifespan in a folder, but {next(iter(lifespans))} has one, too")
     lifespans[file] = found
 
 
@@ -212,7 +213,7 @@ def _check_keys(spec: Mapping[str, Any]) -> None:
 
 
 def _placed(operation: Operation[..., Any], namespace: str | None) -> Operation[..., Any]:
-    """Return the operation in the asked namespace, unless it names one itself."""
+    """Return the operation in ``namespace``, unless it has a namespace of its own."""
     if namespace is None or operation.spec.namespace != DEFAULT_NAMESPACE or namespace == DEFAULT_NAMESPACE:
         return operation
     return attrs.evolve(operation, spec=attrs.evolve(operation.spec, namespace=namespace))

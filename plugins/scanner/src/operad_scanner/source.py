@@ -1,4 +1,4 @@
-"""The source ``scanner``: scans a folder when it is loaded, and on changes if asked to."""
+"""The source ``scanner``, which scans a folder when it is loaded, and after changes if ``watch`` is set."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ class ScannerConfig:
     path: str | Path
     """The folder, or one file; relative to the configuration's folder."""
     fs: ScannerFS | None = None
-    """Where to read instead of the local file system."""
+    """The file system to read from instead of the local one."""
     watch: bool = False
-    """Scan again whenever a file changes (needs ``operad-scanner[watch]``)."""
+    """Whether to scan again when a file changes (needs ``operad-scanner[watch]``)."""
     strict: bool = False
-    """Refuse the whole folder if one file fails, instead of reporting that file."""
+    """Whether the source fails if one file fails; otherwise the file is reported and left out."""
 
 
 async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
-    """Scan the folder. Raises `SourceError` if it does not exist, or (``strict``) if a file fails."""
+    """Scan the folder and return its operations.
+
+    Raises:
+        ConfigError: ``path`` is empty.
+        SourceError: the folder does not exist, its lifespan fails, or a file fails and ``strict`` is set.
+    """
     if not str(config.path):  # it would run every file of the current folder
         raise ConfigError('scanner: path is empty; name a folder, or write "." for the current one')
     path = context.path(config.path)
@@ -75,12 +80,12 @@ def _operations(
     if config.strict and manifest.failures:
         raise SourceError("scanner: " + "; ".join(map(str, manifest.failures)))
     for failure in manifest.failures:
-        logger.warning("file passed over: %s", failure)
+        logger.warning("file left out: %s", failure)
     return [*manifest.operations, *(Operation(spec, None) for spec in manifest.specs)]
 
 
 class ScannerSession(SourceSession):
-    """The operations of a folder; with `watch` they follow its files."""
+    """The operations of a folder; after `watch`, the folder is scanned again when a file changes."""
 
     _watcher: asyncio.Task[None] | None = None
     _ending: frozenset[asyncio.Task[None]] = frozenset()
@@ -99,7 +104,7 @@ class ScannerSession(SourceSession):
         self._ending = frozenset({*running, asyncio.get_running_loop().create_task(end())})
 
     def watch(self, path: Path, config: ScannerConfig, context: SourceContext) -> None:
-        """Scan again whenever a file below ``path`` changes. Raises `SourceError` without watchfiles."""
+        """Scan again whenever a file below ``path`` changes. Raises `SourceError` if watchfiles is missing."""
         import asyncio
 
         try:
@@ -127,12 +132,12 @@ class ScannerSession(SourceSession):
             try:
                 await follow()
             except Exception:  # what watches files raises its own; it would end without a word
-                context.logger.exception("scanner: %s is watched no longer", path)
+                context.logger.exception("scanner: %s is no longer watched", path)
 
         self._watcher = asyncio.get_running_loop().create_task(watch())
 
     async def aclose(self) -> None:
-        """Stop watching, and end the lifespan after the calls in progress."""
+        """Stop watching, and end the lifespan after the calls in progress. Raises `SourceError` if it fails."""
         if self._watcher is not None:
             import asyncio
 
@@ -144,7 +149,7 @@ class ScannerSession(SourceSession):
 
 
 async def _close(usage: Usage | None) -> None:
-    """End a lifespan after the calls that use it. Raises `SourceError`."""
+    """End a lifespan after the calls that use it. Raises `SourceError` if it fails."""
     from operad.usage import Lifespan
 
     if isinstance(usage, Lifespan):

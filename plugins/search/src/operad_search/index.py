@@ -1,9 +1,9 @@
-"""The ranked index: BM25 over id, title, tags and description, then how well names fit.
+"""The ranked index: BM25 over id, title, tags and description, then a ranking by names.
 
-An inverted index whose postings hold a precomputed weight of one byte, so that a query only adds numbers up. The
-words of a query are processed rarest first. A frequent word that can no longer bring a new operation to the top
-is only looked up for the operations that have a score already. The best operations are then sorted by how much of
-the query their name or title contains, and how little else: a name that equals the query comes first.
+In this inverted index, postings contain a precomputed weight of one byte, so that a query only adds numbers. Rare
+words of a query are processed first. A frequent word that can no longer bring a new operation to the top is only
+looked up for the operations that already have a score. The best operations are then sorted by how much of the
+query their name or title contains, and how little else it contains: a name that equals the query comes first.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _WORD = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 _ID, _TITLE, _TAG, _DESCRIPTION, _BEYOND = 3.0, 3.0, 1.0, 1.0, 0.25
-"""What a word counts in each field; ``_BEYOND`` in what follows the description's first `_HEAD` words."""
+"""The value of a word in each field; ``_BEYOND`` is for words after the first `_HEAD` words of a description."""
 _HEAD = 25
 _HEAD_OF = re.compile(rf"\W*(?:\w+(?:\W+|\Z)){{0,{_HEAD}}}")
 _K, _B, _USUAL_LENGTH, _LONGEST = 1.2, 0.5, 20.0, 40
-"""BM25's saturation and length normalisation; a fixed length, so that weights stay right as operations come. No
-text counts as longer than `_LONGEST` words: a thorough description must not drown an exact title."""
+"""The parameters of BM25. The usual length is fixed, so that weights stay correct when operations are added. No
+text counts as longer than `_LONGEST` words, so that a long description does not outweigh an exact title."""
 _PREFIX = 0.6
-"""What a word counts that only begins with the query's."""
+"""The value of a word that only begins with a word of the query."""
 _MAX_PREFIXED = 64
 _MIN_PREFIX = 2
 _CACHED = 10_000
 _FEW = 4096
-"""A word of that many operations or fewer is simply added up."""
+"""Words of at most this many operations are always added to all scores."""
 _TYPO = 0.5
-"""What a word counts that is one edit away from a query's which nothing else matches."""
+"""The value of a word that is one edit away from a word of the query without any other match."""
 _SHORTEST_TYPO = 4
 _BUDGET = 50_000
-"""How many weights one query adds up; the words beyond, which are the most frequent, only reorder the best."""
+"""The number of weights that one query adds up; further words, the most frequent ones, only reorder the best."""
 _REORDERED = 1_000
 _RANKED = 60
-"""How many of the best are compared by their names."""
+"""The number of best operations that are compared by their names."""
 _NAMED = 2.0
-"""What a name that says the whole query and nothing else is worth, in units of the best score."""
+"""The value of a name that equals the query, in units of the best score."""
 
 _STOP = frozenset(
     "a an and are as at by for from how i in into is it my of on or that the this to what with".split()  # noqa: SIM905  # read as a sentence
@@ -54,9 +54,7 @@ _STOP = frozenset(
 
 
 def words(text: str) -> Iterator[str]:
-    """Yield the words of a text in their index form: camelCase, snake_case and paths taken apart, plurals
-    singular.
-    """
+    """Yield the words of a text as they are indexed: lower case, singular, with names such as camelCase split."""
     for word in _WORD.findall(text):
         yield from _terms(word)
 
@@ -75,7 +73,7 @@ def _singular(word: str) -> str:
 
 @attrs.define(eq=False)
 class _Postings:
-    """The operations that hold a word, ascending, and what it weighs in each (0 to 255)."""
+    """The operations that contain a word, in ascending order, and the weight of the word in each (0 to 255)."""
 
     documents: array[int]
     weights: bytearray
@@ -87,16 +85,16 @@ class _Postings:
 
 @attrs.frozen(eq=False)
 class _Word:
-    """A word of a query: the index's words that it may stand for, with what a weight of each counts."""
+    """A word of a query, with the words of the index that match it, and a table of the value of each weight."""
 
     postings: list[tuple[_Postings, list[float]]]
     size: int
     bound: float
     factors: dict[str, float]
-    """What each of the index's words counts that it may stand for."""
+    """How well each matching word of the index matches, from 0 to 1."""
 
     def stands_for(self, term: str) -> float:
-        """Return how well a word of a name matches this word of the query: 0 to 1."""
+        """Return how well a word of a name matches this word of the query, from 0 to 1."""
         return self.factors.get(term, 0.0)
 
     def add_to(self, scores: dict[int, float]) -> None:
@@ -133,9 +131,9 @@ class _Word:
 
 
 class RankedIndex:
-    """An index over specs, by id. Specs can be added and removed.
+    """An index of operation specs for ranked search. Specs can be added and removed.
 
-    A removed operation leaves its weights behind; the registry makes a new index when many have changed.
+    The weights of a removed operation stay in memory; the registry makes a new index when many have changed.
     """
 
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
@@ -149,7 +147,7 @@ class RankedIndex:
         self._dead: set[int] = set()
         self._vocabulary: list[str] | None = None
         self._terms: dict[str, str] = {}
-        """The last words of specs, and what they are in the index."""
+        """A cache: word of a spec -> its terms in the index, separated by spaces."""
         for spec in specs:
             self.add(spec)
 
@@ -157,7 +155,7 @@ class RankedIndex:
         return len(self._numbers)
 
     def add(self, spec: OperationSpec) -> None:
-        """Add a spec; it replaces the one with the same id."""
+        """Add a spec, or replace the spec with the same id."""
         self.remove(spec.id)
         number = len(self._ids)
         self._ids.append(spec.id)
@@ -187,13 +185,13 @@ class RankedIndex:
             weights[term].append(int(255 * count / (count + norm)) or 1)
 
     def remove(self, operation_id: str) -> None:
-        """Remove the spec of an id, if there is one."""
+        """Remove the spec with an id, if it exists."""
         number = self._numbers.pop(operation_id, None)
         if number is not None:
             self._dead.add(number)
 
     def search(self, query: str, limit: int) -> list[str]:
-        """Return the best ``limit`` ids; at equal rank, in the order in which they were added."""
+        """Return at most ``limit`` ids of operations, best first; among equals, those that were added first."""
         if limit < 1:
             return []
         found = sorted(self._words(query), key=lambda word: -word.bound)
@@ -223,7 +221,7 @@ class RankedIndex:
         return [self._ids[document] for document in _best(ranked, limit)]
 
     def _named(self, document: int, query: Sequence[_Word]) -> float:
-        """How much of a query the name or the title says, times how much of it the query says: 0 to 1."""
+        """Return a value from 0 to 1: the share of the query in a name or title, times the share of the name in the query."""
         weight = sum(word.bound for word in query)
         fits = 0.0
         namespace, _, name = self._ids[document].partition(".")
@@ -259,7 +257,10 @@ class RankedIndex:
         return _Postings(array("I", bytes(self._documents[term])), self._weights[term])
 
     def _matches(self, term: str) -> list[tuple[str, float]]:
-        """Return the index's words for a query's: itself, and those that begin with it, the shortest first."""
+        """Return the words of the index that match a word of a query, with their values from 0 to 1.
+
+        They are the word itself and words that begin with it, the shortest first, else words one edit away.
+        """
         matches = [(term, 1.0)] if term in self._weights else []
         if len(term) < _MIN_PREFIX:
             return matches
@@ -275,7 +276,7 @@ class RankedIndex:
         return matches or [(word, _TYPO) for word in sorted(_one_edit(term)) if word in self._weights]
 
     def _split(self, term: str) -> tuple[str, ...]:
-        """Return a word that is two of the index's, written together: ``pullrequest``."""
+        """Return the two words of the index that ``term`` consists of, such as ``pullrequest``, or ``()``."""
         for at in range(len(term) - 2, 1, -1):
             parts = term[:at], _singular(term[at:])
             if all(part in self._weights for part in parts):
@@ -284,7 +285,7 @@ class RankedIndex:
 
 
 def _content(terms: Iterable[str]) -> list[str]:
-    """Return the words that say something, each once."""
+    """Return the words that are not stop words, each once."""
     return [term for term in dict.fromkeys(terms) if term not in _STOP]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def ranked(specs: Iterable[OperationSpec]) -> RankedIndex:
-    """Return an index over ``specs``."""
+    """Return an index of ``specs`` that ranks results by BM25."""
     from operad_search.index import RankedIndex
 
     return RankedIndex(specs)
@@ -21,5 +21,5 @@ def ranked(specs: Iterable[OperationSpec]) -> RankedIndex:
 
 @hookimpl(trylast=True)
 def operad_search() -> object:
-    """Return the maker of a registry's index. The search of any other plugin takes precedence."""
+    """Return the function that makes the index of a registry. Search of any other plugin takes precedence."""
     return ranked

@@ -69,7 +69,7 @@ class Gate:
     """Called with a host and the host that named it; see `GuardedResolver`."""
 
     async def target(self, response: ClientResponse, location: str, left: int) -> str:
-        """Return the target URL of a redirect, of which ``left`` may still be followed.
+        """Return the target URL of a redirect; ``left`` redirects may still be followed.
 
         Raises:
             CallError: the redirect must not be followed; the message states why.
