@@ -318,13 +318,13 @@ def stub_text(members: Sequence[Member]) -> str:
 
 
 def as_json(value: Any, limit: int, what: str) -> Any:
-    """Return a value of a program as a JSON value, of which the text has at most ``limit`` bytes.
+    """Return a value of a program as a value of JSON with at most ``limit`` bytes of text.
 
     A list that contains another list many times is small in a program but large as JSON. So the size is estimated
     before the value is written.
 
     Raises:
-        CallError: the value is too large, nested too deeply, or not JSON; the message begins with ``what``.
+        CallError: the value is too large, nested too deeply, or not JSON; the message names it as ``what``.
     """
     waiting: list[tuple[Any, int]] = [([value], 0)]
     size = 0

@@ -92,7 +92,7 @@ class Surface:
         return self._spaces
 
     def find(self, name: str) -> Member | None:
-        """Return the operation with the id or the name in programs ``name``, or ``None``."""
+        """Return the operation that has ``name`` as its id or as its name in programs, or ``None``."""
         variable, _, attribute = name.removesuffix(".take").partition(".")
         if (spec := self.table(variable).get(attribute)) is not None:
             return Member(variable, attribute, spec)
@@ -105,10 +105,10 @@ class Surface:
         return None
 
     def used(self, code: str) -> dict[str, list[Member]]:
-        """Return the operations that a text may name, by namespace: it has both words of ``github.issues_list``.
+        """Return the operations that a text may name, by namespace.
 
-        The text is not parsed, because only the sandbox reads programs. A name in a comment does no harm, because
-        the caller may call the operation anyway.
+        An operation such as ``github.issues_list`` is returned if both words are in the text, which is not parsed,
+        because only the sandbox reads programs. Words in a comment do no harm: the caller may call the operation.
         """
         words = dict.fromkeys(_WORD.findall(code))
         return {

@@ -53,7 +53,7 @@ def outcome_of(envelope: ResponseEnvelope[Any]) -> Outcome:
 
 
 def failure_of(error: CallError) -> Outcome:
-    """Return the outcome of a call that failed."""
+    """Return the outcome of a call that failed with ``error``."""
     wire = {"error": error.to_wire()}
     return Outcome((_told(to_json(wire).decode()),), wire, is_error=True)
 

@@ -136,7 +136,7 @@ def bounds(node: Any) -> set[str]:
 
 
 def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
-    """Return True if a schema may accept ``null``; subschemas are checked to a ``depth`` of 8."""
+    """Return True if a schema may accept ``null``; subschemas are checked down to ``depth`` levels."""
     node = resolve(node, root)
     if not isinstance(node, Mapping) or depth == 0:
         return node is not False

@@ -82,7 +82,7 @@ def tools(
     query: str | None = None,
     max_tools: int | None = None,
 ) -> ToolList:
-    """Return the operations of a registry as tools of a model, one each, sorted by id.
+    """Return the operations of a registry as tools of a model, sorted by id, or by rank if there is a ``query``.
 
     Args:
         registry: the registry with the operations.
@@ -120,7 +120,7 @@ def tools(
 
 
 def names_of(registry: Registry) -> dict[str, str]:
-    """Return name of a tool -> id of its operation.
+    """Return the ids of all operations by the names of their tools.
 
     Names are made from all operations, not only from visible ones, so that a name has the same meaning for all.
     """
@@ -218,7 +218,7 @@ def _gemini(schema: Json, lost: list[str]) -> Json:
 
 
 def argument_names(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return name that Anthropic accepts -> name of the property."""
+    """Return the names of properties by the names that Anthropic accepts for them."""
     return (
         safe_names({name: name for name in properties}, limit=MAX_FIELD)
         if _odd(properties)

@@ -56,7 +56,7 @@ def check_document(document: Document, config: HTTPServiceConfig) -> None:
 
 
 def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Iterable[RawOperation]) -> None:
-    """Raise `ConfigError` for operations and path parameters that the document does not have.
+    """Raise `ConfigError` if the configuration names operations or path parameters that do not exist.
 
     Args:
         config: the configuration to check.
@@ -85,7 +85,7 @@ def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> Non
 def warnings_of(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: Iterable[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Yield warnings about servers that are unusable or not replaced, and about missing credentials."""
+    """Yield warnings about servers that are unusable or kept despite ``base_url``, and missing credentials."""
     chosen = list(chosen)
     yield from _no_server(document, config, chosen)
     yield from _other_servers(document, config, chosen)

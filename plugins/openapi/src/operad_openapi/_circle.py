@@ -1,7 +1,6 @@
-"""The operations of a document that another operad serves, restored as they are there.
+"""Operations that another operad serves, loaded from its document with their own ids, types and errors.
 
-The document and each of its operations have a member ``x-operad``. The whole input is the JSON body. Ids, types,
-errors and the ends of streams are those of the other operad.
+The document and each operation in it have a member ``x-operad``. The JSON body of a request is the whole input.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def is_operads(document: Document) -> bool:
 
 
 def mark_of(raw: RawOperation) -> Json | None:
-    """Return the ``x-operad`` of a POST operation, or ``None``; other methods are further ways to call it."""
+    """Return the member ``x-operad`` of a POST operation; ``None`` for other methods, which repeat operations."""
     mark = raw.node.get(MARK)
     if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
         return None

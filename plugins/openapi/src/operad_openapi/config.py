@@ -181,7 +181,7 @@ class HTTPLimits:
     response_bytes: int = 64 * 1024 * 1024
     """Maximum size of a response body in bytes, decompressed."""
     error_bytes: int = 64 * 1024
-    """Number of bytes that are read from the body of a failed response."""
+    """Maximum number of bytes that are read from the body of a failed response."""
     event_bytes: int = 4 * 1024 * 1024
     """Maximum size of an event or a JSON value of a stream, in bytes."""
     document_bytes: int = 64 * 1024 * 1024

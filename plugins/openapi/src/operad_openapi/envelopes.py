@@ -91,7 +91,7 @@ def http_envelope(
 
 
 def join_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> JoinedHeaders:
-    """Return headers in the form of an envelope. `http_envelope` accepts the result, so that it can be shared."""
+    """Return headers in the form of an envelope. Several calls of `http_envelope` can share the result."""
     return join_pairs(headers.items() if isinstance(headers, Mapping) else headers)
 
 

@@ -18,25 +18,28 @@ from operad_rules.steps import Guard
 _logger = logging.getLogger("operad.rules")
 Approve = Callable[[InterceptedCall], Awaitable[bool]]
 SCOPE = "operad:admin"
-"""The scope that a caller needs to see and decide waiting calls."""
+"""The scope that a caller needs to list and decide waiting calls."""
 _LONGEST = 2_000
 _WAITING, _WAITING_OF_CALLER = 1_000, 100
 
 
 class Approval(Guard):
-    """Run a call only if a person allows it; otherwise it fails with ``ACCESS_DENIED``."""
+    """A guard that rejects a call with ``ACCESS_DENIED`` unless it is approved."""
 
     def __init__(self, approve: Approve) -> None:
         self._approve = approve
 
     async def check(self, call: InterceptedCall) -> None:
-        """Ask. Raises `CallError` unless the answer is yes."""
+        """Ask for approval. Raises `CallError` if the call is not approved."""
         if await self._approve(call) is not True:
             raise CallError(ErrorCode.ACCESS_DENIED, f'the call of "{call.spec.id}" was not approved')
 
 
 def approval(kind: str, queue: Queue) -> Approval:
-    """Return the step for the value of ``approve`` in a rule. Raises `ConfigError` for an unusable function."""
+    """Return the step for the value of ``approve`` in a rule.
+
+    Raises `ConfigError` for a function that cannot be loaded or is not ``async``.
+    """
     if kind == "client":
         return Approval(_by_client)
     if kind == "terminal":
@@ -69,7 +72,7 @@ async def _by_client(call: InterceptedCall) -> bool:
     """Ask the user of the client by elicitation. Raises `CallError` if the client cannot ask."""
     elicit = getattr(call.context.client, "elicit", None)
     if elicit is None:
-        message = f'a call of "{call.spec.id}" needs the approval of a person, and this client cannot ask one'
+        message = f'a call of "{call.spec.id}" needs approval, but this client cannot ask its user'
         raise CallError(ErrorCode.ACCESS_DENIED, message)
     answer: Mapping[str, Any] = await elicit(question(call), {"type": "object", "properties": {}}, None, None)
     return answer.get("action") == "accept"
@@ -79,7 +82,7 @@ _terminal = asyncio.Lock()
 
 
 async def _by_terminal(call: InterceptedCall) -> bool:
-    """Ask in the terminal of this process, one question at a time. Without a terminal nothing is allowed."""
+    """Ask in the terminal of this process, one question at a time. Without a terminal, the call is denied."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         _logger.warning('no terminal to ask for the approval of "%s"; it is denied', call.spec.id)
         return False
@@ -94,16 +97,20 @@ def _caller(call: InterceptedCall) -> str | None:
 
 
 class Queue:
-    """Calls that wait until a caller with the scope ``operad:admin`` decides."""
+    """A queue of calls that wait until a caller with the scope ``operad:admin`` decides."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[InterceptedCall, asyncio.Future[bool]]] = {}
 
     async def wait(self, call: InterceptedCall) -> bool:
-        """Return the decision. Raises ``OVERLOADED`` if 1,000 calls wait already, or 100 of this caller."""
+        """Wait for the decision and return it.
+
+        Raises `CallError` ``OVERLOADED`` if 1,000 calls wait already, or 100 calls of the same caller.
+        """
         own = sum(_caller(each) == _caller(call) for each, _ in self._waiting.values())
         if len(self._waiting) >= _WAITING or own >= _WAITING_OF_CALLER:
-            message = f"{own} calls of this caller, and {len(self._waiting)} in all, wait for approval already"
+            count = len(self._waiting)
+            message = f"too many calls wait for approval ({own} of this caller, {count} in all); try again later"
             raise CallError(ErrorCode.OVERLOADED, message, {"bound": "approvals"})
         name = secrets.token_urlsafe(12)
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -114,7 +121,7 @@ class Queue:
             del self._waiting[name]
 
     async def list(self, input: Any, context: OperationContext) -> list[dict[str, Any]]:
-        """Return the waiting calls: the handler of ``operad.approvals.list``."""
+        """Return the waiting calls. This is the handler of ``operad.approvals.list``."""
         return [
             {
                 "id": name,
@@ -126,7 +133,10 @@ class Queue:
         ]
 
     async def decide(self, input: Mapping[str, Any], context: OperationContext) -> None:
-        """Allow or reject a waiting call: the handler of ``operad.approvals.decide``. Raises `CallError`."""
+        """Allow or reject a waiting call. This is the handler of ``operad.approvals.decide``.
+
+        Raises `CallError` ``NOT_FOUND`` if no call with this id waits.
+        """
         _, decision = self._waiting.get(input["id"], (None, None))
         if decision is None or decision.done():
             raise CallError("NOT_FOUND", "no call with this id waits for approval; it may have ended")

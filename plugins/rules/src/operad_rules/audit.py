@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from operad import OperationRegistry
 
 _LONGEST = 512
-"""Characters of an id in a line: callers choose ids of operations and requests."""
+"""The maximum number of characters of an id in a line, because callers choose ids of operations and requests."""
 _UNWRITTEN = 2**20
 _encode = msgspec.json.Encoder().encode
 
 
 class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """A line of the log."""
+    """A line of the log: the start in epoch ms, the duration in ms, and a SHA-256 digest of the input."""
 
     time: int
     request_id: str
@@ -42,15 +42,15 @@ class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Audit(Guard):
-    """Append a line for each call of some operations: also for calls that were rejected before they ran.
+    """A guard that appends a line to a file for each call of some operations, also for a call that was rejected.
 
-    Observers write it, because they see every call with its outcome. If a line cannot be written, its call has
-    already run; an interceptor rejects further calls until writing works again. Until then, up to 1 MiB of lines
-    that could not be written are kept.
+    Observers write the line, because they see every call with its outcome. If a line cannot be written, its call
+    has already run; an interceptor rejects further calls until writing works again. Until then, up to 1 MiB of
+    lines that could not be written are kept.
 
     Args:
-        path: the file, made with mode 0600. Each line is one ``write`` in append mode, so several processes can
-            share it.
+        path: the file, created with mode 0600. Each line is one ``write`` in append mode, so that several
+            processes can share the file.
         rule: the rule that has the audit.
         order: the order of the interceptor.
     """
@@ -62,17 +62,17 @@ class Audit(Guard):
         self._unwritten = b""
         self._broken: str | None = None
         self._accept: Callable[[], None] | None = None
-        """Removes the interceptor; ``None`` without it."""
+        """Removes the interceptor; ``None`` if calls are not rejected."""
 
     async def check(self, call: InterceptedCall) -> None:
-        """Try to write again. Raises ``UNAVAILABLE`` if that fails."""
+        """Try to write the kept lines. Raises `CallError` ``UNAVAILABLE`` if they cannot be written."""
         self._write(b"")
         if self._broken is not None:
-            message = f"calls are audited, and the audit log cannot be written: {self._broken}"
+            message = f"the call must be audited, but the audit log cannot be written: {self._broken}"
             raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False})
 
     def observe(self, registry: OperationRegistry) -> None:
-        """Observe the calls of a registry: take the digest of the input, and write the line at the end."""
+        """Observe the calls of a registry: make the digest of the input at the start, write the line at the end."""
         name, matches = self._name, lru_cache(1_000)(self._rule.matches)
 
         def started(call: CallRecord) -> None:
@@ -102,7 +102,7 @@ class Audit(Guard):
         registry.observe(started, finished)
 
     def _guard(self, registry: OperationRegistry) -> None:
-        """Reject calls from now on, because a line could not be written, or accept them again."""
+        """Reject further calls, because a line could not be written, or accept calls again."""
         if self._accept is not None:
             self._accept()
             self._accept = None
@@ -111,7 +111,7 @@ class Audit(Guard):
             self._accept = registry.use(self.call, subscribe=self.stream, match=patterns, order=self._order)
 
     def _write(self, line: bytes) -> None:
-        """Write a line, after those that could not be written before."""
+        """Write a line after the lines that could not be written before."""
         if self._unwritten:
             line = self._unwritten + line if len(self._unwritten) <= _UNWRITTEN else self._unwritten
         try:
@@ -123,17 +123,17 @@ class Audit(Guard):
             self._unwritten, self._broken = line, f"{self._path}: {error.strerror}"
         else:
             self._unwritten = line[written:]
-            self._broken = "a line was written in part: the disk is full" if self._unwritten else None
+            self._broken = f"{self._path}: a line was not written completely" if self._unwritten else None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; idempotent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 def _encoded(line: Line) -> bytes:
-    """Return a line as ASCII: ids that callers choose must not look like several lines or control a terminal."""
+    """Return a line as ASCII, so that ids from callers cannot look like several lines or control a terminal."""
     try:
         encoded = _encode(line)
     except ValueError:  # half of a surrogate pair in an id
@@ -142,7 +142,7 @@ def _encoded(line: Line) -> bytes:
 
 
 def _digest(input: Any) -> str:
-    """Return the SHA-256 of the input as JSON; of its ``repr`` if it has no JSON form."""
+    """Return the SHA-256 digest of the input as JSON, or of its ``repr`` if it cannot be converted to JSON."""
     try:
         encoded = _encode(input)
     except (OverflowError, RecursionError, TypeError, ValueError):

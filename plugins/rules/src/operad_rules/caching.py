@@ -1,4 +1,4 @@
-"""The cache of a rule: the result of a query, for the same caller and input."""
+"""The cache of a rule: results of queries, kept for the same caller and input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRACE = frozenset({"traceparent", "tracestate"})
 
 
 _ENTRY = 256
-"""Bytes that an entry takes besides its value: callers may ask for many small results."""
+"""The bytes that an entry takes besides its value, which count because there may be many small values."""
 
 
 def _size(value: bytes) -> int:
@@ -26,20 +26,20 @@ def _size(value: bytes) -> int:
 
 
 class Store(Protocol):
-    """Where cached results are kept."""
+    """The interface of a store for cached results."""
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key; ``None`` if it is missing or has expired."""
 
     async def set(self, key: str, value: bytes, seconds: float) -> None:
-        """Keep a value for some seconds."""
+        """Store a value for ``seconds``."""
 
 
 class MemoryStore:
     """A store in this process.
 
     Args:
-        seconds: how long values are kept.
+        seconds: how long all values are kept.
         size: the maximum size of all values, in bytes; the oldest are dropped first.
     """
 
@@ -49,12 +49,12 @@ class MemoryStore:
         self._kept: Any = TTLCache(size, seconds, getsizeof=_size)
 
     async def get(self, key: str) -> bytes | None:
-        """Return the value of a key."""
+        """Return the value of a key; ``None`` if it is missing or has expired."""
         found: bytes | None = self._kept.get(key)
         return found
 
     async def set(self, key: str, value: bytes, seconds: float) -> None:
-        """Keep a value, unless it is larger than the whole store."""
+        """Store a value for the time of this store, unless it is larger than the whole store."""
         if _size(value) <= self._kept.maxsize:
             self._kept[key] = value
 
@@ -72,34 +72,34 @@ class RedisStore:
         self._redis: Any = Redis(connection_pool=pool)
 
     async def get(self, key: str) -> bytes | None:
-        """Return the value of a key."""
+        """Return the value of a key; ``None`` if it is missing or has expired."""
         found: Any = await self._redis.get(f"operad:cache:{key}")
         return found  # type: ignore[no-any-return]  # bytes: decoding is an option of the client
 
     async def set(self, key: str, value: bytes, seconds: float) -> None:
-        """Keep a value."""
+        """Store a value for ``seconds``."""
         await self._redis.set(f"operad:cache:{key}", value, px=max(1, int(seconds * 1_000)))
 
 
 class Cache(Step):
-    """Return the kept result of a query, for the same caller, operation and input.
+    """A step that returns the kept result of a query for the same caller, operation and input.
 
     The key contains the identity with its scopes and resources, the token with which the caller authenticated, and
     the metadata of the call without its trace. So a result is never returned to another caller, nor to the same
-    caller with another token, for which an API may allow less. Results without a JSON form are not kept. If the
-    store fails, the call runs.
+    caller with another token, for which an API may allow less. Results that cannot be converted to JSON are not
+    kept. If the store fails, the call runs.
 
     Args:
         store: the store for results.
         seconds: how long a result is kept.
-        kinds: makes envelopes from JSON, and recognises those that represent errors, which are not kept.
+        kinds: the kinds of envelopes; they make envelopes from JSON, and recognise errors, which are not kept.
     """
 
     def __init__(self, store: Store, seconds: float, kinds: EnvelopeKinds) -> None:
         self._store, self._seconds, self._kinds = store, seconds, kinds
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Return the kept result, or run the call and keep its result."""
+        """Return the kept result of a query, or run the call and keep its result."""
         key = _key(call) if call.spec.type is OperationType.QUERY else None
         if key is None:
             return await proceed(call)
@@ -127,7 +127,7 @@ class Cache(Step):
 
 
 def _key(call: InterceptedCall) -> str | None:
-    """Return the key of a call; ``None`` if its input or metadata have no JSON form."""
+    """Return the key of a call; ``None`` if its input or metadata cannot be converted to JSON."""
     identity = call.context.identity
     who: Any = None
     if identity is not None:

@@ -21,12 +21,12 @@ _DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
 def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] | None:
-    """Return the operation as the rule shows it; ``None`` if the rule hides it, or cannot be applied.
+    """Return the operation as the rule changes it; ``None`` if the rule hides it, or cannot be applied.
 
     ``set`` and ``rename`` apply to properties of the input schema; ``set`` also applies to properties that only
     a part of it declares, such as an alternative. A caller's value for an argument in ``set`` never reaches the
-    handler. ``select``, ``redact`` and ``max_bytes`` make results that the output schema does not describe, so the
-    operation then has no output schema.
+    handler. With ``select``, ``redact`` or ``max_bytes``, the output schema would not describe the results, so the
+    operation has none.
     """
     if rule.hide:
         return None
@@ -46,7 +46,8 @@ def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] |
     taken = [new for new in names if new in properties and new not in values and new not in names.values()]
     if taken:  # the input schema could not tell the two apart
         message = (
-            'a rule cannot rename an argument of %s to "%s", which is another argument: left out; rename that, too'
+            "the operation is left out: "
+            'a rule cannot rename an argument of %s to "%s", which is another argument; rename that one, too'
         )
         logger.error(message, spec.id, taken[0])
         return None
@@ -76,7 +77,7 @@ def _declares(schema: Any, name: str, document: Any) -> bool:
 
 
 def _resolved(document: Any, part: Any = None) -> dict[str, Any]:
-    """Return the schema of the input object, or a part of it; the definition, if it refers to one."""
+    """Return the schema ``part`` of a document, or of the whole input; if it is a reference, its definition."""
     document = document if isinstance(document, dict) else {}
     schema: dict[str, Any] = document if part is None else part
     for _ in range(8):
@@ -91,7 +92,7 @@ def _resolved(document: Any, part: Any = None) -> dict[str, Any]:
 
 @attrs.frozen
 class _Arguments:
-    """Fixed and renamed arguments of one operation."""
+    """The fixed and the renamed arguments of one operation."""
 
     values: Mapping[str, Any]
     names: Mapping[str, str]
@@ -109,7 +110,7 @@ class _Arguments:
         return from_schema({**around, **schema, "properties": properties, "required": required})
 
     def inner(self, input: Any) -> Any:
-        """Return the input that the handler takes."""
+        """Return the input for the handler, given the input of a caller."""
         if not isinstance(input, Mapping):
             return input
         # An old name must not reach the argument.
@@ -118,21 +119,21 @@ class _Arguments:
         return given | dict(self.values)
 
     def outer(self, input: Any) -> Any:
-        """Return an input of the handler as callers see it."""
+        """Return the input as callers see it, given an input for the handler."""
         if not isinstance(input, Mapping):
             return input
         shown = {old: new for new, old in self.names.items()}
         return {shown.get(name, name): value for name, value in input.items() if name not in self.values}
 
     def adapted(self, adapt: Callable[[Any], Any], given: Any) -> Any:
-        """Return the JSON of an input as callers see it. Fixed arguments stay: the schema may reject them."""
+        """Return an input of a caller as JSON. Fixed arguments are kept, so that the schema can reject them."""
         outer = self.outer(adapt(self.inner(given)))
         if not isinstance(given, Mapping):
             return outer
         return outer | {name: value for name, value in given.items() if name in self.values}
 
     def around(self, operation: Operation[..., Any], spec: Any) -> Operation[..., Any]:
-        """Return the operation with handlers that take the new arguments."""
+        """Return the operation with handlers that accept the new arguments."""
         adapt = operation.adapt
         return attrs.evolve(
             operation,
@@ -182,13 +183,13 @@ class _Arguments:
 
 @attrs.frozen
 class _Pages:
-    """Paging through an operation whose arguments have other names."""
+    """The pages of an operation whose arguments a rule has fixed or renamed."""
 
     pages: Any
     arguments: _Arguments
 
     def following(self, input: Mapping[str, Any], envelope: Any) -> Mapping[str, Any] | None:
-        """Return the input of the next page."""
+        """Return the input of the next page, or ``None`` after the last one."""
         found = self.pages.following(self.arguments.inner(input), envelope)
         return None if found is None else self.arguments.outer(found)
 

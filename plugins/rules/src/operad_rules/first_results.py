@@ -17,15 +17,15 @@ from operad.wire import from_json, to_json
 logger = logging.getLogger("operad.rules")
 
 _RUNNING = 300.0
-"""Seconds that a call without a deadline counts as running if its process is gone."""
+"""Seconds for which a call without a deadline is considered running after its process has ended."""
 _RENEWED = _RUNNING / 3
-"""Seconds after which the claim of a call that still runs is renewed."""
+"""Seconds after which the claim of a running call is renewed."""
 _GRACE = 10.0
 _POLL, _SLOWEST_POLL = 0.01, 0.5
 _RETRIED = 600.0
-"""Seconds for which a result is put again if the store does not take it."""
+"""Seconds for which storing a result is retried if the store fails."""
 _MOST_RETRIED = 1_000
-"""How many results are put again at once; if there are more, they are lost."""
+"""The maximum number of results whose storing is retried; further results are lost."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 _LOST = {
     "code": ErrorCode.DATA_LOSS,
@@ -34,24 +34,27 @@ _LOST = {
 
 
 class ResultStore(Protocol):
-    """Where the first results of idempotency keys are kept: bytes by name, for a time. Shared by all servers."""
+    """The interface of a store for the first results of idempotency keys, which all servers must share.
+
+    It stores bytes by name. A name is free again when its time in seconds has passed.
+    """
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name and return ``None``; return the value of a taken name. Atomic."""
+        """Store ``value`` and return ``None`` if ``name`` is free, else return the stored value; atomic."""
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name."""
+        """Store ``value`` under ``name``, also if ``name`` is taken."""
 
     async def drop(self, name: str) -> None:
-        """Free a name."""
+        """Remove the value of ``name``, which is free then."""
 
 
 class MemoryResults:
     """A `ResultStore` in the memory of this process.
 
     Args:
-        capacity: how many results are kept; the oldest are dropped first.
-        clock: returns seconds; for tests.
+        capacity: the maximum number of results that are kept; the oldest are dropped first.
+        clock: returns the time in seconds; for tests.
     """
 
     def __init__(self, capacity: int = 10_000, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +65,7 @@ class MemoryResults:
         return len(self._kept)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Put ``value`` under a free name and return ``None``; return the value of a taken name."""
+        """Store ``value`` and return ``None`` if ``name`` is free, else return the stored value."""
         ends, kept = self._kept.get(name, (0.0, b""))
         if kept and ends > self._clock():
             return kept
@@ -70,7 +73,7 @@ class MemoryResults:
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name."""
+        """Store ``value`` under ``name``, also if ``name`` is taken."""
         self._kept.pop(name, None)
         if len(self._kept) >= self._capacity:
             now = self._clock()
@@ -80,7 +83,7 @@ class MemoryResults:
         self._kept[name] = (self._clock() + seconds, value)
 
     async def drop(self, name: str) -> None:
-        """Free a name."""
+        """Remove the value of ``name``, if it has one."""
         self._kept.pop(name, None)
 
 
@@ -89,12 +92,12 @@ class FirstResults:
 
     Use it with ``registry.use(FirstResults())``, or write the table ``[idempotency]``. A key is valid for one
     identity and one operation. A call with the same key and another input raises ``VALIDATION_ERROR``. A call that
-    arrives while the first one runs waits for it. An error is a result too, unless it says that nothing ran. If
+    arrives while the first one runs waits for it. An error is a result too, unless it states that nothing ran. If
     the result of a call that ran cannot be kept, its repetitions raise ``DATA_LOSS``. A call that was cancelled,
-    for example at its deadline, may run again, and so may one whose process ended before its result was kept.
+    for example at its deadline, may run again, and so may a call whose process ended before its result was kept.
 
     Args:
-        store: the store for results; default: in the memory of this process.
+        store: the store for results; default: a store in the memory of this process.
         seconds: how long a result is kept.
     """
 
@@ -102,7 +105,7 @@ class FirstResults:
         self._store: ResultStore = MemoryResults() if store is None else store
         self._seconds = seconds
         self._keeping: set[asyncio.Task[None]] = set()
-        """Results that are being kept; a cancelled call leaves its own here."""
+        """Tasks that store results; those of cancelled calls continue."""
 
     async def __call__(
         self, call: InterceptedCall, proceed: Callable[[InterceptedCall], Awaitable[ResponseEnvelope[Any]]]
@@ -136,7 +139,7 @@ class FirstResults:
         call: InterceptedCall,
         proceed: Callable[[InterceptedCall], Awaitable[ResponseEnvelope[Any]]],
     ) -> ResponseEnvelope[Any]:
-        """Run the call. Without a deadline it may take longer than its claim, which is then renewed."""
+        """Run the call. A call without a deadline may take longer than its claim, which is then renewed."""
         if call.context.deadline is not None:
             return await proceed(call)
         ended = asyncio.Event()
@@ -156,7 +159,7 @@ class FirstResults:
             await self._try(self._store.put(name, mark, _RUNNING))
 
     async def _keep(self, name: str, digest: str, result: ResponseEnvelope[Any] | dict[str, Any]) -> None:
-        """Keep the result of a call that ran. Return after the first attempt; others follow in the background."""
+        """Store the result of a call that ran. Return after the first attempt; others run in the background."""
         lost = to_json({"digest": digest, "error": _LOST, "undeclared": False})
         try:
             kept = result if isinstance(result, dict) else {"envelope": result.to_wire()}
@@ -171,7 +174,7 @@ class FirstResults:
         await asyncio.shield(first)  # a call that ends meanwhile, at its deadline, has run
 
     async def _put(self, name: str, record: bytes, lost: bytes, first: asyncio.Future[None]) -> None:
-        """Put a record until the store takes it, or the smaller one which states that the result is lost."""
+        """Store a record, or else the smaller ``lost``, which states that the result is lost; retry on failure."""
         pause, ends = _FIRST_PAUSE, time.monotonic() + _RETRIED
         level = logging.ERROR
         try:
@@ -189,7 +192,7 @@ class FirstResults:
             _wake(first)
 
     async def _claimed(self, name: str, digest: str, call: InterceptedCall) -> dict[str, Any] | None:
-        """Return what is kept of an earlier call; ``None`` if this call is the first. Raises `CallError`."""
+        """Return the record of an earlier call; ``None`` if this call is the first. Raises `CallError`."""
         deadline = call.context.deadline
         running = _RUNNING if deadline is None else max(0.0, deadline / 1000 - time.time()) + _GRACE
         mark, wait, ends = to_json({"digest": digest}), _POLL, time.monotonic() + running
@@ -198,13 +201,13 @@ class FirstResults:
                 found = await self._store.claim(name, mark, running)
             except Exception as error:
                 # Without the store we cannot know whether it ran before, so it must not run.
-                message = f"the store of first results cannot be asked: {_in_words(error)}"
+                message = f"the store of idempotency keys cannot be read: {_in_words(error)}"
                 raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False}) from error
             if found is None:
                 return None
             kept = _read(found)
             if kept["digest"] != digest:
-                message = "this idempotency key was used with another input"
+                message = "this idempotency key was used with another input; use a new key"
                 raise CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
             if len(kept) > 1:
                 return kept
@@ -215,7 +218,7 @@ class FirstResults:
             wait = min(wait * 2, _SLOWEST_POLL)
 
     async def _try(self, change: Awaitable[None], level: int = logging.ERROR) -> bool:
-        """Change the store. Return False if it failed, which is logged."""
+        """Change the store. Log a failure and return False."""
         try:
             await change
         except Exception as error:  # noqa: BLE001  # each store raises its own
@@ -231,7 +234,7 @@ def _name(call: InterceptedCall) -> str:
 
 
 def _read(found: bytes) -> dict[str, Any]:
-    """Return a record of the store. Raises `CallError` ``DATA_LOSS`` if it is not one of ours."""
+    """Return a record of the store. Raises `CallError` ``DATA_LOSS`` if operad has not written it."""
     try:
         kept = from_json(found)
     except ValueError as error:
@@ -256,7 +259,8 @@ def _replayed(kept: dict[str, Any], call: InterceptedCall) -> ResponseEnvelope[A
 
 def _unreadable(reason: str) -> CallError:
     logger.error("the record of an idempotency key cannot be read: %s", reason)
-    return CallError(ErrorCode.DATA_LOSS, "the record of this idempotency key cannot be read: it may have run")
+    message = "the record of this idempotency key cannot be read; the call may have run"
+    return CallError(ErrorCode.DATA_LOSS, message)
 
 
 def _in_words(error: Exception) -> str:

@@ -12,7 +12,7 @@ from operad.plugin import Interceptor
 from operad_rules.first_results import FirstResults, MemoryResults, ResultStore
 
 _ORDER = -100
-"""Outside other interceptors: a repeated request is answered before they count or change it."""
+"""Outside other interceptors: a repeated request returns before they count or change it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -22,9 +22,9 @@ class IdempotencyOptions:
     match: list[str] = attrs.field(factory=lambda: ["*"])
     """Shell patterns of the ids of the operations to which keys apply."""
     seconds: float = attrs.field(default=86_400.0, validator=attrs.validators.gt(0))
-    """How long a result is kept."""
+    """Seconds for which a result is kept."""
     capacity: int = attrs.field(default=10_000, validator=attrs.validators.gt(0))
-    """How many results are kept in this process; the oldest are dropped first."""
+    """Maximum number of results that are kept in this process; the oldest are dropped first."""
     store: str | None = None
     """``module:name`` of a store that several processes share, or of a function that returns one."""
 
@@ -46,5 +46,6 @@ def _store(options: IdempotencyOptions) -> ResultStore:
         raise ConfigError(f'idempotency.store: "{options.store}" cannot be loaded: {reason}') from error
     missing = [name for name in ("claim", "put", "drop") if not callable(getattr(store, name, None))]
     if missing:
-        raise ConfigError(f'idempotency.store: "{options.store}" has no method {", ".join(missing)}')
+        names = ", ".join(missing)
+        raise ConfigError(f'idempotency.store: expected claim, put and drop, but "{options.store}" lacks {names}')
     return store

@@ -58,14 +58,14 @@ def operad_interceptors(registry: OperationRegistry) -> list[Interceptor]:
 
 @hookimpl
 def operad_register_operations(registry: OperationRegistry) -> None:
-    """Register the operations that the rules need."""
+    """Register the operations that the rules of a configuration need, such as ``operad.results.read``."""
     if registry in _rules:
         _rules.pop(registry).start()
 
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """Add ``operad rules``."""
+    """Add the command ``operad rules``."""
     from operad_rules.command import rules
 
     cli.add_command(rules)

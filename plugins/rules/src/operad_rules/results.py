@@ -33,7 +33,7 @@ class Shape(Step):
     data, as MCP content does.
 
     Args:
-        kinds: recognises envelopes that represent errors.
+        kinds: the kinds of envelopes, which recognise envelopes of errors.
     """
 
     def __init__(self, kinds: EnvelopeKinds) -> None:
@@ -55,17 +55,17 @@ class Shape(Step):
         return ResponseEnvelope(data, meta) if is_local else local_envelope(data, call.spec.id)
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Change the result."""
+        """Run the call and return its result with the new data."""
         return self._after(await proceed(call), call)
 
     async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
-        """Change each item."""
+        """Yield the items of the stream, each with the new data."""
         async for envelope in super().stream(call, proceed):
             yield self._after(envelope, call)
 
 
 class Select(Shape):
-    """Replace the data by the value of a JMESPath expression; errors are kept as they are."""
+    """A step that replaces the data by the value of a JMESPath expression; errors are not changed."""
 
     def __init__(self, expression: str, kinds: EnvelopeKinds) -> None:
         import jmespath
@@ -85,11 +85,11 @@ class Select(Shape):
 
 
 class Redact(Shape):
-    """Replace the values of some keys, at any depth, in results and in the details of errors.
+    """A step that replaces the values of some keys, at any depth, in results and in the details of errors.
 
     Args:
-        patterns: shell patterns of keys; upper and lower case are the same.
-        kinds: recognises envelopes that represent errors.
+        patterns: shell patterns of keys; case is ignored.
+        kinds: the kinds of envelopes, which recognise envelopes of errors.
     """
 
     def __init__(self, patterns: Sequence[str], kinds: EnvelopeKinds) -> None:
@@ -128,7 +128,7 @@ class Redact(Shape):
         return cleaned
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Redact the result or the error."""
+        """Run the call, and redact its result or its error."""
         try:
             return self._after(await proceed(call), call)
         except CallError as error:
@@ -136,7 +136,7 @@ class Redact(Shape):
         raise cleaned  # outside of the handler: the original error must not be its context
 
     async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
-        """Redact each item, and the error that ends the stream."""
+        """Yield the redacted items of the stream, and redact an error that ends it."""
         try:
             async for envelope in super().stream(call, proceed):
                 yield envelope
@@ -147,7 +147,7 @@ class Redact(Shape):
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of an instance of a dataclass or an attrs class, as its JSON form has them."""
+    """Yield the fields of an instance of a dataclass or an attrs class, as they are written to JSON."""
     for field in attrs.fields(type(value)) if attrs.has(type(value)) else fields(value):
         yield field.name, getattr(value, field.name)
 
@@ -163,7 +163,7 @@ class LargeResults:
     """The large results of one registry, kept by handle; each is returned to its own caller only.
 
     Args:
-        clock: returns seconds; for tests.
+        clock: returns the time in seconds; for tests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -172,7 +172,7 @@ class LargeResults:
         self._size = 0
 
     def keep(self, text: str, context: OperationContext) -> str:
-        """Keep a text for 15 minutes and return its handle. The oldest are dropped if all take too much memory."""
+        """Keep a text for 15 minutes and return its handle; the oldest are dropped beyond 256 Mi characters."""
         handle, now = secrets.token_urlsafe(24), self._clock()
         self._kept[handle] = _Kept(_owner(context), text, now + _KEPT_FOR)
         self._size += len(text)
@@ -184,10 +184,13 @@ class LargeResults:
         return handle
 
     async def read(self, input: Mapping[str, Any], context: OperationContext) -> dict[str, Any]:
-        """Return a part of a result: the handler of ``operad.results.read``. Raises `CallError`."""
+        """Return a part of a result. This is the handler of ``operad.results.read``.
+
+        Raises `CallError` ``NOT_FOUND`` if the handle is unknown, has expired, or belongs to another caller.
+        """
         kept = self._kept.get(input["handle"])
         if kept is None or kept.until <= self._clock() or kept.owner != _owner(context):
-            raise CallError("NOT_FOUND", "no result with this handle is kept for you; it may have expired")
+            raise CallError("NOT_FOUND", "this handle is unknown, has expired, or belongs to another caller")
         start = input.get("offset", 0)
         end = start + input.get("length", 65_536)
         return {
@@ -234,16 +237,16 @@ READ = OperationSpec(
         {"code": "NOT_FOUND", "description": "The handle is unknown or has expired.", "httpStatus": 404}
     ],
 )
-"""The operation that reads results which were too large."""
+"""The operation that reads the parts of results that were too large."""
 
 
 class MaxBytes(Shape):
-    """Return a handle in place of a result that is too large.
+    """A step that returns a handle instead of a result that is too large.
 
     Args:
-        size: the bound in bytes, of the result as JSON.
+        size: the maximum size of a result as JSON, in bytes.
         results: the store for large results.
-        kinds: recognises envelopes that represent errors.
+        kinds: the kinds of envelopes, which recognise envelopes of errors.
     """
 
     def __init__(self, size: int, results: LargeResults, kinds: EnvelopeKinds) -> None:
@@ -251,7 +254,7 @@ class MaxBytes(Shape):
         self._bound, self._results = size, results
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return ``{handle, operation, bytes, preview}`` for large data."""
+        """Return ``{handle, operation, bytes, preview}`` for large data; return other data unchanged."""
         if call.spec.id == READ.id:  # its caller chooses the length; a handle for a part would lead nowhere
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):

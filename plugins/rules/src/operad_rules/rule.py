@@ -17,7 +17,7 @@ def seconds(value: str | float) -> float:
     """Return a duration in seconds: ``"60s"``, ``"5m"``, ``"1h"``, ``"250ms"``, or a number of seconds.
 
     Raises:
-        ValueError: it is neither, or not positive.
+        ValueError: ``value`` is not a duration, or is not positive and finite.
     """
     if isinstance(value, str):
         found = _DURATION.fullmatch(value.strip())
@@ -25,7 +25,7 @@ def seconds(value: str | float) -> float:
             raise ValueError(f'expected a duration such as "60s", "5m" or 60, got "{value}"')
         value = float(found[1]) * _SECONDS[found[2]]
     if isinstance(value, bool) or not value > 0 or value == float("inf"):
-        raise ValueError(f"expected a duration of more than 0 seconds, got {value}")
+        raise ValueError(f"expected a finite duration of more than 0 seconds, got {value}")
     return float(value)
 
 
@@ -61,7 +61,7 @@ def _approval(_: object, __: object, value: str | None) -> None:
 
 def _renamed(_: object, __: object, value: Mapping[str, str]) -> None:
     if len(set(value.values())) < len(value):
-        raise ValueError(f"expected one new name for each argument, got {dict(value)}")
+        raise ValueError(f"expected one new name for each argument, got names for {', '.join(value.values())}")
 
 
 _more_than_0 = attrs.validators.optional(attrs.validators.gt(0))
@@ -76,26 +76,26 @@ class Rule:
     deny: bool | str = False
     """Reject every call with ``ACCESS_DENIED``; a string is the message."""
     hide: bool = False
-    """Do not register the operations: they are neither listed nor callable."""
+    """Whether the operations are not registered, so that they are neither listed nor callable."""
     set: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    """Arguments that always have these values; callers can neither see nor give them. They have the names of the
-    operation, also if a rule renames them."""
+    """Arguments that always have these values; callers can neither see nor set them. Use the names that the
+    operation declares, even if a rule renames them."""
     rename: Mapping[str, str] = attrs.field(factory=dict, validator=_renamed)
-    """Other names for arguments: ``{new = "old"}``."""
+    """New names for arguments: ``{new = "old"}``."""
     approve: str | None = attrs.field(default=None, validator=_approval)
-    """Ask a person before each call: ``"client"`` asks the user of the caller's MCP host, ``"terminal"`` the
+    """Who approves each call: ``"client"`` asks the user of the caller's MCP host, ``"terminal"`` asks in the
     terminal of this process, ``"queue"`` waits for the operation ``operad.approvals.decide``, and
     ``"module:function"`` calls an async function with the call, which returns True to allow it."""
     rate: str | None = attrs.field(default=None, validator=_rate)
-    """The maximum rate, such as ``"100/minute"`` or ``"5/second"``. More calls fail with ``OVERLOADED``."""
+    """The maximum rate, such as ``"100/minute"`` or ``"5/second"``. Further calls fail with ``OVERLOADED``."""
     per: Literal["caller", "operation", "rule"] = "caller"
-    """What the rate counts separately: each caller, each operation of each caller, or nothing (all calls)."""
+    """Whether the rate applies to each caller, to each operation of each caller, or to all calls together."""
     concurrency: int | None = attrs.field(default=None, validator=_more_than_0)
-    """The maximum number of calls at once in this process; more wait for their turn, until their deadline."""
+    """The maximum number of calls at the same time in this process; further calls wait until their deadline."""
     timeout: str | float | None = attrs.field(default=None, validator=_duration)
-    """The time limit of a call, such as ``"10s"``; a shorter deadline of the caller is kept."""
+    """The time limit of a call, such as ``"10s"``; an earlier deadline of the caller applies."""
     retry: int = attrs.field(default=0, validator=[attrs.validators.ge(0), attrs.validators.le(10)])
-    """How often a query or an idempotent mutation is tried again if it was not available or overloaded."""
+    """How often a query or an idempotent mutation is tried again if it is unavailable or overloaded."""
     cache: str | float | None = attrs.field(default=None, validator=_duration)
     """How long the result of a query is kept for the same caller and input, such as ``"60s"``."""
     cache_bytes: int = attrs.field(default=64 * 2**20, validator=attrs.validators.gt(0))
@@ -106,12 +106,12 @@ class Rule:
     """Shell patterns of keys, such as ``"*password*"``; their values in results and error details become
     ``"[redacted]"``."""
     max_bytes: int | None = attrs.field(default=None, validator=_more_than_0)
-    """The maximum size of a result as JSON, in bytes. A larger one is kept for 15 minutes, and the caller gets a
-    handle for the operation ``operad.results.read``."""
+    """The maximum size of a result as JSON, in bytes. A larger result is kept for 15 minutes, and the caller gets
+    a handle for the operation ``operad.results.read``."""
     audit: str | None = None
     """A file to which one line of JSON is appended for each call before its result is returned."""
     shared: str | None = attrs.field(default=None, repr=False)
-    """The URL of a Redis server, ``redis://…``, where the rate and the cache are kept for all processes."""
+    """The URL of a Redis server, ``redis://…``, which keeps the rate and the cache for all processes."""
 
     @property
     def patterns(self) -> tuple[str, ...]:

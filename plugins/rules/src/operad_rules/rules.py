@@ -1,8 +1,8 @@
-"""Rules as interceptors: from the outside in, whatever order their keys and tables have.
+"""Rules as interceptors, in an order that does not depend on the order of keys and tables.
 
-Audit, deny, approve, max_bytes, redact, select, cache, timeout, rate, concurrency, retry, handler. So a rejected
-call does not count for the rate, a cached result takes no place, and the cache has what the handler returned.
-Audit and deny are outside of idempotency keys, all others inside.
+From the outside in, the order is: audit, deny, approve, max_bytes, redact, select, cache, timeout, rate,
+concurrency, retry, handler. So a rejected call does not count for the rate, a cached result takes no place, and
+the cache contains the result of the handler. Audit and deny are outside of idempotency keys, all others inside.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Rules:
     """The rules of one registry.
 
     Args:
-        rules: in the order in which they were written.
+        rules: the rules, in the order in which they are written.
         registry: the registry to which they apply.
-        base_dir: the folder of relative paths.
+        base_dir: the folder that relative paths start at.
     """
 
     rules: Sequence[Rule]
@@ -60,7 +60,10 @@ class Rules:
     _pools: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     def interceptors(self) -> list[Interceptor]:
-        """Return the interceptors of all rules. Raises `ConfigError` if one cannot be made."""
+        """Return the interceptors of all rules.
+
+        Raises `ConfigError` if a function cannot be loaded, or a Redis server cannot be used.
+        """
         return [each for rule in self.rules for each in self._of(rule)]
 
     def _of(self, rule: Rule) -> Iterator[Interceptor]:
@@ -113,7 +116,7 @@ class Rules:
             try:
                 self._pools[url] = ConnectionPool.from_url(url, socket_timeout=5, socket_connect_timeout=5)
             except ValueError as error:
-                raise ConfigError(f"shared: expected redis://HOST:PORT/DB: {error}") from None
+                raise ConfigError(f"shared: expected a URL such as redis://HOST:PORT/DB: {error}") from None
         return self._pools[url]
 
     async def aclose(self) -> None:
@@ -140,14 +143,14 @@ class Rules:
         self.registry.on_close(self.aclose)
 
     async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
-        """Return `explained` of an operation: the handler of ``operad.rules.explain``."""
+        """Return `explained` for an operation. This is the handler of ``operad.rules.explain``."""
         return explained(self.rules, input["operation"])
 
 
 def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
     """Return the rules that match an operation, from the outside in, as ``{rule, match, keys}``.
 
-    ``rule`` is the number of the rule from 1. A rule appears again if another one has keys in between.
+    ``rule`` is the number of the rule from 1. A rule appears again if keys of another rule come in between.
     """
     steps = [
         (_order(key), number, key, value)
@@ -163,7 +166,7 @@ def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
 
 
 def keys(rule: Rule) -> dict[str, Any]:
-    """Return the keys of a rule that have an effect, from the outside in; of ``set`` the names alone."""
+    """Return the keys of a rule that have an effect, from the outside in; ``set`` without its values."""
     found = {
         field.name: getattr(rule, field.name)
         for field in attrs.fields(Rule)
@@ -179,12 +182,17 @@ def _order(key: str) -> int:
 
 
 def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None = None) -> Rules:
-    """Add rules to a registry from Python; those of ``[[rules]]`` are added by the configuration.
+    """Add rules to a registry from Python, in addition to ``[[rules]]`` of its configuration.
 
     ``hide``, ``set`` and ``rename`` apply to operations that are registered afterwards.
 
+    Args:
+        registry: the registry.
+        rules: the rules to add.
+        base_dir: the folder that relative paths in rules start at; default: the current folder.
+
     Raises:
-        ConfigError: a function that a rule names cannot be loaded.
+        ConfigError: a function that a rule names cannot be loaded, or a Redis server cannot be used.
     """
     added = Rules(rules, registry, Path() if base_dir is None else base_dir)
     for each in added.interceptors():

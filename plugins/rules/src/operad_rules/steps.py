@@ -21,11 +21,11 @@ class Step:
     """One part of a rule: an interceptor of calls and of streams."""
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Run around a call."""
+        """Run the call. Subclasses override this to do something before or after it."""
         return await proceed(call)
 
     async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
-        """Run around a stream."""
+        """Yield the items of the stream. Subclasses override this to do something before or after it."""
         items = proceed(call)
         try:
             async for envelope in items:
@@ -35,43 +35,43 @@ class Step:
 
 
 class Guard(Step):
-    """A step that checks a call, or the opening of a stream, and then lets it through."""
+    """A step that checks a call or a stream before it runs, and does not change it."""
 
     async def check(self, call: InterceptedCall) -> None:
         """Raise `CallError` if the call must not run."""
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Check, then run."""
+        """Check the call, then run it."""
         await self.check(call)
         return await proceed(call)
 
     async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
-        """Check, then open the stream."""
+        """Check the call, then open the stream and yield its items."""
         await self.check(call)
         async for envelope in super().stream(call, proceed):
             yield envelope
 
 
 class Deny(Guard):
-    """Reject every call."""
+    """A guard that rejects every call."""
 
     def __init__(self, message: str | None) -> None:
         self._message = message
 
     async def check(self, call: InterceptedCall) -> None:
-        """Raise ``ACCESS_DENIED``."""
+        """Raise `CallError` ``ACCESS_DENIED`` with the message of the rule."""
         message = self._message or f'a rule denies calls of "{call.spec.id}"'
         raise CallError(ErrorCode.ACCESS_DENIED, message)
 
 
 class Rate(Guard):
-    """Limit the rate of calls (moving window, by the library ``limits``).
+    """A guard that limits the rate of calls (moving window, with the library ``limits``).
 
     Args:
         rate: the maximum rate, such as ``"100/minute"``.
         per: ``"caller"``, ``"operation"`` or ``"rule"``.
-        name: the rule's name: rules with other names count separately.
-        shared: connections to a Redis server, for one limit of several processes.
+        name: the name of the rule; rules with different names count separately.
+        shared: connections to a Redis server, for a limit that several processes share; ``None`` for this process.
     """
 
     def __init__(self, rate: str, per: str, name: str, shared: Any = None) -> None:
@@ -88,7 +88,7 @@ class Rate(Guard):
         self._limiter = MovingWindowRateLimiter(storage)
 
     async def check(self, call: InterceptedCall) -> None:
-        """Raise ``OVERLOADED`` with ``{"retryAfter": s}`` if there were too many calls."""
+        """Raise ``OVERLOADED`` with ``retryAfter`` in seconds beyond the rate, or ``UNAVAILABLE`` without the store."""
         identity, key = call.context.identity, [self._name]
         if self._per != "rule":
             # The library joins the parts with "/", which ids may have, too: the length makes an id unambiguous.
@@ -111,31 +111,31 @@ class Rate(Guard):
 
 
 class Concurrency(Step):
-    """Limit how many calls and streams run at once; others wait for their turn."""
+    """A step that limits how many calls and streams run at the same time; others wait for their turn."""
 
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Wait for a place, then run."""
+        """Wait for a place, then run the call."""
         async with self._free:
             return await proceed(call)
 
     async def stream(self, call: InterceptedCall, proceed: StreamProceed) -> AsyncGenerator[Envelope, None]:
-        """Wait for a place and hold it while the stream is open."""
+        """Wait for a place, then yield the items of the stream; the place is taken while the stream is open."""
         async with self._free:
             async for envelope in super().stream(call, proceed):
                 yield envelope
 
 
 class Timeout(Step):
-    """Limit the time of a call. A stream may last; its caller limits the wait for each item."""
+    """A step that limits the time of a call. Streams are not limited; their callers limit the wait for items."""
 
     def __init__(self, seconds: float) -> None:
         self._milliseconds = seconds * 1_000
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Run under the earlier deadline."""
+        """Run the call with the deadline of this step, or with its own deadline if that is earlier."""
         deadline, mine = call.context.deadline, time.time() * 1_000 + self._milliseconds
         return await proceed(call if deadline is not None and deadline <= mine else call.evolve(deadline=mine))
 
@@ -144,13 +144,13 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
 
 
 class Retry(Step):
-    """Try a query or an idempotent mutation again if it was unavailable or overloaded."""
+    """A step that tries a query or an idempotent mutation again if it was unavailable or overloaded."""
 
     def __init__(self, times: int) -> None:
         self._times = times
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Run, at most ``times`` times more."""
+        """Run the call, and try it again up to ``times`` times."""
         for attempt in range(self._times if call.spec.is_repeatable else 0):
             try:
                 return await proceed(call)
@@ -167,7 +167,7 @@ class Retry(Step):
 
 
 def _delay(attempt: int, error: CallError) -> float | None:
-    """Return the wait in seconds; ``None`` if the server asks for a longer one than we wait."""
+    """Return the seconds to wait; ``None`` if the server asks to wait for longer than 5 s."""
     asked = error.details.get("retryAfter") if isinstance(error.details, dict) else None
     if isinstance(asked, (int, float)) and not isinstance(asked, bool):
         return float(asked) if 0 <= asked <= _LONGEST_DELAY else None

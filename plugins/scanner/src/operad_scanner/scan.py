@@ -44,7 +44,7 @@ class OperationManifest:
 
     operations: tuple[Operation[..., Any], ...] = ()
     specs: tuple[OperationSpec, ...] = ()
-    """Specs without a handler: it is in another process, or is registered separately."""
+    """Specs without a handler, which is in another process or is registered separately."""
     failures: tuple[ScanFailure, ...] = ()
     lifespan: LifespanFunction | None = None
     """The function ``lifespan`` of the folder, if a file defines one."""

@@ -33,12 +33,7 @@ class ScannerConfig:
 
 
 async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
-    """Scan the folder and return its operations.
-
-    Raises:
-        ConfigError: ``path`` is empty.
-        SourceError: the folder does not exist, its lifespan fails, or a file fails and ``strict`` is set.
-    """
+    """Scan the folder. Raises `ConfigError` if ``path`` is empty, `SourceError` if the folder cannot be used."""
     if not str(config.path):  # it would run every file of the current folder
         raise ConfigError('scanner: path is empty; name a folder, or write "." for the current one')
     path = context.path(config.path)

@@ -221,7 +221,7 @@ class RankedIndex:
         return [self._ids[document] for document in _best(ranked, limit)]
 
     def _named(self, document: int, query: Sequence[_Word]) -> float:
-        """Return a value from 0 to 1: the share of the query in a name or title, times the share of the name in the query."""
+        """Return how well the name or the title of an operation matches a query, from 0 to 1."""
         weight = sum(word.bound for word in query)
         fits = 0.0
         namespace, _, name = self._ids[document].partition(".")

@@ -119,7 +119,10 @@ def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
 
 
 def pointer_tokens(pointer: str) -> list[str]:
-    """Return the tokens of a JSON pointer in a URL fragment (RFC 6901, 6). Raises `PointerError` without a "/"."""
+    """Return the tokens of a JSON pointer in a URL fragment (RFC 6901, 6).
+
+    Raises `PointerError` if ``pointer`` does not begin with "/".
+    """
     if not pointer:
         return []
     if not pointer.startswith("/"):

@@ -91,7 +91,7 @@ def _path_name(raw: RawOperation) -> str:
 
 
 class Names:
-    """Makes names unique, ignoring case: a name that is taken gets ``_2``, ``_3`` and so on, in document order."""
+    """A set of unique names, ignoring case: a name that is taken gets ``_2``, ``_3`` and so on, in order."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -71,7 +71,7 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
     An optional parameter that cannot be sent is left out.
 
     Raises:
-        NotUsableError: a required parameter cannot be sent, or one has no name or a broken reference.
+        NotUsableError: a required parameter cannot be sent, or a parameter has no name or is a broken reference.
         PointerError: the media type of a parameter is a broken reference.
     """
     merged: dict[tuple[str, str], Json] = {}
@@ -99,7 +99,10 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
 
 
 def normal_parameter(node: Json, version: str, document: Document | None = None) -> Parameter:
-    """Return a parameter object of any version of OpenAPI as a `Parameter`. Raises `PointerError`."""
+    """Return a parameter object of any version of OpenAPI as a `Parameter`.
+
+    Raises `PointerError` if its media type is a broken reference.
+    """
     location = node["in"]
     common: Json = {
         "name": node["name"],

@@ -38,7 +38,7 @@ def scheme_of(document: Document, name: str) -> Json:
 
 
 Key = tuple[str, str]
-"""The location of an API key (``query``, ``header``, ``cookie``) and its name; a header's is in lower case."""
+"""The location of an API key (``query``, ``header``, ``cookie``) and its name, in lower case for a header."""
 
 
 def key_of(place: str, name: str) -> Key:

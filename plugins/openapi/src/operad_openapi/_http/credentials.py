@@ -24,7 +24,7 @@ from operad_openapi.config import HTTPAuth, HTTPOptions
 
 
 class Authenticator:
-    """Applies the configured credentials to the requests of one source."""
+    """The configured credentials of one source, and how they apply to its requests."""
 
     def __init__(self, document: Document, options: HTTPOptions, tokens: Tokens) -> None:
         self._document = document

@@ -85,7 +85,7 @@ async def read_body(
         report: called with the progress.
 
     Raises:
-        CallError: ``PAYLOAD_TOO_LARGE`` if the body exceeds ``limit``; else a failure of the network.
+        CallError: ``PAYLOAD_TOO_LARGE`` if the body exceeds ``limit``; other codes if the connection is lost.
     """
     length = response.content_length
     if length is not None and length > limit:

@@ -139,7 +139,7 @@ class Plan:
             if value is not MISSING and not isinstance(value, Mapping):
                 key = self.inputs.extras["body"]
                 raise SerializationError(
-                    f"{key}: fields can be added to an object only, but the body is {type(value).__name__}"
+                    f"{key}: fields can be added to an object only, but the body is of type {type(value).__name__}"
                 )
             value = {**({} if value is MISSING else value), **more}
         if value is MISSING:

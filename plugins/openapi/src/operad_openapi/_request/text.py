@@ -25,13 +25,16 @@ encode_ascii_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).enc
 
 
 def percent_encode(text: str) -> str:
-    """Return ``text`` with every byte outside the unreserved set of RFC 3986, 2.3 as ``%XX``."""
+    """Return ``text`` with every byte outside the unreserved set (RFC 3986, 2.3) as ``%XX``.
+
+    Raises `SerializationError` if the text contains half of a surrogate pair.
+    """
     if text.isascii() and text.isalnum():
         return text
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as error:
-        raise SerializationError("the text contains half of a surrogate pair, which a URL cannot") from error
+        raise SerializationError("expected text for a URL, got half of a surrogate pair in it") from error
 
 
 def reserved_encoder(allowed: str) -> Callable[[str], str]:
@@ -42,7 +45,7 @@ def reserved_encoder(allowed: str) -> Callable[[str], str]:
         try:
             pieces[::2] = [quote(piece, safe=allowed) for piece in pieces[::2]]
         except UnicodeEncodeError as error:
-            raise SerializationError("the text contains half of a surrogate pair, which a URL cannot") from error
+            raise SerializationError("expected text for a URL, got half of a surrogate pair in it") from error
         return "".join(pieces)
 
     return encode
