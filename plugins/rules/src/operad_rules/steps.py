@@ -88,7 +88,11 @@ class Rate(Guard):
         self._limiter = MovingWindowRateLimiter(storage)
 
     async def check(self, call: InterceptedCall) -> None:
-        """Raise ``OVERLOADED`` with ``retryAfter`` in seconds beyond the rate, or ``UNAVAILABLE`` without the store."""
+        """Raise `CallError` if the call must not run.
+
+        The code is ``OVERLOADED``, with ``retryAfter`` in seconds, if there were too many calls, and ``UNAVAILABLE``
+        if the store of the rate fails.
+        """
         identity, key = call.context.identity, [self._name]
         if self._per != "rule":
             # The library joins the parts with "/", which ids may have, too: the length makes an id unambiguous.
