@@ -317,7 +317,7 @@ async def test_paging_by_links_warns_of_nothing_on_a_last_page_without_a_header(
 
 
 async def test_a_host_that_is_none_is_said_in_words(call):
-    with pytest.raises(CallError, match="the name of the host is not valid"):
+    with pytest.raises(CallError, match="the host name is not valid"):
         await call("http://a..b", {"get /a": {"operationId": "a"}}, retries=0)
 
 
