@@ -34,7 +34,7 @@ class Program:
 
 @attrs.frozen
 class Mistake:
-    """A mistake because of which a program cannot run."""
+    """A mistake that the check of a program found, with its place."""
 
     line: int
     column: int

@@ -26,7 +26,7 @@ _TAKEN = frozenset((*dir(builtins), *_MODULES.split(), "main"))
 
 
 class Member(NamedTuple):
-    """An operation with its names in programs: ``github`` and ``issues_list``."""
+    """An operation with its names in programs, such as ``github`` and ``issues_list``."""
 
     variable: str
     attribute: str

@@ -43,7 +43,7 @@ class Registry(Protocol):
 
 @attrs.frozen
 class ToolReport:
-    """A report of the changes when an operation was made a tool."""
+    """A report on how an operation was changed to become a tool."""
 
     operation_id: str
     name: str

@@ -68,7 +68,7 @@ class ServedOperation(DocumentOperation):
         return self.mark.get("idempotent") is True
 
     def input_schema(self) -> Schema:
-        """Return the schema of the whole input."""
+        """Return the schema of the input, which is that of the JSON body."""
         body = self.source.document.resolve(self.raw.node.get("requestBody", {}))
         media = body.get("content", {}).get("application/json", {}) if isinstance(body, dict) else {}
         schema = media.get("schema", True) if isinstance(media, dict) else True

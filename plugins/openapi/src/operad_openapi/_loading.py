@@ -59,7 +59,7 @@ class Loader:
         """Return the document in ``spec``, or at its path or URL.
 
         Raises:
-            SourceError: it cannot be read, or is not an OpenAPI document; or an overlay or ``patch`` failed.
+            SourceError: the document cannot be read or is not an OpenAPI document; an overlay or ``patch`` failed.
         """
         if isinstance(spec, Mapping):
             if not self._config.overlays and self._config.patch is None:

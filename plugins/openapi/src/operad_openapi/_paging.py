@@ -68,7 +68,10 @@ class DocumentPages:
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
-        """Return the items of a page. Raises `CallError` if the page has not one list, and no rule names it."""
+        """Return the items of a page.
+
+        Raises `CallError` if the rule names no list and the page does not have exactly one.
+        """
         rule, data = self._rule, envelope.data
         if rule.items is not None:
             found = _value_at(envelope, rule.items)

@@ -172,7 +172,7 @@ class LargeResults:
         self._size = 0
 
     def keep(self, text: str, context: OperationContext) -> str:
-        """Keep a text for 15 minutes and return its handle; the oldest are dropped beyond 256 Mi characters."""
+        """Keep a text for 15 minutes and return its handle; drop the oldest texts beyond 256 Mi characters."""
         handle, now = secrets.token_urlsafe(24), self._clock()
         self._kept[handle] = _Kept(_owner(context), text, now + _KEPT_FOR)
         self._size += len(text)

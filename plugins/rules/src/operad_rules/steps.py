@@ -90,8 +90,8 @@ class Rate(Guard):
     async def check(self, call: InterceptedCall) -> None:
         """Raise `CallError` if the call must not run.
 
-        The code is ``OVERLOADED``, with ``retryAfter`` in seconds, if there were too many calls, and ``UNAVAILABLE``
-        if the store of the rate fails.
+        The code is ``OVERLOADED``, with ``retryAfter`` in seconds, if there were too many calls, and
+        ``UNAVAILABLE`` if the store of the rate fails.
         """
         identity, key = call.context.identity, [self._name]
         if self._per != "rule":

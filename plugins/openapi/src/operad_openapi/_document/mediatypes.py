@@ -40,7 +40,7 @@ def is_json(media_type: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def essence(content_type: str) -> str:
-    """Return the first media type without parameters, in lower case (RFC 9110, 8.3.1)."""
+    """Return the first media type in ``content_type``, without parameters and in lower case (RFC 9110, 8.3.1)."""
     return content_type.partition(";")[0].partition(",")[0].strip().lower()
 
 

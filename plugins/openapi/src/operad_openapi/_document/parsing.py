@@ -39,7 +39,7 @@ def _parsed(data: bytes, where: str) -> Any:
         try:
             return msgspec.json.decode(data)
         except RecursionError as error:
-            raise SourceError(f"{where}: nested too deeply for a JSON document") from error
+            raise SourceError(f"{where}: the JSON document is nested too deeply") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             reason = f"not JSON ({error}), and "
     from operad_openapi._document.yamltext import YAMLError, load_yaml  # slow to import, and JSON needs none
@@ -48,7 +48,7 @@ def _parsed(data: bytes, where: str) -> Any:
     try:
         value = load_yaml(data, repeated)
     except YAMLError as error:
-        raise SourceError(f"{where}: {reason}not YAML: {error}") from error
+        raise SourceError(f"{where}: the text is {reason}not YAML: {error}") from error
     if repeated:
         more = f", and {len(repeated) - 1} more" if repeated[1:] else ""
         logger.warning("%s: a key occurs twice, and its last value is used: %s%s", where, repeated[0], more)

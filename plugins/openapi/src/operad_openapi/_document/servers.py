@@ -101,7 +101,7 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
         elif url.startswith("//"):
             url = f"https:{url}"
     except ValueError as error:
-        raise NotUsableError(f'servers: "{url}" is not a URL: {error}') from error
+        raise NotUsableError(f'servers: expected a URL, got "{url}": {error}') from error
     same = options.base_url is not None and origin_of(url) == origin_of(options.base_url)
     return _placed(document, url, options, trusted=trusted or same)
 
@@ -164,7 +164,7 @@ def _checked(url: str, what: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise NotUsableError(f'{what}: "{url}" is not a URL: {error}') from error
+        raise NotUsableError(f'{what}: expected a URL, got "{url}": {error}') from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise NotUsableError(f'{what}: expected an absolute http or https URL, got "{url}"; set base_url')
     return url.partition("#")[0].partition("?")[0].rstrip("/")

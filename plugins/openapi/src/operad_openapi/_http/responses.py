@@ -23,7 +23,7 @@ _EXCERPT = 500
 
 
 def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
-    """Return the value of a body: JSON, text, or the bytes themselves; ``None`` for an empty one that is not text.
+    """Return the value of a body: JSON, text, or bytes; ``None`` for an empty body that is not text.
 
     With ``expects_json``, a body that is valid JSON is parsed even if it has no content type or is plain text.
 

@@ -80,7 +80,7 @@ def _rank(media_type: str) -> int:
 
 
 def choose_media_type(media_types: list[str], preferred: list[str]) -> str:
-    """Return the media type to send: the first of ``preferred`` that is offered, else the simplest, JSON first."""
+    """Return the media type to send: the first of ``preferred`` that is offered, else JSON, a form or another."""
     for wanted in preferred:
         for media_type in media_types:
             if essence(media_type) == essence(wanted):

@@ -53,7 +53,10 @@ def is_binary(schema: Any) -> bool:
 
 
 def without_null(schema: Any, view: SchemaView) -> Any:
-    """Return the target of a schema's reference; of a union with null, the other member. Raises `PointerError`."""
+    """Return the target of a schema's reference, or the other member of a union with null.
+
+    Raises `PointerError` if a reference has no target.
+    """
     node = view.resolve(schema)
     for word in ("anyOf", "oneOf"):
         members = node.get(word) if isinstance(node, dict) else None

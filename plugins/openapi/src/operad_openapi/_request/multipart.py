@@ -155,7 +155,7 @@ def _part_head(boundary: str, name: str, part: Content, how: Json) -> bytes:
     known = {header.lower() for header in declared} if isinstance(declared, dict) else set()
     for header, value in part.headers.items():
         if header.lower() not in known:
-            raise SerializationError(f'part "{name}": the document does not declare its header "{header}"')
+            raise SerializationError(f'part "{name}": expected headers that the document declares, got "{header}"')
         lines.append(f"{header}: {check_header_value(str(value))}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 

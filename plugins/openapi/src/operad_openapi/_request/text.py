@@ -34,7 +34,7 @@ def percent_encode(text: str) -> str:
     try:
         return quote(text, safe="")
     except UnicodeEncodeError as error:
-        raise SerializationError("expected text for a URL, got half of a surrogate pair in it") from error
+        raise SerializationError("expected Unicode text for a URL, got half of a surrogate pair") from error
 
 
 def reserved_encoder(allowed: str) -> Callable[[str], str]:
@@ -45,7 +45,7 @@ def reserved_encoder(allowed: str) -> Callable[[str], str]:
         try:
             pieces[::2] = [quote(piece, safe=allowed) for piece in pieces[::2]]
         except UnicodeEncodeError as error:
-            raise SerializationError("expected text for a URL, got half of a surrogate pair in it") from error
+            raise SerializationError("expected Unicode text for a URL, got half of a surrogate pair") from error
         return "".join(pieces)
 
     return encode
