@@ -327,7 +327,7 @@ async def test_a_store_that_fails_lets_nothing_run_and_loses_no_result(
 
     store = Broken()
     registry = registry_of(shop, store=store)
-    with pytest.raises(CallError, match="cannot be read: OSError: no connection") as caught:
+    with pytest.raises(CallError, match="cannot be used: OSError: no connection") as caught:
         await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
     assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
     assert shop.sold == []

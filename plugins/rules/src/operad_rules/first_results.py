@@ -201,7 +201,7 @@ class FirstResults:
                 found = await self._store.claim(name, mark, running)
             except Exception as error:
                 # Without the store we cannot know whether it ran before, so it must not run.
-                message = f"the store of idempotency keys cannot be read: {_in_words(error)}"
+                message = f"the store of idempotency keys cannot be used: {_in_words(error)}"
                 raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False}) from error
             if found is None:
                 return None

@@ -61,7 +61,8 @@ def _approval(_: object, __: object, value: str | None) -> None:
 
 def _renamed(_: object, __: object, value: Mapping[str, str]) -> None:
     if len(set(value.values())) < len(value):
-        raise ValueError(f"expected one new name for each argument, got names for {', '.join(value.values())}")
+        names = ", ".join(map(str, value.values()))
+        raise ValueError(f"expected one new name for each argument, got names for {names}")
 
 
 _more_than_0 = attrs.validators.optional(attrs.validators.gt(0))

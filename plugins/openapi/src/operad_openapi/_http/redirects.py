@@ -90,7 +90,7 @@ class Gate:
         try:
             target = response.url.join(URL(location))
         except ValueError as error:
-            raise refuse(f"expected a URL as Location: {error}") from error
+            raise refuse("expected a URL in the header Location, got an invalid one") from error
         if target.scheme not in ("http", "https") or not target.host:
             raise refuse(f'expected a redirect to an http or https URL, got scheme "{target.scheme}"')
         if response.url.scheme == "https" and target.scheme == "http":

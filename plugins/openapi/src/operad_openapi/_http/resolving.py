@@ -38,7 +38,7 @@ class GuardedResolver(AbstractResolver):
         if await is_private(namer):
             if not any(is_link_local_host(address["host"]) for address in found) or await is_link_local(namer):
                 return found
-            raise OSError(f"{host}, which {namer} named, has a link-local address, which is never allowed")
+            raise OSError(f"{host}, which {namer} named, has a link-local address, which is not allowed")
         raise OSError(f"{host}, which {namer} named, has a private address; set trusted = true to allow it")
 
     async def close(self) -> None:
