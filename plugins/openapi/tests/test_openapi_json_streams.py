@@ -118,7 +118,7 @@ async def test_an_error_among_json_values_names_the_record(serve, registry):
     )
     items = registry.subscribe("d.SystemEvents")
     assert (await anext(items)).data == {"time": 1}
-    with pytest.raises(CallError, match="not the JSON") as caught:
+    with pytest.raises(CallError, match="expected JSON, as the content type states") as caught:
         await anext(items)
     assert caught.value.details["body"] == "oops"
 

@@ -203,7 +203,7 @@ async def test_an_empty_security_of_a_document_without_schemes_switches_no_crede
 async def test_a_client_secret_does_not_go_where_a_document_says(serve, fails, secured, requests):
     url = f"{await serve(issuing())}/token"
     schemes = {"oauth": {"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": url, "scopes": {}}}}}
-    assert "token URL" in (await fails(echo, secured(schemes=schemes), auth=OAUTH)).message
+    assert "the document's token_url" in (await fails(echo, secured(schemes=schemes), auth=OAUTH)).message
     assert not requests
 
 

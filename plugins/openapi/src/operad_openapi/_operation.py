@@ -117,7 +117,8 @@ class DocumentOperation(PlannedOperation):
             if data.__class__ is bytes and (kind := essence(content_type)) in LINES:
                 data = all_records(body, kind, str(request))
                 if self.twin:
-                    logger.warning("%s sent %s, returned as a list; for items, call %s", request, kind, self.twin)
+                    message = "%s sent %s, which is returned as a list; for its items, subscribe to %s"
+                    logger.warning(message, request, kind, self.twin)
         return http_envelope(
             data,
             status_code=status,
