@@ -96,7 +96,7 @@ def test_a_flow_mapping_is_yaml():
 
 
 def test_neither_json_nor_yaml_is_an_error_with_both_reasons():
-    with pytest.raises(SourceError, match=r"x: not JSON .*not YAML"):
+    with pytest.raises(SourceError, match=r"x: the text is not JSON .*not YAML"):
         parse(b'{"a": }: [', "x")
 
 

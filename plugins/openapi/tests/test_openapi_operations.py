@@ -539,7 +539,7 @@ async def test_a_server_without_a_scheme_takes_that_of_the_base_or_https(operati
         ([{"url": "https://{x}.test", "variables": {"x": {"default": "a", "enum": ["b"]}}}], "expected one of"),
         ([{"url": "https://{x}", "variables": {"x": {"default": "{your-host}"}}}], "set server_variables.x"),
         ([{"url": "ftp://a.test"}], "http or https"),
-        ([{"url": "http://[::1"}], "not a URL"),
+        ([{"url": "http://[::1"}], "expected a URL, got"),
         ([{}], "expected an object with a url"),
     ],
 )
