@@ -227,7 +227,7 @@ async def test_watching_goes_on_after_a_scan_that_fails_and_says_when_it_cannot(
         changes.put_nowait(True)
         await until(lambda: "math.sub" in registry)
         changes.put_nowait(False)
-        await until(lambda: "is no longer watched" in caplog.text)
+        await until(lambda: "stopped watching" in caplog.text)
 
 
 async def test_what_is_no_regular_file_is_passed_over(tmp_path: Path) -> None:

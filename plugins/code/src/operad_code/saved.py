@@ -244,7 +244,7 @@ class SavedSession(SourceSession):
         return f"{saved.path}: {lines.message}", False
 
     def _report(self, path: Path, problem: str | None) -> None:
-        """Log the problem of a program, once until it changes; ``None`` if there is none."""
+        """Log the problem of a program, once until the problem changes; ``None`` forgets it."""
         if problem is not None and self._reported.get(path) != problem:
             self._context.logger.warning("program left out: %s", problem)
         if problem is None:

@@ -147,7 +147,7 @@ async def _run(
 
 
 def _read(payload: Any, format: Format | None) -> _Call:
-    """Return a call in any format. Raises `ValueError` if it is no call, `ConfigError` for an unknown format."""
+    """Return a call in any format. Raises `ValueError` for any other object, `ConfigError` for a wrong format."""
     call = _as_json(payload)
     if format is not None and format not in _READ:
         raise ConfigError(f'format: expected one of {", ".join(_READ)}, got "{format}"')

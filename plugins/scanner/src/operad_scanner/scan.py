@@ -77,7 +77,7 @@ def scan_operations(
         namespace: the namespace for operations without a namespace of their own.
 
     Raises:
-        OSError: there is no file or folder at ``path``.
+        OSError: ``path`` does not exist.
     """
     root = Path(path).absolute()
     fs = LocalFS() if fs is None else fs

@@ -127,7 +127,7 @@ class ScannerSession(SourceSession):
             try:
                 await follow()
             except Exception:  # what watches files raises its own; it would end without a word
-                context.logger.exception("scanner: %s is no longer watched", path)
+                context.logger.exception("scanner: stopped watching %s", path)
 
         self._watcher = asyncio.get_running_loop().create_task(watch())
 

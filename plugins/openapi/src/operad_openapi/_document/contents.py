@@ -134,7 +134,7 @@ def responses_of(operation: RawOperation) -> Mapping[str, Any]:
 
 
 def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
-    """Return status and response object of each 2xx response, ``2XX`` last; ``default`` if there is no 2xx."""
+    """Return status and response object of each 2xx response, ``2XX`` last; if 2xx is missing, ``default``."""
     responses = responses_of(operation)
     found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
     if not found and "default" in responses:

@@ -86,7 +86,7 @@ class Document:
             elif isinstance(node, list) and token.isdecimal() and int(token) < len(node):
                 node = node[int(token)]
             else:
-                raise PointerError(f'reference "{reference}" has no target: there is no "{token}"')
+                raise PointerError(f'reference "{reference}" has no target: "{token}" is missing')
         return node
 
     def resolve(self, node: Any) -> Any:

@@ -152,7 +152,7 @@ def fits(name: str, glob: str) -> bool:
 def first_fitting(table: Mapping[str, T], *names: str) -> T | None:
     """Return the value of a key that equals one of ``names``, else of the first glob that matches one.
 
-    Returns ``None`` if there is no such key.
+    Returns ``None`` if no key matches.
     """
     exact = (table[name] for name in names if name in table)
     globs = (value for glob, value in table.items() if any(fnmatchcase(name, glob) for name in names))

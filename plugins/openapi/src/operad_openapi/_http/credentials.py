@@ -40,7 +40,7 @@ class Authenticator:
         Args:
             operation: the operation.
             server: its base URL.
-            auth: the general credential, ``HTTPOptions.auth`` or the caller's own; ``None`` if there is none.
+            auth: the general credential, ``HTTPOptions.auth`` or the caller's own, or ``None``.
             required: API keys that the operation also declares as required parameters.
         """
         security = operation.node.get("security", self._document.root.get("security"))

@@ -118,7 +118,7 @@ _MAX_SAID = 300
 
 
 def said_by(body: bytes, content_type: str) -> str:
-    """Return the error message in an unexpected body, as one line; empty if there is none."""
+    """Return the error message in an unexpected body as one line, or ``""`` if it has no message."""
     try:
         return _said(decode_body(body, content_type, ""))
     except CallError:

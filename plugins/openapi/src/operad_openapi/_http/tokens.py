@@ -73,7 +73,7 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
         origins: the API's own origins, and the configured ones.
 
     Raises:
-        ConfigError: there is no endpoint, or one of the document has another origin or is not https.
+        ConfigError: an endpoint is missing, or one of the document has another origin or is not https.
     """
     from operad_auth import OAuthOptions
 

@@ -59,7 +59,7 @@ class Inputs:
     body_fields: frozenset[str] | None = None
     """The keys that are fields of the body; ``None`` if the body is not merged with the parameters."""
     body_key: str | None = None
-    """The key for the whole body; ``None`` if the body is merged or there is none."""
+    """The key for the whole body; ``None`` if the body is merged or missing."""
     keys: frozenset[str] = frozenset()
     extras: Mapping[str, str] = attrs.field(factory=dict)
     """``query``, ``body``, ``headers`` -> the key of the input for values that the document does not declare."""
@@ -212,7 +212,7 @@ def _or_null(schema: Any) -> Any:
 
 
 def _with_files(schema: Any, view: SchemaView, left: Iterator[int]) -> Any:
-    """Return a form's schema with `FILE_SCHEMA` for binary fields; return ``schema`` itself if there are none.
+    """Return a form's schema with `FILE_SCHEMA` for binary fields; return ``schema`` itself if it has none.
 
     ``left`` has an element for each schema that may still be read.
     """

@@ -20,7 +20,7 @@ class HTTPRequest:
     headers: Any = attrs.field(repr=False)
     """A mutable mapping of names, in any case, to values (a ``CIMultiDict``)."""
     body: bytes | None = attrs.field(default=None, repr=False)
-    """``None`` if there is no body or it is streamed. Changes of the body are not sent."""
+    """``None`` if the body is missing or streamed. Changes of the body are not sent."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -85,7 +85,7 @@ class Credentials:
     """``name=value``, encoded."""
     cookies: list[str] = attrs.field(factory=list, repr=False)
     refresh: Callable[[], object] | None = None
-    """Drops a token that the server rejected. Returns False if there is no other token to try."""
+    """Drops a token that the server rejected. Returns False if no other token can be tried."""
     middlewares: tuple[Any, ...] = ()
     """A middleware of aiohttp that needs the response to decide what to send (HTTP Digest)."""
 
