@@ -317,7 +317,7 @@ def _data_from_wire(data: Any, meta: Mapping[str, Any]) -> Any:
     if meta.get("encoding") != "base64":
         return data
     if not isinstance(data, str):
-        raise _malformed(f"meta.encoding is base64 but data is {type(data).__name__}, expected a string")
+        raise _malformed(f"data: expected a string, as meta.encoding is base64, got {type(data).__name__}")
     msgspec = _msgspec()
     try:
         return msgspec.convert(data, bytes)  # as strict as the standard library, and four times as fast

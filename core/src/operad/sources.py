@@ -179,7 +179,7 @@ class Source(_Configured):
         """Load the source and return its session.
 
         Raises:
-            OperadError: ``load`` raised it.
+            OperadError: ``load`` raised this error.
             SourceError: ``load`` raised another exception, or did not return a `SourceSession`.
         """
         try:

@@ -103,7 +103,7 @@ class Configuration:
         return Place.of(name, self.lines, self.name)
 
     def placed(self, error: OperadError, *table: str) -> OperadError:
-        """Return the error with the place of a table or key added to its message, unless it has one."""
+        """Return the error with the place of a table or key in its message, if the message has no place yet."""
         if self.path is None or f"{self.name}:" in str(error):
             return error
         return type(error)(f"{error} @ {self.where(*table)}")

@@ -138,7 +138,7 @@ def dumped(value: Any) -> Any:
 
 
 def is_union(hint: Any) -> bool:
-    """Return True for ``A | B``, in either spelling."""
+    """Return True for a union, written as ``A | B`` or as ``Union[A, B]``."""
     return get_origin(hint) in (typing.Union, types.UnionType)
 
 

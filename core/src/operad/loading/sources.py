@@ -209,7 +209,7 @@ class LoadedSources:
     async def load_all(
         self, configuration: Configuration, names: Iterable[str], *, strict: bool, operation: str | None = None
     ) -> None:
-        """Load sources of a configuration concurrently; failures are logged and kept in `failures`.
+        """Load sources of a configuration concurrently. Failures are kept in `failures`, and logged if not strict.
 
         Raises:
             ExceptionGroup: with ``strict``, the errors of the sources that could not be loaded.

@@ -181,7 +181,7 @@ class OperationRegistry(RegistryBase):
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
-        """The table ``[transport]``: ``url`` and options for `Plugins.transport`. Raises `ConfigError`."""
+        """The table ``[transport]``, for `Plugins.transport`; empty if it is missing. Raises `ConfigError`."""
         return {} if self.configuration is None else self.configuration.transport_options()
 
     def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:

@@ -47,7 +47,7 @@ def _rules(access: AccessControl | Mapping[str, Any] | None) -> AccessRules:
 
 @attrs.frozen(kw_only=True)
 class Selection:
-    """The options of a view: its operations, their ids and their requirements. Raises `ConfigError`."""
+    """The options of a view: its operations, ids and requirements. Raises `ConfigError` for a wrong ``access``."""
 
     include: tuple[str, ...] = attrs.field(default=("*",), converter=patterns_of)
     exclude: tuple[str, ...] = attrs.field(default=(), converter=patterns_of)
