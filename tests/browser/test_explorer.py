@@ -358,7 +358,7 @@ async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:
         async with served(to_openapi(registry, authenticate=tokens)) as url:
             seen = await watched(url, tmp_path, "a-token-of-root")
     assert seen["violation"] == []
-    assert seen["wrong token"] == ["the credentials are not valid"]
+    assert seen["wrong token"] == ["the credentials are not valid; send a valid token"]
     assert seen["listed with token"] == [True]
     assert seen["stored"] == [0]
     assert seen["before a token"] == [[0, "token"]]

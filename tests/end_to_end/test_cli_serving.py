@@ -210,6 +210,6 @@ async def test_a_token_goes_to_the_hub_that_it_was_configured_for_and_to_no_othe
             f'[transport]\nurl = "{configured}"\ntoken = "of one hub"\n'
         )
         async with running(tmp_path, "serve", "--transport", hub.url, until="serving 1 operation") as said:
-            warning = f"warning: [transport] is for {configured}; its token is not used"
+            warning = f"warning: [transport] is for {configured}; its options are not used here: token"
             assert (warning in " ".join(said.split())) is not is_configured
     assert seen == (["Bearer of one hub"] if is_configured else [None])

@@ -167,7 +167,7 @@ def test_install_leaves_a_file_alone_that_it_cannot_extend(home: Path, monkeypat
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     arguments = ["mcp-config", "--install", "cursor", "--config", "../operad.toml"]
-    for content, complaint in (("{} // mine", "without comments"), ("[]", "expected an object")):
+    for content, complaint in (("{} // mine", "without comments"), ("[]", "expected a JSON object")):
         path.write_text(content)
         result = CliRunner().invoke(application(), arguments)
         assert complaint in str(result.exception)

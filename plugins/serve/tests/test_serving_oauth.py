@@ -930,7 +930,7 @@ async def test_a_store_that_others_can_read_is_closed_to_them(tmp_path: Path, pr
     ("changed", "message"),
     [
         ({"url": "http://gateway.example.com"}, "https"),
-        ({"url": "https://gateway.example.com/?a=1"}, "without user, query and fragment"),
+        ({"url": "https://gateway.example.com/?a=1"}, "without user name, query and fragment"),
         ({"issuer": "http://id.example.com"}, "https"),
         ({"issuer": None}, "expected issuer"),
     ],

@@ -1,1 +1,1 @@
-"""The ``operad`` command."""
+"""The command ``operad`` and its subcommands."""

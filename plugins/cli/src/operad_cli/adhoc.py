@@ -21,7 +21,7 @@ _URL = re.compile(r"https?://", re.IGNORECASE)
 
 @attrs.frozen
 class AdHocSources:
-    """The values of ``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
+    """The sources of a command line: ``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
 
     openapi: tuple[str, ...] = ()
     mcp_servers: tuple[str, ...] = ()
@@ -32,15 +32,15 @@ class AdHocSources:
         return bool(self.openapi or self.mcp_servers)
 
     def check(self) -> None:
-        """Raise `click.UsageError` for an option that needs another one."""
+        """Raise `click.UsageError` if ``--base-url`` or ``--header`` has no source that it can apply to."""
         if self.base_url is not None and len(self.openapi) != 1:
-            raise click.UsageError("--base-url requires exactly one --openapi")
+            raise click.UsageError(f"--base-url requires exactly one --openapi, got {len(self.openapi)}")
         places = (*self.openapi, *self.mcp_servers, self.base_url or "")
         if self.headers and not any(_URL.match(place) for place in places):
             raise click.UsageError("--header requires an --openapi or --mcp-server that is a URL, or --base-url")
 
     async def load(self, registry: OperationRegistry) -> None:
-        """Load the sources. Raise the error of the first that fails."""
+        """Load the sources, each with a namespace of its own. Raise the error of the first one that fails."""
         taken: set[str] = set()
         for spec in self.openapi:
             options: dict[str, Any] = {} if self.base_url is None else {"base_url": self.base_url}
@@ -56,7 +56,7 @@ class AdHocSources:
             await registry.load("mcp", namespace=_namespace(server, taken), **where)
 
     def arguments(self) -> list[str]:
-        """Return the options for another process. Raise `ConfigError` if a file is missing."""
+        """Return the options for another process, without headers. Raises `ConfigError` if a file is missing."""
         for spec in self.openapi:
             if not _URL.match(spec) and not Path(spec).expanduser().is_file():
                 raise ConfigError(f"file not found: {spec}; give a file, or a URL with https://")
@@ -66,7 +66,7 @@ class AdHocSources:
 
 
 def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Parse ``--header NAME=VALUE``. ``${NAME}`` in a value is replaced from the environment."""
+    """Return the names and values of ``--header NAME=VALUE``, with ``${NAME}`` replaced from the environment."""
     pairs = []
     for value in values:
         name, separator, text = value.partition("=")
@@ -78,23 +78,23 @@ def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) ->
 
 
 def from_environment(name: str, text: str) -> str:
-    """Replace each ``${NAME}`` of an option's value from the environment. Raises `click.BadParameter`."""
+    """Replace each ``${NAME}`` in an option's value. Raises `click.BadParameter` if a variable is not set."""
     try:
         return Template(text).substitute(os.environ)
     except (KeyError, ValueError) as error:
         reason = (
-            f"environment variable {error} is required but not set"
+            f"environment variable {error} is required but not set; set it"
             if isinstance(error, KeyError)
-            else "a single $"
+            else "expected ${NAME}, got a single $"
         )
-        raise click.BadParameter(f"{name}: {reason}; write $$ for $") from None
+        raise click.BadParameter(f"{name}: {reason}, or write $$ for $") from None
 
 
 def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"--mcp-server: cannot parse the command: {error}") from None
+        raise ConfigError(f"--mcp-server: cannot parse the command: {error}; quote it as in a shell") from None
     if not words:
         raise ConfigError("--mcp-server: expected a command or a URL, got nothing")
     return words
@@ -108,7 +108,7 @@ _GENERIC = {"openapi", "swagger", "index", "api", "spec", "schema", "mcp", "json
 
 
 def _namespace(where: str, taken: set[str]) -> str:
-    """Return a namespace: the first specific word of the file, package or host."""
+    """Return a new namespace: the first specific word in the name of the file, package or host."""
     if _URL.match(where):
         parts = urlsplit(where)
         last = re.sub(r"\.\w+$", "", parts.path.rstrip("/").rpartition("/")[2])
@@ -129,7 +129,7 @@ def _namespace(where: str, taken: set[str]) -> str:
 
 
 def adhoc_options(command: Any) -> Any:
-    """Add ``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header``."""
+    """Add ``--openapi``, ``--mcp-server``, ``--base-url`` and ``--header`` to a command."""
     for option in reversed(
         (
             click.option(

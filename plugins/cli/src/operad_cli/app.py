@@ -1,4 +1,4 @@
-"""The group of commands. The module of a command is imported when the command is used."""
+"""The command group ``operad``. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _ELSEWHERE = {
 
 
 class CommandGroup(click.Group):
-    """The built-in commands and those of plugins, which are loaded if no built-in command has the name."""
+    """The group of all commands. Plugins are loaded if no built-in command has the name."""
 
     _has_plugins = False
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, sorted."""
+        """Return the names of all commands, sorted."""
         self._add_plugins()
         return sorted({*super().list_commands(ctx), *_COMMANDS})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, or None if it does not exist."""
+        """Return the command with a name, or None if there is none."""
         if cmd_name not in self.commands:
             if cmd_name in _COMMANDS:
                 module, _, attribute = _COMMANDS[cmd_name].partition(":")
@@ -63,7 +63,10 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve as click does. The error for a known command names the distribution to install."""
+        """Return the name, the command and its arguments, as click does.
+
+        Raises `click.UsageError` for an unknown command. It names the distribution to install, if that is known.
+        """
         name = args[0]
         if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             if name in _ELSEWHERE:
@@ -85,11 +88,13 @@ class CommandGroup(click.Group):
             try:
                 add_commands(cli=self)
             except Exception as error:  # noqa: BLE001  # a mistake of one plugin must not break the command line
-                logging.getLogger("operad.cli").warning("%r could not add its commands: %s", add_commands, error)
+                logging.getLogger("operad.cli").warning(
+                    "%s failed, its commands are missing: %s", add_commands.__qualname__, error
+                )
 
 
 def application() -> CommandGroup:
-    """Return the command line."""
+    """Return the command group with its global options."""
 
     @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=True)
     @click.version_option(package_name="operad", prog_name="operad")

@@ -1,4 +1,4 @@
-"""The entry point of the ``operad`` command: runs the command line and prints errors as one paragraph.
+"""The entry point of the ``operad`` command: runs the command line and prints each error as one paragraph.
 
 Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 130 for an interrupt, 128 + N for another signal that
 ends the process, as in shells.
@@ -21,7 +21,7 @@ _GRACE = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit."""
+    """Run a command line, by default that of this process, and exit with the code of the command."""
     if argv is None:
         _open_streams()
     code = _run_with_signals(_split_json(list(sys.argv[1:] if argv is None else argv)))
@@ -55,7 +55,7 @@ def _end_with_threads(code: int) -> None:
 
 
 def _open_streams() -> None:
-    """Open standard streams that the parent process closed. What is written to them is lost."""
+    """Open standard streams that the parent process closed. Output to them is lost."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for the whole process
@@ -122,7 +122,7 @@ def _signals_as_interrupt() -> Iterator[list[int]]:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command line. Return its exit code."""
+    """Run the command line, report its errors, and return the exit code."""
     debug, as_json = "--debug" in arguments, "--json" in arguments
     try:
         from operad_cli.app import application

@@ -1,4 +1,4 @@
-"""The entries for operad in the configuration of MCP hosts, and the files that they belong in."""
+"""The entries for operad in the configuration files of MCP hosts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def stdio_entry(host: Host, name: str, arguments: Sequence[str], env: Mapping[st
     """Return the configuration of a host that starts ``operad serve --mcp stdio`` itself.
 
     Args:
-        host: the host.
+        host: the MCP host, which decides the form of the configuration.
         name: the server's name in the host.
         arguments: further arguments. Paths must be absolute, because a host starts the server in any folder.
-        env: environment variables that the configuration needs. A host does not pass on those of a shell.
+        env: the environment variables that the server needs. A host does not pass on those of a shell.
     """
     # An absolute path: the host has another PATH, and only this environment has the plugins.
     beside = shutil.which("operad", path=str(Path(sys.executable).parent))
@@ -56,7 +56,7 @@ def url_entry(host: Host, name: str, url: str, headers: Mapping[str, str]) -> di
 
 
 def host_file(host: Host) -> Path:
-    """Return the user's configuration file of a host."""
+    """Return the path of the current user's configuration file of a host."""
     home = Path.home()
     if host == "cursor":
         return home / ".cursor" / "mcp.json"
@@ -69,21 +69,21 @@ def host_file(host: Host) -> Path:
 
 
 def install(path: Path, entry: Mapping[str, Any]) -> Path | None:
-    """Add an entry to the configuration file of a host. Return the copy of the old file, if there was one.
+    """Add an entry to the configuration file of a host. Return the path of the old file's copy, or None.
 
     Other entries are kept. An entry of the same name is replaced.
 
     Raises:
-        ConfigError: the file is not a JSON object. It is left as it is.
+        ConfigError: the file is not a JSON object without comments. The file stays unchanged.
     """
     old = path.read_bytes() if path.exists() else None
     try:
         whole = json.loads(old.decode("utf-8-sig")) if old and old.strip() else {}
     except ValueError as error:  # VS Code allows comments, which would be lost
-        raise ConfigError(f"{path}: expected JSON without comments, got {error}; add the entry by hand") from None
+        raise ConfigError(f"{path}: expected JSON without comments: {error}; add the entry by hand") from None
     for key, servers in entry.items():
         if not isinstance(whole, dict) or not isinstance(whole.setdefault(key, {}), dict):
-            raise ConfigError(f'{path}: expected an object with the object "{key}"; add the entry by hand')
+            raise ConfigError(f'{path}: expected a JSON object with the object "{key}"; add the entry by hand')
         whole[key].update(servers)
     backup = None
     if old is not None:

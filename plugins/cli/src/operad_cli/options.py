@@ -1,6 +1,6 @@
-"""Options that several commands take, and what the commands find with them.
+"""Options that several commands share, and functions that use their values.
 
-Completion imports this module, so it imports nothing of operad before a command runs.
+Completion imports this module, so the module imports nothing of operad before a command runs.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine."""
+    """Run a command's coroutine in a new event loop, and return its result."""
     import asyncio
 
     return asyncio.run(coroutine)
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds. click would call its type "float range" in errors."""
+    """The type of options in seconds. Errors call it "number of seconds", not "float range"."""
 
     name = "number of seconds"
 
 
 class Count(click.IntRange):
-    """A whole number."""
+    """The type of options for counts. Errors call it "whole number", not "integer range"."""
 
     name = "whole number"
 
 
 def find_configuration(path: Path | None = None) -> Path | None:
-    """Return ``path``, else ``$OPERAD_CONFIG``, else the nearest configuration from this folder upwards."""
+    """Return ``path``, else ``$OPERAD_CONFIG``, else the nearest file from this folder upwards, or None."""
     if path is not None:
         return path
     if named := os.environ.get("OPERAD_CONFIG"):
@@ -65,7 +65,7 @@ def _has_tables(project: Path) -> bool:
 
 
 def require_configuration(config: Path | None) -> Path:
-    """Return the configuration to use. Raise `ConfigError` if none is found."""
+    """Return the configuration to use. Raises `ConfigError` if there is none, or ``OPERAD_CONFIG`` is wrong."""
     from operad import ConfigError
 
     path = find_configuration(config)
@@ -74,13 +74,13 @@ def require_configuration(config: Path | None) -> Path:
             "no operad.toml in this folder or a parent folder; create one with `operad init` or use --config PATH"
         )
     if config is None and str(path) == os.environ.get("OPERAD_CONFIG") and not path.exists():
-        raise ConfigError(f"OPERAD_CONFIG is {path}, but there is no such file")
+        raise ConfigError(f"OPERAD_CONFIG is {path}, but there is no such file; correct or unset it")
     return path
 
 
 @contextmanager
 def quiet_plugins() -> Iterator[None]:
-    """Load plugins without warnings. `operad plugins` shows them."""
+    """Suppress warnings while plugins load, because `operad plugins` shows their errors."""
     import logging
 
     logger = logging.getLogger("operad")
@@ -93,7 +93,7 @@ def quiet_plugins() -> Iterator[None]:
 
 
 def load_plugins_quietly() -> Plugins:
-    """Return the installed plugins."""
+    """Load the installed plugins without warnings, and return them."""
     from operad import load_plugins
 
     with quiet_plugins():
@@ -101,7 +101,7 @@ def load_plugins_quietly() -> Plugins:
 
 
 def debug_option(command: Command) -> Command:
-    """Add ``--debug`` and ``--log-format``. `operad_cli.main` reads them before the command line is parsed."""
+    """Add ``--debug`` and ``--log-format``, which `operad_cli.main` reads before the command line is parsed."""
     command = click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
@@ -139,7 +139,7 @@ _PROFILE = "operad.profile"
 
 
 def chosen_profile() -> str | None:
-    """Return the profile from the command line. None: ``OPERAD_PROFILE`` applies."""
+    """Return the profile that the command line names; None if ``OPERAD_PROFILE`` decides."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_PROFILE)
 

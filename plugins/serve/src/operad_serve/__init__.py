@@ -1,4 +1,4 @@
-"""Serve a registry over HTTP, to model hosts and to other processes, on one address."""
+"""The HTTP API of a registry with its explorer, and the command `operad serve`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""ASGI 3 for all applications of this distribution: requests, responses, admission, lifespan.
+"""The common base of the ASGI 3 applications: requests, responses, admission and lifespans.
 
-The HTTP API, the front door and MCP over HTTP share this module, so that a fix in it reaches all of them.
+The HTTP API, the front door and MCP over HTTP are built on it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ RECORD = "operad.record"
 """The key of the ASGI scope under which the front door puts the `RequestRecord` of a request."""
 
 _PART = 256 * 1024
-"""Bytes of a response that are passed to the connection at once."""
+"""How many bytes of a response are passed to the connection at once."""
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 """Headers that proxies add."""
 _DISCARDED = 16 * 1024 * 1024
-"""Bytes of a body beyond its limit that are still read, so that the client has sent all and reads the response."""
+"""How many bytes of a body beyond its limit are still read, so that the client gets to read the response."""
 _CLOSE: tuple[Header, ...] = ((b"connection", b"close"),)
 
 SECURITY: tuple[Header, ...] = (
@@ -47,14 +47,14 @@ SECURITY: tuple[Header, ...] = (
 
 
 class ClientGoneError(Exception):
-    """The client has closed the connection, or does not read the response."""
+    """The client has closed the connection, or was too slow to read the response."""
 
 
 @attrs.frozen(eq=False)
 class Admission:
     """The caller of a request whose ``Host`` and ``Origin`` have been checked.
 
-    Only this process puts it into a scope: nothing that a client sends becomes a key of the scope.
+    Only this process can put an admission into a scope, because clients cannot set the keys of a scope.
     """
 
     identity: Identity | None = None
@@ -62,11 +62,11 @@ class Admission:
     is_refused: bool = False
     """Whether the request has credentials that are not valid."""
     has_authenticator: bool = False
-    """Whether an authenticator looked at the request. If so, an anonymous request is refused by default."""
+    """Whether the server authenticates callers. If so, an anonymous request is refused by default."""
     credentials: Credentials | None = None
-    """What the caller authenticated with; None without an authenticator."""
+    """The credentials of the request; None without an authenticator, or if it raised an error."""
     metadata_url: str | None = None
-    """The URL of the metadata that name the authorization server (RFC 9728), for responses with status 401."""
+    """The URL of the resource metadata (RFC 9728), which responses with status 401 name."""
 
 
 ANONYMOUS = Admission()
@@ -74,7 +74,7 @@ ANONYMOUS = Admission()
 
 @attrs.define(eq=False)
 class RequestRecord:
-    """What the front door's access log needs to know of a request. Only this process puts it into a scope."""
+    """The id and the caller of a request, for the access log. Only this process can put it into a scope."""
 
     id: str
     """The id of the request, which is the request id of its call."""
@@ -90,7 +90,7 @@ class Exchange:
         receive: the ASGI receive function.
         send: the ASGI send function.
         path: the decoded path below the root of the application.
-        write_timeout: seconds that the client may take for one part of the response.
+        write_timeout: seconds that the client may take to read one part of the response; None for no limit.
     """
 
     __slots__ = (
@@ -135,12 +135,12 @@ class Exchange:
         return not proxied and is_loopback(self.scope.get("server")) and is_loopback((host.lower().strip("[]"),))
 
     def header(self, name: str) -> str | None:
-        """Return a header of the request. Names are lower case."""
+        """Return a header of the request, or None. ``name`` is in lower case."""
         value = self.headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
     def add_header(self, name: bytes, value: str) -> None:
-        """Add a header to the response, whatever the response will be."""
+        """Add a header to the response, before it begins. Errors get the header too."""
         self._extra.append((name, value.encode("latin-1", "replace")))
 
     # --- the request -----------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Exchange:
         """Read the whole body.
 
         Raises:
-            Problem: it has more than ``limit`` bytes (413), or is incomplete after ``timeout`` seconds (408).
+            Problem: the body has more than ``limit`` bytes (413), or takes longer than ``timeout`` seconds (408).
             ClientGoneError: the client left before the body was complete.
         """
         text = self.headers.get(b"content-length", b"")
@@ -161,7 +161,7 @@ class Exchange:
             async with asyncio.timeout(timeout):
                 return await self._read(limit)
         except TimeoutError:
-            detail = f"the body was incomplete after {timeout:g} s (body_timeout)"
+            detail = f"expected the whole body within {timeout:g} s (body_timeout), got a part of it"
             raise Problem(408, detail, code=ErrorCode.TIMEOUT, headers=_CLOSE) from None
 
     async def _read(self, limit: int) -> bytes:
@@ -186,22 +186,22 @@ class Exchange:
     # --- the response ----------------------------------------------------------------------------
 
     async def start(self, status: int, headers: Iterable[Header]) -> None:
-        """Begin the response."""
+        """Send the status and the headers of the response."""
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def send(self, message: Any) -> None:
-        """Pass on a message of a response. The headers that were added are in its beginning."""
+        """Send an ASGI message of the response. Its start gets the headers of `add_header`."""
         if message["type"] == "http.response.start":
             self.started = True
             message = {**message, "headers": [*message["headers"], *self._extra]}
         await self._send(message)
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        """Send a part of the body. Return when the connection has taken it."""
+        """Send a part of the body. Return when the connection has taken it. The last part has ``more=False``."""
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def write_in_time(self, data: bytes, *, more: bool = True) -> None:
-        """Send a part of the body. Raises `ClientGoneError` if the client takes too long to read it."""
+        """Send a part of the body. Raises `ClientGoneError` if the client exceeds the write timeout."""
         try:
             async with asyncio.timeout(self._write_timeout):
                 await self.write(data, more=more)
@@ -211,7 +211,7 @@ class Exchange:
     async def respond(
         self, status: int, body: bytes = b"", content_type: str | None = None, headers: Iterable[Header] = ()
     ) -> None:
-        """Send a whole response. Browsers neither run it, nor guess its type, nor store it."""
+        """Send a whole response. Its headers keep browsers from running it, guessing its type and storing it."""
         every: list[Header] = [*SECURITY, *headers]
         if content_type is not None:
             every.append((b"content-type", content_type.encode("latin-1", "replace")))
@@ -227,7 +227,7 @@ class Exchange:
             await self.write_in_time(body[start : start + _PART], more=start + _PART < len(body))
 
     async def respond_problem(self, problem: Problem) -> None:
-        """Send a problem as the response."""
+        """Send a problem as the response; status 204 has no body."""
         if problem.status == 204:
             await self.respond(204, headers=problem.headers)
             return
@@ -236,21 +236,25 @@ class Exchange:
 
 
 def _too_large(limit: int) -> Problem:
-    detail = f"the body has more than {limit} bytes (max_body)"
+    detail = f"expected a body of at most {limit} bytes (max_body), got more"
     return Problem(413, detail, code=ErrorCode.PAYLOAD_TOO_LARGE, headers=_CLOSE)
 
 
 class Gate:
-    """Decides which requests are admitted: checks ``Host`` and ``Origin``, and authenticates the caller.
+    """The admission of requests: checks ``Host`` and ``Origin``, and authenticates callers.
 
     A request that the front door has admitted (an `Admission` in its scope) is not checked again.
 
     Args:
-        authenticate: returns the caller of `operad_auth.Credentials`; None: every caller is anonymous.
+        authenticate: a function that returns the caller of `operad_auth.Credentials`, or None. Without it, every
+            caller is anonymous.
         allowed_hosts: see `operad_auth.HostRules`; ``name:*`` means the same as ``name``.
         allowed_origins: see `operad_auth.HostRules`.
         anonymous: whether to accept requests without credentials although there is an authenticator.
         metadata_url: see `Admission`.
+
+    Raises:
+        ConfigError: ``authenticate`` cannot be called.
     """
 
     def __init__(
@@ -271,17 +275,17 @@ class Gate:
 
     @property
     def authenticates(self) -> bool:
-        """Whether there is an authenticator."""
+        """Whether the gate has an authenticator. If not, every caller is anonymous."""
         return self._authenticate is not None
 
     def allow_origin(self, exchange: Exchange, *, methods: str, headers: str, expose: str) -> None:
-        """Add the headers of CORS to the response if the page of an allowed origin sent the request.
+        """Add the CORS headers to the response if a page of an allowed origin sent the request.
 
         Args:
             exchange: the request.
-            methods: the methods that pages may use.
-            headers: the headers that pages may send.
-            expose: the headers of responses that pages may read.
+            methods: the methods that pages may use, separated by commas.
+            headers: the headers that pages may send, likewise.
+            expose: the response headers that pages may read, likewise.
         """
         origin = exchange.header("origin")
         if origin is None or not self._rules.allows_origin(origin):
@@ -295,13 +299,13 @@ class Gate:
             exchange.add_header(b"access-control-max-age", "600")
 
     def is_foreign_page(self, exchange: Exchange) -> bool:
-        """Return True if a page of another origin, which is not allowed, sent a request."""
+        """Return True if a page of another origin sent the request, and that origin is not allowed."""
         origin = exchange.header("origin")
         is_own = origin is None or origin.partition("://")[2] == exchange.header("host")
         return not (is_own or (origin is not None and self._rules.allows_origin(origin)))
 
     def check(self, exchange: Exchange) -> None:
-        """Check ``Host`` and ``Origin``, and that no header is ambiguous. Raises `Problem`."""
+        """Check that ``Host`` and ``Origin`` are allowed, and no header is ambiguous. Raises `Problem`."""
         scope = exchange.scope
         if isinstance(scope.get(ADMISSION), Admission):
             return
@@ -313,7 +317,7 @@ class Gate:
             raise Problem(*refused)
 
     async def admission(self, exchange: Exchange) -> Admission:
-        """Return the caller of a request. Raises `Problem` (503) if that cannot be decided now."""
+        """Return the admission of a request. Raises `Problem` (503) if the caller cannot be authenticated now."""
         known = exchange.scope.get(ADMISSION)
         if isinstance(known, Admission):
             return known
@@ -334,18 +338,19 @@ class Gate:
         return Admission(identity, is_refused, True, credentials, self._metadata_url)
 
     def requires_credentials(self, admission: Admission) -> bool:
-        """Return True if a request without credentials must be refused."""
+        """Return True if a request must be refused because it has no credentials."""
         return admission.identity is None and admission.has_authenticator and not self._anonymous
 
     async def identify(self, exchange: Exchange) -> None:
-        """Set the identity of an exchange.
+        """Authenticate the caller; set the identity and the credentials of the exchange.
 
         Raises:
             Problem: the credentials are missing or not valid (401), or cannot be checked now (503).
         """
         admission = await self.admission(exchange)
         if admission.is_refused:
-            raise denied("the credentials are not valid", invalid=True, metadata_url=admission.metadata_url)
+            detail = "the credentials are not valid; send a valid token"
+            raise denied(detail, invalid=True, metadata_url=admission.metadata_url)
         if self.requires_credentials(admission):
             detail = "this server requires credentials; send Authorization: Bearer <token>"
             raise denied(detail, metadata_url=admission.metadata_url)
@@ -353,7 +358,7 @@ class Gate:
 
 
 def is_preflight(exchange: Exchange) -> bool:
-    """Return True for a preflight of CORS (WHATWG Fetch, 4.8). Browsers send it without credentials."""
+    """Return True for a CORS preflight (WHATWG Fetch, 4.8), which browsers send without credentials."""
     headers = exchange.headers
     return exchange.method == "OPTIONS" and b"origin" in headers and b"access-control-request-method" in headers
 
@@ -361,13 +366,13 @@ def is_preflight(exchange: Exchange) -> bool:
 async def run_lifespan(
     receive: Receive, send: Send, start: Callable[[], Awaitable[Any]], stop: Callable[[], Awaitable[Any]]
 ) -> None:
-    """Respond to the lifespan messages of the host of an application.
+    """Run the lifespan of an application (ASGI 3). An error of ``start`` is reported and raised.
 
     Args:
         receive: the ASGI receive function.
         send: the ASGI send function.
-        start: starts the application.
-        stop: drains and closes the application.
+        start: a function that starts the application.
+        stop: a function that drains and closes the application.
     """
     await receive()
     try:
@@ -382,5 +387,5 @@ async def run_lifespan(
 
 
 async def close_websocket(send: Send) -> None:
-    """Refuse a WebSocket: no application of this distribution speaks it."""
+    """Refuse a WebSocket connection. No application of this distribution accepts one."""
     await send({"type": "websocket.close", "code": 1000})

@@ -1,4 +1,4 @@
-"""The command ``operad serve``. operad-cli imports it when it collects the commands of plugins."""
+"""The command ``operad serve``. operad-cli imports this module when it collects the commands of plugins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _address(_: click.Context, __: click.Parameter, value: str | None) -> Address | None:
-    """Parse the address of an option."""
+    """Parse the address of an option; None for None."""
     from operad_serve.listening import parse_address
 
     try:
@@ -239,12 +239,12 @@ def serve(
 
 
 def _absolute(path: str | None) -> str | None:
-    """Return a path of the command line, which starts from the current folder."""
+    """Return the absolute form of a path, which starts from the current folder; None for None."""
     return None if path is None else str(Path(path).absolute())
 
 
 def run_again() -> None:
-    """Run the command line of this process again, as a process of `operad_serve.door.processes`."""
+    """Run the command line again, in a process that `operad_serve.door.processes` has started."""
     from operad_cli.main import main
 
     main()
@@ -268,7 +268,7 @@ def _registry_to_serve(
     """Return a registry whose sources are not loaded yet, and the folder of its configuration."""
     if target is not None:
         if config is not None:
-            raise click.UsageError("--config and a program cannot be combined; the program may load it")
+            raise click.UsageError("--config and TARGET cannot be combined; remove one of them")
         from operad_serve.door.target import registry_of
 
         return registry_of(target), Path.cwd()

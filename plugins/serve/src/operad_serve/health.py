@@ -1,4 +1,4 @@
-"""The response of ``/health``: whether calls are accepted, and which sources failed."""
+"""The response to ``/health``: whether calls are accepted, and which sources failed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from operad.wire import to_json
 
 
 def health_of(registry: OperationRegistry, *, is_draining: bool) -> tuple[int, bytes]:
-    """Return the status and the body of ``/health``.
+    """Return the HTTP status and the JSON body of ``/health``.
 
-    The server is ready unless it drains, or has nothing to offer because all of its sources failed. Only the log
-    has the reasons: this path needs no credentials.
+    The status is 200 if the server is ready, else 503. The server is not ready while it drains, or if all of its
+    sources failed and it has no operations. Reasons are only in the log, because the path needs no credentials.
     """
     states = registry.sources.states()
     failed = sorted(state.name for state in states if state.status == "failed")

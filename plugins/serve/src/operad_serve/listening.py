@@ -1,4 +1,7 @@
-"""Addresses to listen on, and uvicorn on them. It gets no signal handlers: a drain comes before its end."""
+"""Addresses to listen on, and the uvicorn server that runs on them.
+
+uvicorn gets no signal handlers, because running calls must be drained before it ends.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ Address = tuple[str, int] | Path
 """Host and port, or the file of a Unix socket."""
 
 DRAIN_TIMEOUT = 10.0
-"""Seconds that running calls get if nothing else is configured."""
+"""The default time, in seconds, for running calls to finish on shutdown."""
 KEEP_ALIVE = 5.0
-"""Seconds that a connection may stay open without a request if nothing else is configured."""
+"""The default time, in seconds, that a connection may stay open without a request."""
 _UNIX = "unix:"
 _HEAD_TIMEOUT = 30.0
 """Seconds for receiving the head of a request."""
@@ -37,10 +40,10 @@ def parse_address(text: str, base_dir: Path | None = None) -> Address:
 
     Args:
         text: the address.
-        base_dir: the folder that relative paths start from; None: the current one.
+        base_dir: the folder from which relative paths start; None for the current folder.
 
     Raises:
-        ConfigError: the text is not an address.
+        ConfigError: the text has none of these forms, or the port is larger than 65535.
     """
     if text.startswith(_UNIX) and len(text) > len(_UNIX):
         return ((base_dir or Path()) / text.removeprefix(_UNIX)).absolute()
@@ -52,15 +55,15 @@ def parse_address(text: str, base_dir: Path | None = None) -> Address:
 
 @attrs.frozen
 class TLSFiles:
-    """The files of a certificate for HTTPS, in PEM format."""
+    """The certificate and the private key for HTTPS, as files in PEM format."""
 
     cert: Path
     """The certificate, followed by those of its issuers."""
     key: Path | None = None
-    """The private key; None: ``cert`` contains it."""
+    """The private key; None if ``cert`` contains it."""
 
     def check(self) -> None:
-        """Raise `ConfigError` if the files cannot be used."""
+        """Raise `ConfigError` if a file cannot be read, or the key is encrypted or not that of the certificate."""
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
                 self.cert, self.key, password=_no_password
@@ -78,7 +81,7 @@ def _no_password() -> str:
 
 
 def url_of(bound: socket.socket, scheme: str = "http") -> str:
-    """Return the URL of a listening socket; for a Unix socket in the form of nginx, ``http://unix:/path:``."""
+    """Return the URL of a listening socket. A Unix socket has the form of nginx, ``http://unix:/path:``."""
     if not isinstance(bound.getsockname(), tuple):
         return f"{scheme}://unix:{bound.getsockname()}:"
     host, port = bound.getsockname()[:2]
@@ -87,14 +90,14 @@ def url_of(bound: socket.socket, scheme: str = "http") -> str:
 
 @contextmanager
 def listen(address: Address, *, is_guarded: bool) -> Iterator[socket.socket]:
-    """Open a socket that is bound to an address.
+    """Bind a socket to an address, and close it on exit.
 
     Args:
-        address: host and port, where port 0 takes a free one; or a path.
-        is_guarded: whether callers are authenticated. If not, only this machine may connect.
+        address: host and port, where 0 takes a free port; or the path of a Unix socket.
+        is_guarded: whether callers are authenticated. If not, only a loopback address or a Unix socket is allowed.
 
     Raises:
-        ConfigError: it is not possible to listen there, or other machines could connect without authentication.
+        ConfigError: the address cannot be used, or other machines could connect without authentication.
     """
     if isinstance(address, Path):
         with unix_socket(address, is_guarded=is_guarded) as bound:
@@ -121,7 +124,7 @@ def listen(address: Address, *, is_guarded: bool) -> Iterator[socket.socket]:
 
 
 def check_loopback(host: str) -> None:
-    """Check that only this machine can connect to a host that authenticates no caller. Raises `ConfigError`."""
+    """Raise `ConfigError` if other machines can connect to a host whose callers are not authenticated."""
     if not is_loopback((host,)):
         raise ConfigError(
             f"other machines can connect to {host}, but callers are not authenticated; configure an authenticator "
@@ -144,12 +147,12 @@ async def serving(
 
     Args:
         app: the ASGI application.
-        bound: the socket, which is bound.
-        proxy_headers: see `ServeOptions`.
-        root_path: see `ServeOptions`.
+        bound: the bound socket.
+        proxy_headers: whether to trust the headers of a proxy, see `ServeOptions`.
+        root_path: the path that a proxy removes.
         keep_alive: seconds that a connection may stay open without a request.
-        tls: the certificate for HTTPS; None: plain HTTP.
-        head_timeout: seconds for receiving the head of a request, after which its connection is closed.
+        tls: the certificate for HTTPS; None for plain HTTP.
+        head_timeout: seconds for receiving the head of a request. Slower connections are closed.
     """
     import uvicorn
 
@@ -199,7 +202,7 @@ class Drainable(Protocol):
         ...
 
     async def drain(self, timeout: float) -> None:
-        """Accept no new calls, end the streams, and give running calls ``timeout`` seconds."""
+        """Accept no new calls, end the streams, and let other calls run for up to ``timeout`` seconds."""
         ...
 
 
@@ -208,11 +211,11 @@ async def serve_alone(app: Drainable, address: Address, *, is_guarded: bool) -> 
 
     Args:
         app: the application.
-        address: see `listen`.
-        is_guarded: see `listen`.
+        address: the address, see `listen`.
+        is_guarded: whether the application authenticates callers, see `listen`.
 
     Raises:
-        ConfigError: see `listen`.
+        ConfigError: the address cannot be used, or other machines could connect without authentication.
     """
     with listen(address, is_guarded=is_guarded) as bound:
         async with serving(app, bound):
@@ -223,10 +226,10 @@ async def serve_alone(app: Drainable, address: Address, *, is_guarded: bool) -> 
 
 
 def _with_head_timeout(timeout: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with a time limit for the head of a request (RFC 9110, 15.5.9), which it lacks.
+    """Return uvicorn's HTTP protocol class with a time limit for the head of a request (RFC 9110, 15.5.9).
 
-    A timer runs while a connection is open and no request is in progress: from its beginning, and from the first
-    bytes after a response. Between a response and those bytes uvicorn's own timer runs.
+    The timer starts when a connection opens, and at the first bytes of each further request. It stops when the
+    head is complete. Between a response and the next request, uvicorn's own timer runs.
     """
     from uvicorn.protocols.http.auto import AutoHTTPProtocol
 

@@ -1,4 +1,4 @@
-"""`to_openapi`: the HTTP API of a registry."""
+"""The function `to_openapi`, which makes the HTTP API of a registry."""
 
 from __future__ import annotations
 
@@ -31,25 +31,30 @@ def to_openapi(
 ) -> OpenAPIApplication:
     """Return an ASGI application that serves the operations of a registry.
 
-    ``POST /operations/{id}`` calls an operation. ``GET`` calls a query or subscription whose input is flat.
-    ``/openapi.json`` describes them (OpenAPI 3.1), ``/health`` reports whether calls are accepted, and ``/`` is
-    the explorer.
+    ``POST /operations/{id}`` calls an operation. ``GET`` calls a query or subscription with its input in the query
+    string, if all required fields are scalars or lists of scalars. ``/openapi.json`` describes the operations
+    (OpenAPI 3.1), ``/health`` reports whether calls are accepted, and ``/`` is the explorer.
 
     Args:
         registry: the registry whose operations are served. Changes take effect at once.
-        authenticate: returns the caller of `operad_auth.Credentials`, or None. With it, requests without
-            credentials are refused. Without it every caller is anonymous, and may only call operations that
-            require nothing.
+        authenticate: a function that takes `operad_auth.Credentials` and returns the caller, or None. With it,
+            requests without credentials are refused. Without it, every caller is anonymous and may only call
+            operations without access requirements.
         anonymous: whether to accept requests without credentials although there is an authenticator.
         explorer: whether ``/`` shows the explorer.
-        title: the title of the document and of the explorer.
-        allowed_hosts: values that ``Host`` may have, ``*`` for any. On a loopback address, other names than its
-            own must be listed here; a proxy in front needs that.
+        title: the title of the document and of the explorer; None for ``operad``.
+        allowed_hosts: allowed values of ``Host``, ``*`` for any. If it is empty, a loopback address allows only
+            the names of this machine; add the name that a proxy in front sends.
         allowed_origins: origins whose pages may send requests (CORS), ``*`` for any.
-        timeout: seconds for a call without ``Operad-Timeout``; None: no limit.
+        timeout: seconds that a call without ``Operad-Timeout`` may take; None for no limit.
         max_body: the largest request body, in bytes.
         mask_errors: whether to replace the messages of undeclared exceptions by a reference to the log.
         options: further fields of `OpenAPIServerConfig`.
+
+    Raises:
+        ConfigError: ``authenticate`` cannot be called.
+        ValueError: a limit is not positive.
+        TypeError: `OpenAPIServerConfig` has no such field.
     """
     return OpenAPIApplication(
         registry,

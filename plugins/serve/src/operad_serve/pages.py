@@ -1,4 +1,4 @@
-"""Pages for users: logins, and accounts that they connect. No script, no asset, no frame."""
+"""HTML pages on which users log in or connect an account. They have no scripts, other files or frames."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ HEADERS: tuple[Header, ...] = (
     # With no-referrer, browsers would send "Origin: null" with a form.
     (b"referrer-policy", b"same-origin"),
 )
-"""Headers of a page, and of a redirect from one."""
+"""The headers of a page, and of a redirect from a page."""
 
 
 async def show(exchange: Exchange, status: int, title: str, body: str) -> None:
-    """Send a page. ``title`` and ``body`` are HTML."""
+    """Send an HTML page. The caller must escape ``title`` and ``body``."""
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head>'

@@ -1,4 +1,4 @@
-"""The hooks that operad-serve implements. Nothing heavy is imported before it is used."""
+"""The hooks that operad-serve implements. The server is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_servers() -> Iterable[Server]:
-    """Return the server ``openapi``."""
+    """Return the server ``openapi``: the HTTP API, mounted at ``/``."""
     return (Server("openapi", _serve, _server_config, _application, "/"),)
 
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """Add ``operad serve``."""
+    """Add the command ``operad serve`` to the command line."""
     from operad_serve.command import serve
 
     cli.add_command(serve)

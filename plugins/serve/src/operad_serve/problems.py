@@ -13,7 +13,7 @@ from operad.words import json_safe
 PROBLEM_TYPE = "application/problem+json"
 
 AUTHORIZATION_REQUIRED = "AUTHORIZATION_REQUIRED"
-"""The code of a call whose user must agree first. ``details.url`` is a page of this server."""
+"""The code of a call that needs the consent of its user first. ``details`` may have the ``url`` to open."""
 _STATUS: dict[str, int] = {
     ErrorCode.OPERATION_NOT_FOUND: 404,
     ErrorCode.ACCESS_DENIED: 403,
@@ -28,14 +28,14 @@ _STATUS: dict[str, int] = {
 
 
 class Problem(Exception):
-    """A response that reports an error.
+    """An exception that becomes an error response.
 
     Args:
         status: the HTTP status.
-        detail: the error and how to fix it, for people.
-        code: the code of the `CallError`, if there is one.
-        details: more, for programs.
-        headers: further headers of the response.
+        detail: the error and how to fix it, as a message for the user.
+        code: the error code, as in `CallError`; None leaves it out.
+        details: further data about the error, for programs.
+        headers: further response headers.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Problem(Exception):
         self.headers = tuple(headers)
 
     def to_json(self, request_id: str = "") -> bytes:
-        """Return the problem as JSON."""
+        """Return the problem as JSON, with ``requestId`` unless the id is empty."""
         wire: dict[str, Any] = {"title": _title(self.status), "status": self.status, "detail": self.detail}
         if self.code is not None:
             wire["code"] = self.code
@@ -70,7 +70,14 @@ class Problem(Exception):
 
 
 def denied(detail: str, *, invalid: bool = False, details: Any = None, metadata_url: str | None = None) -> Problem:
-    """Return a 401 with a challenge (RFC 9110). With ``invalid``, the credentials are wrong (RFC 6750, 3.1)."""
+    """Return a problem with status 401 and a ``Bearer`` challenge (RFC 6750, 3).
+
+    Args:
+        detail: see `Problem`.
+        invalid: whether the request has credentials that are not valid.
+        details: see `Problem`.
+        metadata_url: the URL of the resource metadata (RFC 9728, 5.1), for the challenge.
+    """
     parts = ['error="invalid_token"'] if invalid else []
     if metadata_url is not None:
         parts.append(f'resource_metadata="{metadata_url}"')
@@ -81,7 +88,13 @@ def denied(detail: str, *, invalid: bool = False, details: Any = None, metadata_
 
 
 def problem_of(error: CallError, declared: Iterable[ErrorDefinition], *, has_identity: bool) -> Problem:
-    """Return the problem for the error of a call. ``declared`` are the errors that its operation declares."""
+    """Return the problem for the error of a call.
+
+    Args:
+        error: the error.
+        declared: the errors that the operation declares. They can set the status.
+        has_identity: whether the caller is authenticated. If not, ``ACCESS_DENIED`` is a 401.
+    """
     status = _status(error, declared)
     if error.code == ErrorCode.ACCESS_DENIED and status == 403:
         if not has_identity:

@@ -1,4 +1,4 @@
-"""Unix sockets to listen on: the socket's file is created, protected from other users, and removed."""
+"""Unix sockets to listen on, whose files are protected from other users and removed at the end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from operad_serve.asgi import ASGIApplication, Receive, Scope, Send
 
 @contextmanager
 def unix_socket(path: Path, *, is_guarded: bool) -> Iterator[socket.socket]:
-    """Open a socket that is bound to a file with the mode that the umask leaves.
+    """Bind a Unix socket to a file. Close the socket and remove the file on exit.
 
     Args:
-        path: the file. One that a server left behind is replaced.
-        is_guarded: whether callers are authenticated. If not, only the file's user and group may connect.
+        path: the file. A socket that an ended server left behind is replaced.
+        is_guarded: whether callers are authenticated. If so, the umask decides which users may connect; if not,
+            at most the file's user and group.
 
     Raises:
-        ConfigError: it is not possible to listen there.
+        ConfigError: the system has no Unix sockets, the file cannot be created, is not a socket, or belongs to a
+            server that runs.
     """
     if not hasattr(socket, "AF_UNIX"):
-        raise ConfigError(f"unix:{path}: Python has no Unix sockets on this system; use HOST:PORT")
+        raise ConfigError(f"cannot listen on unix:{path}: this system has no Unix sockets; use HOST:PORT")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         try:
             _free(path)
@@ -48,7 +50,7 @@ def unix_socket(path: Path, *, is_guarded: bool) -> Iterator[socket.socket]:
 
 
 def _free(path: Path) -> None:
-    """Remove the socket of a server that ended. Raises `OSError` if it still runs, or the file is not a socket."""
+    """Remove the socket of an ended server. Raises `OSError` if the server runs, or the file is not a socket."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise OSError(errno.EEXIST, "")
@@ -62,9 +64,9 @@ def _free(path: Path) -> None:
 
 
 def behind_proxy(app: ASGIApplication) -> ASGIApplication:
-    """Wrap an application at a Unix socket so that it uses ``X-Forwarded-For`` and ``-Proto`` of any client.
+    """Wrap an application on a Unix socket so that it trusts the ``X-Forwarded-*`` headers of every client.
 
-    The permissions of the file decide which users may connect.
+    The permissions of the socket's file decide which clients may connect.
     """
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 

@@ -1,6 +1,6 @@
 """The conformance kit: suites to subclass, and small real parts for tests.
 
-pytest loads `operad_testing.fixtures` by itself; everything else is imported when it is first used.
+pytest loads `operad_testing.fixtures` by itself. All other modules are imported when they are first used.
 """
 
 from operad.lazy import lazily

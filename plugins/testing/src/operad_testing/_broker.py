@@ -44,11 +44,11 @@ def _run_apart(suite: BrokerConformance, body: Body) -> None:
 
 
 _with_bus, _with_server = tests_with(_run), tests_with(_run_apart)
-"""Decorators for tests on a shared server, and for tests with a server of their own."""
+"""The decorators of tests on a shared server and of tests with a separate server."""
 
 
 class BrokerConformance:
-    """Requirements for links over every broker, in addition to `TransportConformance`.
+    """Requirements for the links of every broker, in addition to `TransportConformance`.
 
     ::
 
@@ -62,24 +62,24 @@ class BrokerConformance:
             def transport(self, url, bus, **options):
                 return PigeonTransport(url, bus=bus, reconnect_wait=0.05, **options)
 
-    The tests are plain functions that run an event loop of their own: they need no pytest plugin.
+    The tests are plain functions that run their own event loop, so they need no pytest plugin.
     """
 
     def url(self) -> str:
         """Return the URL of a server that tests share."""
-        raise NotImplementedError("override url()")
+        raise NotImplementedError("the suite needs the URL of a server; override url()")
 
     def server(self) -> AbstractContextManager[ServerProcess]:
-        """Return a server for one test, which the test kills and freezes."""
-        raise NotImplementedError("override server()")
+        """Return a context with a new server, which one test kills or freezes."""
+        raise NotImplementedError("the suite needs a separate server; override server()")
 
     def transport(self, url: str, bus: str, **options: Any) -> Transport:
         """Return a transport to a server. Transports with the same ``bus`` reach each other.
 
-        Options are ``max_payload`` (bytes), and ``impatient`` (a bool): detect within a second that a server no
-        longer responds.
+        Options are ``max_payload``, in bytes, and ``impatient``, a bool: whether to detect within a second that a
+        server no longer responds.
         """
-        raise NotImplementedError("override transport()")
+        raise NotImplementedError("the suite needs a transport; override transport()")
 
     def server_url(self, server: ServerProcess) -> str:
         """Return the URL of a server that `server` returned."""
@@ -90,7 +90,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_transport_and_link_have_the_interface_of_the_core(self, bus: _Bus) -> None:
-        """Transport and link implement the protocols of `operad.plugin`."""
+        """The transport and its links implement the protocols of `operad.plugin`."""
         assert isinstance(self.transport(self.url(), "any"), Transport)
         assert isinstance((await bus.join()).link, Link)
 
@@ -120,7 +120,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_a_link_whose_closing_is_cancelled_leaves_nothing_open(self, bus: _Bus) -> None:
-        """A close may be cancelled at any step; closing again then has no effect."""
+        """If closing a link is cancelled at any step, closing it again leaves nothing open."""
         for turns in range(12):
             participant = await bus.join()
             await participant.link.register("op:test.op", "workers")
@@ -211,7 +211,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_an_event_that_is_too_large_is_refused_before_it_is_sent(self, bus: _Bus) -> None:
-        """The error gives both sizes, and the connection stays open."""
+        """The error states the limit, and the connection stays open."""
         server, client, small = await bus.join(), await bus.join(), await bus.join(max_payload=1_000)
         await server.link.register("op:test.op", "workers")
         limit = bus.transport().capabilities.max_payload
@@ -268,7 +268,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_closing_is_idempotent_and_refuses_what_comes_after(self, bus: _Bus) -> None:
-        """Sending and registering on a closed link raise."""
+        """A link can be closed twice. Sending and registering on a closed link raise."""
         client = await bus.join()
         await client.link.close()
         await client.link.close()
@@ -279,7 +279,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_nobody_there_is_an_error_that_names_the_host_and_no_secret(self, bus: _Bus) -> None:
-        """Opening fails immediately."""
+        """Opening a link to a missing server fails immediately, and the error contains no secret."""
         with socket.socket() as taken:  # bound, and not listening
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
@@ -392,4 +392,4 @@ async def _raises(expected: type[Exception], awaitable: Any) -> Exception:
         await awaitable
     except expected as error:
         return error
-    raise AssertionError(f"expected {expected.__name__}, but nothing was raised")
+    raise AssertionError(f"expected {expected.__name__}, got no error")

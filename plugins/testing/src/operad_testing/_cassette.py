@@ -1,4 +1,4 @@
-"""Cassettes: record the results of calls, and replay them in tests."""
+"""Cassettes, which record the results of calls and replay them in tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRETS = (
     *("*private_key*", "*privatekey*", "*private-key*", "*session_id*", "*sessionid*", "*session-id*"),
     *("*authorization*", "x-auth*", "*cookie*"),
 )
-"""Names of fields, as lower-case shell patterns, whose values are never written."""
+"""Patterns of field names, in lower case and with shell wildcards, whose values are never written."""
 _NUMBER_OF_LINES = 20
 _SHORTEST = 6
 """The minimum length of a secret value that is searched for in other strings."""
@@ -43,19 +43,20 @@ def cassette(
 ) -> Cassette:
     """Record the calls of a registry, or replay them: ``with cassette("pets.json", registry): …``.
 
-    A call is found by operation and input. If it was recorded several times, the results are replayed in that
-    order, and the last one is repeated. Errors and streams are recorded as well. A replayed operation need not be
-    loaded: its spec is on the cassette, so a test needs neither network nor server. A call that is not recorded
-    fails with ``NOT_RECORDED``, and the message shows the nearest recorded one.
+    A recording is found by operation and input. If there are several, they are replayed in their order, and the
+    last one is repeated. Errors and streams are recorded as well. A replayed operation need not be loaded, because
+    the cassette has its spec, so a test needs neither network nor server. A call without a recording fails with
+    ``NOT_RECORDED``, and the message shows the nearest recording.
 
     Args:
         path: a JSON file, to be kept in version control.
         registry: the registry whose calls are recorded.
-        mode: ``"once"`` replays an existing file, and records a new one; ``"record"`` overwrites it; ``"replay"``
-            never calls anything; ``"new"`` replays recorded calls and records the others. One cassette at a time
-            may record to a file.
-        match: shell patterns of the ids; other calls are not affected.
-        redact: names of fields whose values are not written, in inputs and results, as lower-case shell patterns.
+        mode: ``"once"`` replays the file if it exists, and records it otherwise; ``"record"`` always records;
+            ``"replay"`` always replays; ``"new"`` replays the calls in the file and records others. Only one
+            cassette at a time may record to a file.
+        match: shell patterns of operation ids. Calls of other operations are neither recorded nor replayed.
+        redact: patterns of field names, in lower case and with shell wildcards. Values of such fields are not
+            written, in inputs and in results.
         secrets: values that are never written, not even as part of a string.
 
     Raises:
@@ -66,7 +67,7 @@ def cassette(
 
 
 class Cassette:
-    """A cassette while it records or replays; made by `cassette`. ``played`` and ``recorded`` count the calls."""
+    """A context that records or replays calls, made by `cassette`. ``played`` and ``recorded`` count the calls."""
 
     def __init__(
         self, path: Path, registry: OperationRegistry, mode: Mode, match: tuple[str, ...], clean: _Filter
@@ -130,7 +131,7 @@ class Cassette:
             if "error" in played:
                 raise _error(played["error"])
             if played.get("left"):
-                message = f'{self.path}: the stream "{call.spec.id}" was recorded up to here: its reader left it'
+                message = f'{self.path}: the recording of the stream "{call.spec.id}" ends where its reader left'
                 raise CallError("NOT_RECORDED", message, {"operationId": call.spec.id, "nearest": None})
             return
         items: list[Any] = []
@@ -149,7 +150,7 @@ class Cassette:
             self._record(call, "stream", items=items, **ending)
 
     def _next(self, call: InterceptedCall, kind: str) -> dict[str, Any] | None:
-        """Return the recording to replay; ``None`` if the call must be made.
+        """Return the recording to replay; None if the call must be made.
 
         Raises `CallError` ``NOT_RECORDED``.
         """
@@ -200,19 +201,19 @@ class Cassette:
             message += ". The nearest one differs:\n" + "\n".join(list(lines)[:_NUMBER_OF_LINES])
         else:
             known = sorted({one["operationId"] for one in self._tape["calls"]})
-            message += f"; recorded are {', '.join(known[:10]) or 'none'}"
+            message += f"; recorded operations: {', '.join(known[:10]) or 'none'}"
         details = {"operationId": call.spec.id, "nearest": None if nearest is None else nearest["input"]}
         return CallError("NOT_RECORDED", message, details)
 
 
 class _Filter:
-    """Copies JSON values without their secrets."""
+    """A function that copies JSON values without their secrets."""
 
     def __init__(self, names: tuple[str, ...], secrets: tuple[str, ...]) -> None:
         self._names, self._secrets = names, sorted(secrets, key=len, reverse=True)
 
     def __call__(self, value: Any) -> Any:
-        """Return a copy without the values of secret fields, with the same shape, so that it can be replayed."""
+        """Return a copy of the same shape, which can be replayed, without the values of secret fields."""
         if isinstance(value, Mapping):
             return {key: _redacted(item) if self._is_secret(key) else self(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -220,7 +221,7 @@ class _Filter:
         return _QUERY.sub(self._parameter, self.values(value)) if isinstance(value, str) else value
 
     def values(self, value: Any) -> Any:
-        """Return a copy without the secret values, whatever their fields are called."""
+        """Return a copy without the secret values, whatever the names of their fields."""
         if isinstance(value, Mapping):
             return {key: self.values(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -231,8 +232,8 @@ class _Filter:
         return value
 
     def knowing(self, *values: Any) -> _Filter:
-        """Return a filter that also removes the values of secret fields in ``values`` everywhere: servers repeat
-        them.
+        """Return a filter that also removes the values of secret fields in ``values`` everywhere, because servers
+        repeat them.
         """
         return _Filter(self._names, (*self._secrets, *self._found(values)))
 
@@ -266,7 +267,7 @@ def _redacted(value: Any) -> Any:
 
 
 async def _absent(input: Any, context: Any) -> Any:
-    raise AssertionError("this operation is replayed from a cassette")
+    raise AssertionError("a replayed operation must not be called")
 
 
 def _key(operation_id: str, kind: str, input: Any) -> str:

@@ -1,4 +1,4 @@
-"""The JSON Schema of envelopes: that of each meta type is derived from its attrs class."""
+"""The JSON Schema of envelopes, which is derived from the attrs classes of their metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operad.wire import wire_name
 
 
 def envelope_schema(kinds: Iterable[EnvelopeKind]) -> dict[str, Any]:
-    """Return the JSON Schema of the JSON form of envelopes of some kinds, such as `Plugins.envelope_kinds`."""
+    """Return the JSON Schema for the JSON form of envelopes. ``kinds`` may be `Plugins.envelope_kinds`."""
     metas, definitions = _meta_schemas([kind.meta_type for kind in kinds])
     definitions["ResponseMeta"] = {"oneOf": metas}
     return {
@@ -28,7 +28,7 @@ def envelope_schema(kinds: Iterable[EnvelopeKind]) -> dict[str, Any]:
 
 
 def _meta_schemas(meta_types: Iterable[type[Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return one reference for each meta type, and the definitions that they point to, with JSON names."""
+    """Return one reference for each meta type, and the definitions for the references, with JSON names."""
     import msgspec
 
     types = list(meta_types)

@@ -28,9 +28,9 @@ class EnvelopeKindCapabilities:
     """
 
     errors: bool = False
-    """Some of its metas are those of failed calls (``error_examples``)."""
+    """Whether envelopes of the kind can represent failed calls (``error_examples``)."""
     binary: bool = False
-    """Its data may be ``bytes``."""
+    """Whether the data may be ``bytes``."""
 
 
 class EnvelopeKindConformance:
@@ -44,27 +44,27 @@ class EnvelopeKindConformance:
     """
 
     kind_source: ClassVar[str]
-    """The kind's ``source``."""
+    """The ``source`` of the kind."""
     capabilities: ClassVar[EnvelopeKindCapabilities] = EnvelopeKindCapabilities()
     """The declared capabilities."""
     examples: ClassVar[Sequence[Any]]
-    """Metas of calls that succeeded: some with the fewest fields, some with all."""
+    """Metadata of calls that succeeded: some with as few fields as possible, some with all."""
     error_examples: ClassVar[Sequence[Any]] = ()
-    """Metas of calls that failed."""
+    """Metadata of calls that failed."""
 
     def plugins(self) -> Plugins:
-        """Return the plugins to test with; default: all that are installed."""
+        """Return the plugins to test with: by default, all installed plugins."""
         return load_plugins()
 
     def test_a_plugin_declares_the_kind(self) -> None:
-        """`Plugins.envelope_kinds` knows the source and the type of its meta."""
+        """`Plugins.envelope_kinds` has the kind, and its examples have the declared type."""
         kind = self._kind()
         for meta in self._metas():
             equal(type(meta), kind.meta_type, "the type of the example")
             equal(meta.source, kind.source, "its source")
 
     def test_metas_are_immutable_values(self) -> None:
-        """Equal fields make equal metas, and no field can be set, because envelopes are shared."""
+        """Metadata with equal fields are equal, and no field can be set, because envelopes are shared."""
         for meta in self._metas():
             equal(attrs.evolve(meta), meta, "a copy of the meta")
             name = next((field.name for field in attrs.fields(type(meta))), "anything")
@@ -75,7 +75,7 @@ class EnvelopeKindConformance:
             raise AssertionError(f"{type(meta).__name__}.{name} can be set: make it @attrs.frozen")
 
     def test_metas_survive_the_wire(self) -> None:
-        """``from_wire(to_wire(envelope))`` equals the envelope, through real JSON."""
+        """An envelope equals its copy after a round trip through JSON text."""
         for meta in self._metas():
             envelope = ResponseEnvelope({"a": [1, None, "ü"]}, meta)
             equal(self._crossed(envelope), envelope, "the envelope after the wire")
@@ -89,7 +89,7 @@ class EnvelopeKindConformance:
             equal(self._crossed(envelope), envelope, "the envelope after the wire")
 
     def test_wire_names_are_camel_case(self) -> None:
-        """The JSON form names the source first and writes its fields in camelCase."""
+        """In the JSON form of metadata, ``source`` is first and all names are in camelCase."""
         for meta in self._metas():
             names = list(ResponseEnvelope(None, meta).to_wire()["meta"])
             equal(names[0], "source", "the first name of the JSON form")
@@ -97,21 +97,21 @@ class EnvelopeKindConformance:
                 assert _WIRE_NAME.fullmatch(name), f"{name} is not camelCase"
 
     def test_the_schema_accepts_every_wire_form(self) -> None:
-        """The JSON Schema derived from the meta type accepts what the meta type writes."""
+        """The JSON Schema that is derived from the meta type accepts the JSON form of every example."""
         schema = from_schema(envelope_schema(self._kinds()))
         for meta in self._metas():
             wire = json.loads(json.dumps(ResponseEnvelope(None, meta).to_wire()))
             assert not schema.errors(wire), [error.message for error in schema.errors(wire)]
 
     def test_unknown_fields_are_ignored(self) -> None:
-        """A newer peer may send fields that this version does not know."""
+        """Fields that this version does not know, from a newer peer, are ignored."""
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             wire["meta"]["fieldOfTheFuture"] = {"a": 1}
             equal(self._kinds().from_wire(wire), ResponseEnvelope(1, meta), "the envelope of a newer peer")
 
     def test_wire_forms_are_recognised(self) -> None:
-        """`is_response_envelope` recognises the mapping by its source."""
+        """`is_response_envelope` returns True for the JSON form of every example."""
         for meta in self._metas():
             wire = ResponseEnvelope(1, meta).to_wire()
             assert is_response_envelope(wire, self._kinds()), f"not taken for an envelope: {wire}"

@@ -15,18 +15,18 @@ class _Anything:
 
 
 ANYTHING: Final = _Anything()
-"""Data that the suite does not check."""
+"""The ``data`` of an example whose result the suite does not check."""
 
 
 @attrs.frozen
 class Example:
-    """A call that a suite makes.
+    """A call that a suite makes, and its expected outcome.
 
     Args:
-        name: the operation's name, without its namespace.
-        input: its input.
-        data: the data that it returns; the first items, as a list, for a subscription.
-        error: the code of the `CallError` that it raises instead.
+        name: the name of the operation, without the namespace.
+        input: the input of the call.
+        data: the expected data; for a subscription, a list of the expected first items.
+        error: the code of the expected `CallError`; None if the call must succeed.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Example:
     error: str | None = None
 
     def id(self, namespace: str) -> str:
-        """Return the operation's id."""
+        """Return the id of the operation in a namespace."""
         return f"{namespace}.{self.name}"
 
 
 def given(example: Example | None, declared: bool, suite: object, name: str) -> Example:
-    """Return the example of a declared capability. Skip the test if the capability is not declared."""
+    """Return the example of a declared capability, which must not be None. Skip the test if it is not declared."""
     if not declared:
         skip(f"{type(suite).__name__} does not declare {name}")
     assert example is not None, (
@@ -50,12 +50,12 @@ def given(example: Example | None, declared: bool, suite: object, name: str) -> 
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip the test, by an exception that every test runner supports."""
+    """Skip the test by `unittest.SkipTest`, which every test runner supports."""
     raise SkipTest(reason)
 
 
 def equal(got: Any, expected: Any, what: str) -> None:
-    """Check a value.
+    """Raise `AssertionError` unless two values are equal. ``what`` names the value.
 
     The message shows both values, because test runners do not rewrite assertions of a library.
     """

@@ -1,4 +1,4 @@
-"""Small real parts for tests: plugins from functions, a source with given operations, a log of calls."""
+"""Small real parts for tests: plugins from functions, a source with given operations, and a log of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operad.sources import Source, SourceContext, SourceSession
 
 
 def plugins_of(*plugins: object) -> Plugins:
-    """Return exactly these plugins, installed or not. Raises `PluginError` if one cannot be loaded."""
+    """Return a `Plugins` with exactly these plugins, installed or not. Raises `PluginError` if one is wrong."""
     made = Plugins()
     for plugin in plugins:
         made.register(plugin)
@@ -24,7 +24,7 @@ def plugins_of(*plugins: object) -> Plugins:
 
 
 def make_plugin(name: str, /, **hooks: Any) -> ModuleType:
-    """Return a plugin module with the given hooks: functions, or the list that a contributing hook returns."""
+    """Return a module that is a plugin. ``hooks`` are its hook functions, or the values that its hooks return."""
     module = ModuleType(name)
     for hook, value in hooks.items():
         setattr(module, hook, hookimpl(value if callable(value) else _returning(value)))
@@ -41,7 +41,7 @@ class _NoOptions:
 
 
 class StaticSource:
-    """A source with given operations, as a plugin; `change` replaces them while a registry holds them."""
+    """A plugin with a source whose operations are given. `change` replaces them, also in registries."""
 
     def __init__(self, name: str, operations: Sequence[Operation[..., Any]]) -> None:
         self.name = name
@@ -51,7 +51,7 @@ class StaticSource:
 
     @hookimpl
     def operad_sources(self) -> list[Source]:
-        """Return the source."""
+        """Return the source, as its plugin's only contribution."""
         return [Source(self.name, self._load, _NoOptions, "given operations")]
 
     async def _load(self, config: _NoOptions, context: SourceContext) -> SourceSession:
@@ -60,34 +60,34 @@ class StaticSource:
         return session
 
     def change(self, operations: Sequence[Operation[..., Any]]) -> None:
-        """Replace the operations."""
+        """Replace the operations, in this source and in all registries that have loaded it."""
         self._operations = tuple(operations)
         for session in self.sessions:
             session.changed(self._operations)
 
 
 class CallLog:
-    """An observer, as a plugin, that records calls."""
+    """A plugin that observes calls and records them."""
 
     def __init__(self) -> None:
         self.started: list[CallRecord] = []
         """Calls that began, in order."""
         self.finished: list[tuple[CallRecord, CallOutcome]] = []
-        """Calls that ended, in order, and how."""
+        """Calls that ended, in order, with their outcomes."""
         self.reported: list[tuple[CallRecord, CallReport]] = []
-        """What calls reported meanwhile, in order."""
+        """Reports of running calls, in order, with the calls."""
 
     @hookimpl
     def operad_call_started(self, call: CallRecord) -> None:
-        """Record the call."""
+        """Record a call that begins."""
         self.started.append(call)
 
     @hookimpl
     def operad_call_reported(self, call: CallRecord, report: CallReport) -> None:
-        """Record the report."""
+        """Record a report of a running call."""
         self.reported.append((call, report))
 
     @hookimpl
     def operad_call_finished(self, call: CallRecord, outcome: CallOutcome) -> None:
-        """Record the call and its outcome."""
+        """Record a call that has ended, and its outcome."""
         self.finished.append((call, outcome))

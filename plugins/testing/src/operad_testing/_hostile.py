@@ -10,10 +10,10 @@ from operad_schema import Schema, lazy_schema
 def hostile_schemas() -> dict[str, dict[str, Any] | Schema]:
     """Return schemas that cannot be sent or built, each under the name of its defect.
 
-    Use them to test a server of a registry: register them beside a sound operation, and check that the listing
-    still has that one. ``digits``: an integer that Python does not write. ``surrogate``: text that is not UTF-8.
-    ``deep``: nested deeper than JSON libraries support. ``object``: a default that is not JSON. ``unbuilt``: a
-    lazy schema whose making raises `ValueError`.
+    Use them to test a server of a registry: register operations with them and one with a valid schema, and check
+    that the listing still has the valid one. ``digits`` has an integer that Python does not write, ``surrogate``
+    text that cannot be UTF-8, ``deep`` more levels than JSON libraries support, and ``object`` a default that is
+    not JSON. Making the lazy schema ``unbuilt`` raises `ValueError`.
     """
     return {
         "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},

@@ -1,4 +1,4 @@
-"""Check that a test leaves nothing behind: no task, timer, thread, socket or child process."""
+"""The check that a test leaves nothing behind: no task, timer, thread, socket or child process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ GRACE = 2.0
 """Seconds to wait until connections are closed and threads have ended."""
 _STEP = 0.01
 _POOLS = ("operad", "asyncio_")
-"""Threads of worker pools: they wait for work and end with the interpreter."""
+"""How the names of threads in worker pools begin. They wait for work, and end with the interpreter."""
 
 
 @attrs.frozen
 class HeldResources:
-    """The resources that the process holds; compare them before and after a test."""
+    """The resources that the process holds, to be compared before and after a test."""
 
     threads: frozenset[int]
     sockets: int
-    """The number of sockets on Linux; elsewhere 0."""
+    """The number of open sockets on Linux; 0 on other systems."""
     children: frozenset[str]
-    """The child processes on Linux; elsewhere empty."""
+    """The ids of the child processes on Linux; empty on other systems."""
 
     @classmethod
     def now(cls) -> HeldResources:
@@ -83,15 +83,16 @@ async def assert_nothing_pending(before: HeldResources | None = None, *, grace: 
     """Check that nothing except the caller is pending in the running event loop.
 
     Args:
-        before: the resources held before the test (`HeldResources.now`); without it only the loop is checked.
+        before: the resources held before the test (`HeldResources.now`); None checks only tasks and timers.
         grace: seconds to wait for objects that are being closed.
 
     Raises:
-        AssertionError: a task or a timer is left, or, with ``before``, a thread, socket or child process.
+        AssertionError: a task or a timer is left after ``grace`` seconds, or, with ``before``, a thread, socket or
+            child process.
     """
     for _ in range(int(grace / _STEP) + 1):
         left = _in_loop() if before is None else [*_in_loop(), *HeldResources.now().left(before)]
         if not left:
             return
         await asyncio.sleep(_STEP)
-    raise AssertionError(f"left behind: {', '.join(left)}")
+    raise AssertionError(f"the test left behind: {', '.join(left)}")

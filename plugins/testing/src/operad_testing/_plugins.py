@@ -50,11 +50,11 @@ class PluginConformance:
     """
 
     distribution: ClassVar[str]
-    """The distribution's name."""
+    """The name of the distribution."""
     contributes: ClassVar[Mapping[str, Sequence[str]]]
-    """Its contributions, as in `PluginRecord.contributes`."""
+    """The contributions of the plugin, as in `PluginRecord.contributes`."""
     light: ClassVar[Sequence[str]] = ()
-    """Modules of other distributions that loading the plugin may import: small ones."""
+    """Modules of other distributions that loading the plugin may import, because they are small."""
 
     def test_the_entry_point_is_there(self) -> None:
         """The distribution has an entry point of group ``operad``."""
@@ -73,7 +73,7 @@ class PluginConformance:
         equal((record.distribution, record.version), (metadata["Name"], metadata["Version"]), "name and version")
 
     def test_two_applications_can_load_it(self) -> None:
-        """Loading it twice in one process gives two independent sets of contributions."""
+        """Loading the plugin twice in one process gives two independent sets of contributions."""
         equal(self._plugins().records, self._plugins().records, "the records of a second load")
 
     def test_loading_imports_nothing_heavy(self) -> None:
@@ -92,7 +92,7 @@ class PluginConformance:
         equal(self._probe()["printed"], "", "what loading prints")
 
     def test_it_requires_operad(self) -> None:
-        """The metadata state the versions of operad that it works with."""
+        """The metadata of the distribution state the versions of operad that the plugin works with."""
         requires = [line.replace(" ", "") for line in self._distribution().requires or ()]
         mine = [
             line for line in requires if line.startswith(("operad>", "operad<", "operad=", "operad~", "operad("))
@@ -100,7 +100,7 @@ class PluginConformance:
         assert mine, 'add "operad>=…" to the dependencies of your pyproject.toml'
 
     def test_it_is_typed(self) -> None:
-        """The package carries ``py.typed`` (PEP 561)."""
+        """The package contains ``py.typed`` (PEP 561)."""
         package = self._entry_point().value.partition(":")[0].partition(".")[0]
         found = find_spec(package)
         assert found is not None, f"{package} cannot be imported"

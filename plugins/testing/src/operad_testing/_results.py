@@ -16,7 +16,7 @@ from operad_testing._running import in_loop
 
 
 class ResultStoreConformance:
-    """Requirements for every store of `FirstResults`.
+    """Requirements for every store of `operad_rules.FirstResults`.
 
     ::
 
@@ -27,19 +27,19 @@ class ResultStoreConformance:
             def away(self):
                 return PigeonResults(f"pigeon://:{self.secret}@127.0.0.1:9")
 
-    The tests are plain functions that run an event loop of their own: they need no pytest plugin.
+    The tests are plain functions that run their own event loop, so they need no pytest plugin.
     """
 
     secret = "s3cret"  # noqa: S105  # not a real secret
     """The password in the URL of `away`."""
 
     def store(self, name: str) -> AbstractAsyncContextManager[ResultStore]:
-        """Return a store, open while the context is. Stores with the same ``name`` share their results."""
-        raise NotImplementedError("override store()")
+        """Return a context with an open store. Stores with the same ``name`` share their results."""
+        raise NotImplementedError("the suite needs a store; override store()")
 
     def away(self) -> AbstractAsyncContextManager[ResultStore]:
-        """Return a store whose server cannot be reached, and that detects this within seconds."""
-        raise NotImplementedError("override away()")
+        """Return a context with a store that detects within seconds that its server cannot be reached."""
+        raise NotImplementedError("the suite needs a store without a server; override away()")
 
     @in_loop
     async def test_two_workers_run_a_repeated_request_once(self) -> None:
@@ -72,7 +72,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_name_is_claimed_once_replaced_freed_and_expires(self) -> None:
-        """If many claim a name at once, one succeeds; the others receive the result that it stores."""
+        """One of several concurrent claims of a name succeeds. A value can be replaced or dropped, and expires."""
         async with self.store(secrets.token_hex(8)) as store:
             claims = await asyncio.gather(*(store.claim("a", str(number).encode(), 60) for number in range(20)))
             assert claims.count(None) == 1
@@ -88,7 +88,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_result_that_cannot_be_kept_does_not_run_again(self) -> None:
-        """A result may have no JSON form, or be too large for the store."""
+        """A result that has no JSON form, or is too large for the store, is not computed again."""
         runs: list[int] = []
         results: list[Any] = [{1, 2}, "x" * 1_200_000]
 
@@ -112,7 +112,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_server_that_is_away_lets_nothing_run(self) -> None:
-        """Without the store it is unknown whether a request ran; errors must not contain the password."""
+        """A request does not run if the store cannot be reached, and errors do not contain the password."""
         runs: list[int] = []
 
         async def order(input: Any, context: OperationContext) -> None:
@@ -139,4 +139,4 @@ async def _refusal(registry: OperationRegistry, input: Any) -> CallError:
         await registry.execute("shop.order", input, idempotency_key="k")
     except CallError as error:
         return error
-    raise AssertionError("the call was not refused")
+    raise AssertionError("expected the call to raise a CallError, but it succeeded")

@@ -1,4 +1,4 @@
-"""Run a coroutine as a test without a pytest plugin, in bounded time, leaving nothing behind."""
+"""The runner for coroutines as tests, which needs no pytest plugin, limits their time and checks for leaks."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ GRACE = 2.0
 
 
 def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
-    """Run a coroutine in an event loop of its own.
+    """Run a coroutine in a new event loop, and return its result.
 
     Args:
         main: the body of a test.
-        timeout: seconds.
+        timeout: seconds that the coroutine may take.
 
     Raises:
-        AssertionError: it does not end in time, or leaves tasks, timers or threads of `asyncio.to_thread` behind
-            that do not end by themselves.
+        AssertionError: the coroutine does not end in time, or leaves tasks, timers or threads of
+            `asyncio.to_thread` that do not end within `GRACE` seconds.
     """
     threads = _Threads()
 
@@ -55,7 +55,7 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
 
 
 class _Threads(ThreadPoolExecutor):
-    """Runs the functions of `asyncio.to_thread`. A function that never ends keeps no test and no process alive."""
+    """An executor for `asyncio.to_thread`, in which a function that never ends keeps no test and process alive."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -97,7 +97,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 async def pause(seconds: float) -> None:
-    """Wait while the event loop runs: in many short sleeps, because a busy machine stalls for longer than one."""
+    """Wait in many short sleeps, because a busy machine may stall for longer than a single sleep."""
     for _ in range(round(seconds * 100)):
         await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""A real server for tests: a process of its own on a free port of 127.0.0.1."""
+"""A real server for tests: a separate process on a free port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ENDS_WITHIN = 5.0
 
 
 class ServerProcess(ABC):
-    """A server to start, kill and start again on the same port. Use it as a context manager.
+    """A context that runs a server process, which can be killed and started again on the same port.
 
-    A subclass defines the command (`command`) and when the server is ready (`answers`).
+    A subclass defines the command (`command`) and checks whether the server is ready (`answers`).
 
     Args:
         arguments: additional command-line arguments, which `command` appends.
@@ -33,22 +33,22 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Return program and arguments, for a server that listens on `port`.
+        """Return the program and its arguments, for a server that listens on `port`.
 
-        Raises `RuntimeError` if it is missing.
+        Raises `RuntimeError` if the program is missing.
         """
 
     @abstractmethod
     def answers(self, probe: socket.socket) -> bool:
-        """Return True if the server behind a new connection is ready; may also raise `OSError` for "not yet"."""
+        """Return True if the server behind a new connection is ready. It may also raise `OSError` if it is not."""
 
     @property
     def pid(self) -> int:
-        """The process id, while it runs."""
+        """The process id. Raises `RuntimeError` if the server does not run."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start it, and return when it is ready. Raises `RuntimeError`."""
+        """Start the server, and return when it is ready. Raises `RuntimeError` if it ends, or needs over 30 s."""
         command = self.command()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _COMES_UP_WITHIN
@@ -61,20 +61,20 @@ class ServerProcess(ABC):
                 pass
             time.sleep(0.02)
         self.stop()
-        raise RuntimeError(f"{command[0]} did not come up on port {self.port}")
+        raise RuntimeError(f"{command[0]} did not come up on port {self.port}; run it by hand to see why")
 
     def stop(self) -> None:
-        """Stop it with SIGTERM; idempotent."""
+        """Stop the server with SIGTERM, if it runs, and wait for its end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it immediately, as a crash would; idempotent."""
+        """End the server with SIGKILL, if it runs, as a crash would."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop its process without closing a connection, like a dead network; see `thaw`.
+        """Suspend the server with SIGSTOP. Its connections stay open, as in a dead network. `thaw` ends this.
 
-        The process is stopped when this returns.
+        The process is suspended when this method returns.
         """
         process = self._running()
         process.send_signal(signal.SIGSTOP)
@@ -82,12 +82,12 @@ class ServerProcess(ABC):
             os.waitpid(process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
-        """Let a frozen server continue."""
+        """Let a frozen server continue, with SIGCONT."""
         self._running().send_signal(signal.SIGCONT)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise RuntimeError("the server is not running")
+            raise RuntimeError("the server is not running; call start() first")
         return self._process
 
     def _end(self, with_signal: signal.Signals) -> None:

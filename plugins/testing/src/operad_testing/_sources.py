@@ -25,7 +25,7 @@ NAMESPACE = "conformance"
 POLLS = 500
 """How often a test polls for a change, every 20 ms."""
 MANY, LARGE = 200, 1_000_000
-"""The number of calls that run at once, and the bytes of a large result."""
+"""The number of concurrent calls in a test, and the size of a large result in bytes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,21 +33,21 @@ class SourceCapabilities:
     """The capabilities of a source. The suite tests those that are declared, and the support table lists them."""
 
     calls: bool = True
-    """It has queries or mutations (``example``)."""
+    """Whether the source has queries or mutations (``example``)."""
     subscriptions: bool = False
-    """It has subscriptions (``stream``)."""
+    """Whether the source has subscriptions (``stream``)."""
     errors: bool = True
-    """An operation that fails raises `CallError` with a code (``failing``)."""
+    """Whether an operation that fails raises `CallError` with a code (``failing``)."""
     error_envelopes: bool = False
-    """An operation that fails returns an envelope whose kind marks it as an error (``error_envelope``)."""
+    """Whether an operation that fails returns an envelope that its kind marks as an error (``error_envelope``)."""
     cancellation: bool = True
-    """A call ends immediately when it is cancelled or its deadline passes (``slow``)."""
+    """Whether a call ends immediately when it is cancelled or its deadline passes (``slow``)."""
     changes: bool = False
-    """Its operations follow changes of their origin (``change()``)."""
+    """Whether the operations follow changes of the server (``change()``)."""
     restarts: bool = False
-    """Its server can go away and come back, and calls work again afterwards (``restart()``)."""
+    """Whether calls work again after a restart of the server (``restart()``)."""
     envelope_kind: str = "local"
-    """The source of its envelopes' meta."""
+    """The kind of the source's envelopes: their ``meta.source``."""
 
 
 class SourceConformance:
@@ -71,13 +71,13 @@ class SourceConformance:
     """
 
     source: ClassVar[str]
-    """The source's name."""
+    """The name under which a plugin contributes the source."""
     capabilities: ClassVar[SourceCapabilities] = SourceCapabilities()
     """The declared capabilities."""
     example: ClassVar[Example | None] = None
     """A call that succeeds."""
     invalid: ClassVar[Example | None] = None
-    """A call whose input the operation's input schema rejects; leave it out if no operation has a schema."""
+    """A call whose input the operation's input schema rejects; None if no operation has a schema."""
     stream: ClassVar[Example | None] = None
     """A subscription, with the first items that it yields."""
     failing: ClassVar[Example | None] = None
@@ -89,40 +89,40 @@ class SourceConformance:
     large: ClassVar[Example | None] = None
     """A call whose result has a megabyte or more."""
     mismatched: ClassVar[Example | None] = None
-    """A call whose result does not fit the output schema that the source declares; ``data`` is that result."""
+    """A call whose result does not match the output schema that the source declares. ``data`` is the result."""
     broken: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """Options, in addition to those of `environment`, with which the source cannot be loaded."""
     secrets: ClassVar[Sequence[str]] = ()
     """Strings in the options of `environment` that must never be shown."""
 
     def plugins(self) -> Plugins:
-        """Return the plugins to test with; default: all that are installed."""
+        """Return the plugins to test with: by default, all installed plugins."""
         return load_plugins()
 
     def environment(self) -> AbstractAsyncContextManager[Mapping[str, Any]]:
-        """Start the server of the source and yield the options for ``registry.load(source, **options)``."""
+        """Return a context that runs the source's server and yields the options for ``registry.load``."""
         return _nothing()
 
     async def change(self, registry: OperationRegistry) -> None:
-        """Change the operations that the environment offers; with the capability ``changes``.
+        """Change the operations that the server offers. Override this for the capability ``changes``.
 
         Args:
-            registry: the registry in which the source is loaded, under the namespace `NAMESPACE`.
+            registry: the registry that has loaded the source, under the namespace `NAMESPACE`.
         """
-        raise NotImplementedError("with capabilities.changes, override change()")
+        raise NotImplementedError("the suite declares the capability changes; override change()")
 
     async def stir(self, registry: OperationRegistry) -> None:
-        """Make the subscription of ``stream`` yield items, if it does so only when something happens.
+        """Make the subscription ``stream`` yield items, if it needs a trigger for them.
 
-        Runs beside the subscription, and is cancelled with it. Arguments as for `change`.
+        This runs at the same time as the subscription, and is cancelled with it. For ``registry`` see `change`.
         """
 
     async def restart(self, registry: OperationRegistry) -> None:
-        """Stop the server of the source, and start it again at the same address; with the capability ``restarts``.
+        """Restart the server at the same address. Override this for the capability ``restarts``.
 
-        Arguments as for `change`.
+        For ``registry`` see `change`.
         """
-        raise NotImplementedError("with capabilities.restarts, override restart()")
+        raise NotImplementedError("the suite declares the capability restarts; override restart()")
 
     # --- the source itself -----------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class SourceConformance:
 
     @in_loop
     async def test_an_unknown_option_is_refused(self) -> None:
-        """The error for a misspelt option names it."""
+        """The error for a misspelt option names the option."""
         async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
             error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
             assert "no_such_option" in error, f"the error does not name the option: {error}"
@@ -171,7 +171,7 @@ class SourceConformance:
             assert not any(secret in text for text in shown), "a secret is shown in a repr or in the log"
 
     def test_what_was_loaded_and_closed_leaves_nothing_behind(self) -> None:
-        """Loading, and closing the registry, leaves no task, timer or generator."""
+        """Loading a source and closing the registry leave no task, timer or generator."""
 
         async def body() -> None:
             async with self._loaded():
@@ -192,7 +192,7 @@ class SourceConformance:
 
     @in_loop
     async def test_specs_survive_the_wire(self) -> None:
-        """Every spec has an equivalent self-contained JSON form."""
+        """Every spec has an equivalent JSON form that refers to no other document."""
         async with self._loaded() as registry:
             for spec in registry.specs():
                 wire = spec.to_wire()
@@ -227,7 +227,7 @@ class SourceConformance:
 
     @in_loop
     async def test_operations_follow_changes(self) -> None:
-        """The registry holds the operations that the source offers now."""
+        """The operations in the registry change when those of the server change."""
         if not self.capabilities.changes:
             skip(f"{type(self).__name__} does not declare changes")
         async with self.environment() as options, self._loaded(options) as registry:
@@ -237,13 +237,13 @@ class SourceConformance:
                 if [spec.id for spec in registry.specs()] != before:
                     return
                 await asyncio.sleep(0.02)
-            raise AssertionError("the operations did not change in time; call session.changed(operations)")
+            raise AssertionError("the operations did not change within 10 s; call session.changed(operations)")
 
     # --- calls -----------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_call_answers_an_envelope(self) -> None:
-        """The data are as expected, the meta are of the declared kind, and both survive the wire."""
+        """The data are as expected, the metadata have the declared kind, and both survive a round trip as JSON."""
         example = given(self.example, self.capabilities.calls, self, "example")
         async with self._loaded() as registry:
             self._check(registry, await self._execute(registry, example), example.data)
@@ -327,7 +327,7 @@ class SourceConformance:
 
     @in_loop
     async def test_a_failing_call_raises_its_code(self) -> None:
-        """A failure is a `CallError` with a message and details that JSON can hold."""
+        """A failure is a `CallError` with the expected code, a message, and details that JSON can represent."""
         example = given(self.failing, self.capabilities.errors, self, "failing")
         async with self._loaded() as registry:
             error = await self._failure(registry, example)
@@ -423,7 +423,7 @@ class SourceConformance:
             envelope = await self._execute(registry, example, timeout)
         except CallError as error:
             return error
-        raise AssertionError(f"expected a CallError of {example.name}, got {envelope}")
+        raise AssertionError(f"expected {example.name} to raise a CallError, got a result: {envelope.data!r}")
 
     async def _still_works(self, registry: OperationRegistry) -> None:
         if self.example is not None:
@@ -457,7 +457,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def _trusted() -> OperationContext:
-    """Return the context of the application itself: access control is tested with the registry, not here."""
+    """Return a trusted context, because the tests of the registry cover access control."""
     return OperationContext(trusted=True)
 
 
@@ -478,7 +478,7 @@ async def _refusal(
 
 
 class _Logged(logging.Handler):
-    """Collect what the program logs, at every level."""
+    """A context that collects the messages of all log records, at every level."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__(logging.DEBUG)
@@ -500,7 +500,7 @@ class _Logged(logging.Handler):
 
 
 def _schema_errors(spec: OperationSpec) -> Iterator[str]:
-    """Yield what is wrong with the schemas of a spec, as their author wrote them."""
+    """Yield the errors of a spec's schemas, as their author wrote the schemas."""
     from jsonschema import Draft202012Validator  # takes 50 ms to import, and only this test needs it
     from jsonschema.validators import validator_for
 

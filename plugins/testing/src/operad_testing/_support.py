@@ -1,4 +1,4 @@
-"""The support table: the declared capabilities of suites, as Markdown."""
+"""The support table, which lists the declared capabilities of suites as Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 
 
 def support_table(suites: Iterable[type[Any]]) -> str:
-    """Return a Markdown table of the declared capabilities of conformance classes of one kind, one per row."""
+    """Return a Markdown table with one row for each suite. The suites must declare capabilities of one class."""
     rows = sorted((_subject(suite), suite.capabilities) for suite in suites)
     if not rows:
         return ""

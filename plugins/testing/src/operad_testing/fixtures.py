@@ -1,4 +1,4 @@
-"""Fixtures for pytest, which finds them by the entry point of operad-testing."""
+"""The fixtures of operad-testing, which pytest finds by an entry point."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def operad_registry(operad_source: StaticSource) -> Iterator[OperationRegistry]:
 
 @pytest.fixture
 def operad_operation() -> Callable[..., Operation[..., Any]]:
-    """Return a function that makes operations: ``operad_operation("pets.get", {"id": 1})`` returns that value.
+    """Return a function that makes operations.
 
-    If the value is an exception, the operation raises it.
+    ``operad_operation("pets.get", {"id": 1})`` makes an operation that returns ``{"id": 1}``. If the value is an
+    exception, the operation raises it.
     """
     from operad import OperationSpec
 
@@ -58,9 +59,10 @@ def operad_operation() -> Callable[..., Operation[..., Any]]:
 
 @pytest.fixture
 def operad_cassette(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cassette]]:
-    """Yield a function: ``operad_cassette(registry)`` uses ``cassettes/<test>.json`` beside the test's file.
+    """Yield a function that opens the test's cassette for a registry: ``operad_cassette(registry)``.
 
-    ``OPERAD_CASSETTES=record`` (or another mode) records again; without it, existing recordings are replayed.
+    The cassette is ``cassettes/<file>.<test>.json`` beside the file of the test. The environment variable
+    ``OPERAD_CASSETTES`` sets the mode, such as ``record``; the default is ``once``.
     """
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     path = Path(request.path).parent / "cassettes" / f"{Path(request.path).stem}.{name}.json"

@@ -1,1 +1,1 @@
-"""The commands, a module for each group of them. Nothing heavy is imported before a command runs."""
+"""The built-in commands. Their modules import most of operad only when a command runs."""

@@ -1,4 +1,4 @@
-"""The commands that call: ``operad call``, ``operad subscribe``, ``operad trace``."""
+"""The commands that call operations: ``operad call``, ``operad subscribe`` and ``operad trace``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operad_cli.options import Command, Count, Seconds, chosen_profile, config_o
 
 
 def input_options(command: Command) -> Command:
-    """Add the arguments for the operation and its input."""
+    """Add the arguments for the operation and its input, and ``--timeout``, to a command."""
     command = click.option(
         "--timeout",
         metavar="SECONDS",
@@ -31,7 +31,7 @@ def input_options(command: Command) -> Command:
 
 
 def result_options(command: Command) -> Command:
-    """Add the options that choose what is printed."""
+    """Add ``--select`` and ``--data``, which choose the printed part of a result."""
     command = click.option(
         "--select",
         metavar="JMESPATH",

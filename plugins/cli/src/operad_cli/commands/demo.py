@@ -1,4 +1,4 @@
-"""``operad demo``."""
+"""The command ``operad demo``, which shows calls of three kinds of sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``operad doctor``."""
+"""The command ``operad doctor``, which checks the installation and the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``operad init``: a first configuration, from the files of a folder."""
+"""The command ``operad init``, which writes a first configuration from the files of a folder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from operad_cli.options import output_options
 _HOSTS = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Files in which MCP hosts keep the servers of a project."""
 _HEAD = 65_536
-"""Characters of a file that are searched for its kind."""
+"""How many characters of a file are searched for its kind."""
 _PATIENCE = 5.0
-"""Seconds for reading the title of a document from a URL."""
+"""Time limit for reading the title of a document from a URL, in seconds."""
 _IS_DOCUMENT = re.compile(
     r"""^[\s{]*(?:["'][^"']*["']\s*:\s*["'][^"']*["']\s*,\s*)?["']?(?:openapi|swagger)["']?\s*:\s*["']?[23]""",
     re.M,
@@ -67,16 +67,16 @@ class Found(NamedTuple):
     """A file, folder or URL that can be a source."""
 
     name: str
-    """The name of the table."""
+    """The name of the table ``[sources.NAME]``."""
     type: str
     what: str
     """The file, folder or URL."""
     is_fastapi: bool = False
-    """Whether the ids of an OpenAPI document are those that FastAPI makes."""
+    """Whether an OpenAPI document has ids as FastAPI makes them."""
 
 
 def found_here(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> list[Found]:
-    """Return the sources in a folder and those given, each with its own name."""
+    """Return the sources in a folder with distinct names. ``openapi`` and ``mcp`` replace the search for them."""
     found: list[Found] = []
     for kind, what in _all(folder, openapi, mcp):
         head = _head(folder, what) if kind == "openapi" else ""
@@ -103,7 +103,7 @@ def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[t
                 yield "openapi", path.name
     for host in mcp or [host for host in _HOSTS if (folder / host).is_file()]:
         if not (folder / host).is_file():
-            raise ConfigError(f"file not found: {host}")
+            raise ConfigError(f"file not found: {host}; give the mcp.json of an MCP host")
         yield "mcp", host
     for path in sorted(folder.iterdir()):
         if not path.name.startswith((".", "_")) and _has_operations(path):

@@ -1,4 +1,4 @@
-"""The commands that show operations and plugins: ``list``, ``search``, ``describe``, ``plugins``."""
+"""The commands that show operations and plugins: ``list``, ``search``, ``describe`` and ``plugins``."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def describe(operation_id: str, config: Path | None, as_json: bool) -> int:
 
 
 def _print(specs: Sequence[OperationSpec], total: str, *, as_json: bool = False, nothing: str = "") -> None:
-    """Print operations and their number, or as JSON, or why there are none."""
+    """Print operations and their number; or JSON; or the text ``nothing`` if there are no operations."""
     from operad_cli.output.text import paragraph, print_json, print_text, styled
 
     if as_json:
@@ -168,7 +168,7 @@ def _count(specs: Sequence[OperationSpec]) -> str:
 
 
 def _why_empty(registry: OperationRegistry, pattern: str) -> str:
-    """Return why a list is empty, and what to do."""
+    """Return the reason why a list is empty, and what to do."""
     if len(registry):
         return f"No operation matches {pattern}; there are {len(registry)} operations."
     if registry.failures:

@@ -1,4 +1,4 @@
-"""``operad login`` and ``operad logout``."""
+"""The commands ``operad login`` and ``operad logout``, which store and delete the token of a source."""
 
 from __future__ import annotations
 

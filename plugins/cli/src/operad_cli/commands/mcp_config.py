@@ -1,4 +1,4 @@
-"""``operad mcp-config``: the entry for operad in the configuration of an MCP host."""
+"""The command ``operad mcp-config``, which makes the entry for operad in the configuration of an MCP host."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def mcp_config(
     operad mcp-config --url http://127.0.0.1:8000/mcp --header 'X-Key=${KEY}'
     """
     if target is not None and only_print:
-        raise click.UsageError("--install and --print cannot be combined")
+        raise click.UsageError("--install and --print cannot be combined; remove one of them")
     host = target or host
     if url is not None:
         shown = {header: value if target is not None else f"<value of {header}>" for header, value in headers}
@@ -59,7 +59,7 @@ def mcp_config(
     sources = AdHocSources(openapi, mcp_servers, base_url, headers)
     if headers:
         raise click.UsageError(
-            "--header with --openapi or --mcp-server: put the header into [sources.NAME] of an operad.toml"
+            "--header requires --url; put the headers of a source into [sources.NAME] of an operad.toml"
         )
     arguments, env = sources.arguments(), dict[str, str]()
     if not sources or config is not None:
@@ -88,7 +88,7 @@ _VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 
 
 def _environment(path: Path, *, with_values: bool) -> dict[str, str]:
-    """Return the environment variables of a configuration. Without values there is a placeholder for each."""
+    """Return the environment variables of a configuration, with their values or with placeholders."""
     from operad import ConfigError
     from operad.config import load_configuration
 
@@ -96,7 +96,7 @@ def _environment(path: Path, *, with_values: bool) -> dict[str, str]:
     found = sorted({name for text in _texts(configuration.tables) for name in _VARIABLE.findall(text) if name})
     if with_values and (unset := [name for name in found if name not in os.environ]):
         raise ConfigError(
-            f"environment variable {unset[0]} is required but not set; set it, so that its value can be installed"
+            f"environment variable {unset[0]} is required but not set; set it before you install its value"
         )
     return {name: os.environ[name] if with_values else f"<value of {name}>" for name in found}
 

@@ -1,4 +1,4 @@
-"""``operad new-plugin``: the skeleton of a source plugin, rendered by copier.
+"""The command ``operad new-plugin``, which writes the skeleton of a source plugin with copier.
 
 The template is in this package, so that an installed command finds it.
 """
@@ -25,12 +25,12 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
     """Write the skeleton of a plugin.
 
     Args:
-        name: what the plugin adapts, in lower case. The distribution is ``operad-<name>``.
-        folder: where to write it: a new or empty folder. Default: ``operad-<name>``.
-        description: one line about the plugin.
+        name: the service that the plugin adapts, in lower case. The distribution is ``operad-<name>``.
+        folder: the new or empty folder to write to; None for ``operad-<name>``.
+        description: one line about the plugin; None for a default.
 
     Returns:
-        The folder.
+        The folder of the plugin.
 
     Raises:
         ConfigError: the name is invalid or taken, the folder is not empty, or copier is not installed.

@@ -1,4 +1,4 @@
-"""``operad stubs``."""
+"""The command ``operad stubs``, which writes the types of operations for type checkers."""
 
 from __future__ import annotations
 

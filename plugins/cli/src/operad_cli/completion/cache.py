@@ -1,4 +1,4 @@
-"""The ids and input fields of operations that a command saw last, with the values of enums, for completion."""
+"""A cache for completion: the ids and input fields of operations that commands saw last, and values of enums."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from operad_auth.http import cache_files
 
 _KIND = "completion"
 _VALUES = 100
-"""An enum with more values is not completed."""
+"""The largest enum that is completed, in values."""
 _MANY = 300
-"""With more operations only the fields of those in use are kept, because building schemas takes time."""
+"""With more operations, only the fields of the called ones are stored, because building schemas takes time."""
 
 
 def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> None:
-    """Keep the ids and fields of operations.
+    """Store the ids and input fields of operations.
 
     Args:
         config: the path of the configuration.
         specs: the specs of the operations.
-        operation_id: the operation for which sources were opened. None: all sources are open, and other
-            operations are forgotten.
+        operation_id: the operation for which sources were opened. If it is None, all sources are open, and all
+            other operations of the configuration are removed from the cache.
     """
     old = recall(config)
     specs = list(specs)
@@ -37,7 +37,7 @@ def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> Non
 
 
 def recall(config: str) -> dict[str, dict[str, list[str]]]:
-    """Return the fields of each operation by its id, with the values that they may have if these are few."""
+    """Return the input fields of each operation by its id, and a field's possible values if they are few."""
     found = cache_files.recall(_KIND, os.path.realpath(config), None)
     try:
         return {

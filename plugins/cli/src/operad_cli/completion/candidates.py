@@ -1,4 +1,4 @@
-"""Ids and fields that complete a word. Nothing is started for it."""
+"""The ids and fields that complete a word. They come from the cache, so no source is started."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from operad_cli.options import find_configuration
 
 
 def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids that begin with the given text."""
+    """Return the cached ids that begin with ``incomplete``."""
     return [name for name in sorted(_known(context)) if name.startswith(incomplete) and _is_harmless(name)]
 
 
 def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the fields of the operation's input that are not given yet, as ``key=``; after that, known values."""
+    """Return the input fields that are not given yet, as ``key=``, or the cached values that follow a ``key=``."""
     words = list(context.params.get("fields") or ())
     fields = _known(context).get(context.params.get("operation_id") or "", {})
     # bash makes three words of key=value, and click leaves out the second one if it is the last.
@@ -35,11 +35,11 @@ def complete_field(context: click.Context, _: click.Parameter, incomplete: str) 
 
 
 def _known(context: click.Context) -> dict[str, dict[str, list[str]]]:
-    """Return the fields and their values by id, as remembered for the command's configuration. Starts nothing."""
+    """Return the cached fields and values of the command's configuration, by operation id."""
     path = find_configuration(context.params.get("config") or context.find_root().params.get("config"))
     return {} if path is None else cache.recall(str(path))
 
 
 def _is_harmless(name: str) -> bool:
-    """Return whether a shell reads this name, which a source chose, as one plain word."""
+    """Return True if a shell reads this name, which a source chose, as one plain word."""
     return name.isprintable() and not set(name) & set(" `$;&|<>()\"'\\!")

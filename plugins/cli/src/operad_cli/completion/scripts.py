@@ -1,4 +1,4 @@
-"""``operad completion``: completion scripts for bash, zsh and fish."""
+"""The command ``operad completion``, with completion scripts for bash, zsh and fish."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The demo: an HTTP API, an MCP server and a folder of functions in one registry."""
+"""The demo, which loads an HTTP API, an MCP server and a folder of functions into one registry."""

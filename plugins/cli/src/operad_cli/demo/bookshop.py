@@ -1,4 +1,4 @@
-"""The HTTP API of the demo."""
+"""The HTTP API of the demo, a small bookshop."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def bookshop() -> web.Application:
 
 @asynccontextmanager
 async def serve_bookshop() -> AsyncIterator[str]:
-    """Serve the API on a free port of 127.0.0.1. Yield its URL."""
+    """Serve the API on a free port of 127.0.0.1 while the context is open. Yield the URL."""
     from aiohttp import web
 
     runner = web.AppRunner(bookshop(), access_log=None, shutdown_timeout=1)

@@ -1,4 +1,4 @@
-"""The steps of the demo."""
+"""The steps of ``operad demo``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NEEDED = {
 
 
 async def run_demo(*, keep: bool, as_json: bool) -> int:
-    """Run the demo. Return the exit code."""
+    """Run the demo, and return the exit code. Raises `PluginError` if a distribution is missing."""
     missing = sorted({dist for module, dist in _NEEDED.items() if importlib.util.find_spec(module) is None})
     if missing:
-        raise PluginError(f"the demo requires {', '.join(missing)}; install it: pip install 'operad-cli[demo]'")
+        raise PluginError(f"the demo requires {', '.join(missing)}; run: pip install 'operad-cli[demo]'")
     show = _Show(as_json)
     async with serve_bookshop() as url:
         show.step("1", f"Load three sources into one registry: the API at {url}, an MCP server, a folder")
@@ -106,7 +106,7 @@ async def _keep(registry: OperationRegistry, url: str) -> None:
 
 
 class _Show:
-    """Prints the demo's steps for people, or collects them as one JSON document."""
+    """The output of the demo: text for each step, or one JSON document at the end."""
 
     def __init__(self, as_json: bool) -> None:
         self._json: dict[str, Any] | None = {"operations": [], "calls": []} if as_json else None

@@ -1,1 +1,1 @@
-"""What commands print: text, JSON, tables, progress and logs."""
+"""The output of commands: text, JSON, tables, progress and logs."""

@@ -1,4 +1,4 @@
-"""The calls that one call made, as a tree."""
+"""The tree of calls that one call made, for ``operad trace``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_REPORTS, _MOST_DRAWN = 100, 5
 
 
 class Calls:
-    """Collects calls as an observer, in the order in which they began."""
+    """An observer that collects calls, in the order in which they began."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Any] = {}
@@ -20,21 +20,21 @@ class Calls:
         self._reports: dict[str, list[Any]] = {}  # the last `_MOST_REPORTS` of each call
 
     def started(self, call: Any) -> None:
-        """Add a call."""
+        """Add a call that begins."""
         self._calls[call.request_id] = call
 
     def finished(self, call: Any, outcome: Any) -> None:
-        """Add the outcome of a call."""
+        """Add the outcome of a call that has ended."""
         self._outcomes[call.request_id] = outcome
 
     def reported(self, call: Any, report: Any) -> None:
-        """Add a report of a call."""
+        """Add a report of a running call, and drop its oldest reports beyond 100."""
         reports = self._reports.setdefault(call.request_id, [])
         reports.append(report)
         del reports[:-_MOST_REPORTS]
 
     def _children(self, parent: str | None) -> list[Any]:
-        """Return the calls that one made; for None, those whose maker is not among the calls."""
+        """Return the calls that a call made; for None, the calls without a collected parent."""
         return [
             call
             for call in self._calls.values()
@@ -42,7 +42,7 @@ class Calls:
         ]
 
     def to_json(self, parent: str | None = None) -> list[dict[str, Any]]:
-        """Return the tree as JSON."""
+        """Return the calls below a call as JSON; for None, the whole tree."""
         made = []
         for call in self._children(parent):
             outcome = self._outcomes.get(call.request_id)
@@ -59,7 +59,7 @@ class Calls:
         return made
 
     def draw(self) -> None:
-        """Print the tree."""
+        """Print the tree on standard output."""
         for call in self._children(None):
             print_text(self._label(call))
             for line in self._lines(call):

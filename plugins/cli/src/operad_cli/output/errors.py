@@ -1,4 +1,4 @@
-"""Errors on standard error: one paragraph each."""
+"""The output of errors, each as one paragraph on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operad_cli.output.text import paragraph, print_json, print_text, printable,
 
 
 def print_error(error: BaseException, *, as_json: bool) -> None:
-    """Print an error as one paragraph on standard error, or as JSON on standard output."""
+    """Print each error of a group as a paragraph on standard error, or as JSON on standard output."""
     errors: Sequence[BaseException] = error.exceptions if isinstance(error, BaseExceptionGroup) else [error]
     for item in errors:
         if not as_json:
@@ -23,26 +23,26 @@ def print_error(error: BaseException, *, as_json: bool) -> None:
 
 
 def tell_error(text: str) -> None:
-    """Print the message of one error."""
+    """Print a message on standard error, as a paragraph that begins with ``error:``."""
     print_text(labelled("error", text), sys.stderr)
 
 
 def labelled(level: str, text: str) -> str:
-    """Return ``level: text`` as a paragraph for standard error, the level in its colour."""
+    """Return ``level: text`` as a paragraph for standard error, with the level in its colour."""
     wrapped = paragraph(f"{level}: {printable(text)}", sys.stderr)
     style = "warning" if level == "warning" else "error"
     return styled(f"{level}:", style, sys.stderr) + wrapped[len(level) + 1 :]
 
 
 def report_failures(registry: OperationRegistry) -> int:
-    """Print the sources that could not be loaded. Return the exit code."""
+    """Print the sources that could not be loaded. Return the exit code: 1 if there are any, else 0."""
     for failure in registry.failures:
         tell_error(f"source {_header(registry, failure.name)} is not loaded: {with_place(registry, failure)}")
     return 1 if registry.failures else 0
 
 
 def with_place(registry: OperationRegistry, failure: Any) -> str:
-    """Return why a source is not loaded, with the file and line of its table."""
+    """Return the error of a source that is not loaded, with the file and line of the source's table."""
     text = " ".join(str(failure.error).split())
     if registry.configuration is None or " @ " in text:
         return text

@@ -1,4 +1,4 @@
-"""Log records as JSON lines, with the trace that each belongs to."""
+"""The logging of commands: paragraphs or lines of JSON on standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from operad_cli.output.progress import CLEAR
 
 
 def set_up_logging(arguments: Sequence[str]) -> None:
-    """Set up logging for the process. Called before the command line is parsed, because imports may log."""
+    """Set up logging for the process by the arguments, before they are parsed, because imports may log."""
     debug, as_json = "--debug" in arguments, _wants_json(arguments)
     serves = bool({"serve", "hub"} & set(arguments))
     if debug and not as_json:
@@ -53,10 +53,10 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 class Paragraphs(logging.Handler):
-    """Writes each record as one paragraph on standard error, above the line that shows progress."""
+    """A handler that writes each record as one paragraph on standard error, above the line that shows progress."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record."""
+        """Write the record, with the number of similar records that were left out."""
         try:
             more = getattr(record, "leftOut", 0)
             left_out = f" (and {more} more like it)" if more else ""
@@ -76,14 +76,15 @@ def _place(record: logging.LogRecord) -> str:
 
 
 class JSONLines(logging.Formatter):
-    """A record as one line of JSON: time (RFC 3339, UTC), level, logger, message; exception; leftOut; trace.
+    """A formatter that makes one line of JSON from a record.
 
-    ``traceId`` and ``spanId`` are those of OpenTelemetry's current span (W3C Trace Context, lower-case hex), if
-    there is one: with operad-opentelemetry that of the call whose handler logs. ``leftOut`` is set by `Sparing`.
+    Each line has ``time`` (RFC 3339, UTC), ``level``, ``logger`` and ``message``. ``exception`` is a traceback.
+    ``leftOut`` comes from `Sparing`. ``traceId`` and ``spanId`` (W3C Trace Context, lower-case hex) are those of
+    OpenTelemetry's current span, which with operad-opentelemetry is the span of the call whose handler logs.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the record as one line of JSON."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -98,9 +99,10 @@ class JSONLines(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Limits how many records are written, because clients can cause thousands of records.
+    """A filter that limits how many records are written, because clients can cause thousands of records.
 
-    Each statement of the program may write 20 records at once and one more each second; all together 200, and 10.
+    Each logging statement may write 20 records at once, and one more each second. All statements together may
+    write 200 records at once, and 10 more each second.
     The next record of a statement states how many were left out (``leftOut``).
     """
 
@@ -120,7 +122,7 @@ class Sparing(logging.Filter):
 
 
 class _Bucket:
-    """A number of records that grows with time up to a bound."""
+    """A number of records that may be written. It grows with time up to a bound."""
 
     def __init__(self, bound: float, per_second: float) -> None:
         self._bound = self._left = bound
@@ -139,7 +141,7 @@ class _Bucket:
 
 
 def _trace() -> dict[str, str]:
-    # Who has no spans has not imported it, and is not made to.
+    # A program without spans has not imported OpenTelemetry, and this must not import it.
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return {}

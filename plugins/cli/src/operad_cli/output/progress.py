@@ -1,4 +1,4 @@
-"""The last line of a terminal, which shows what a command waits for and what a call reports."""
+"""The last line of a terminal, which shows the progress of a command and the reports of its calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operad import OperationRegistry
 from operad_cli.output.text import printable
 
 CLEAR = "\r\x1b[2K"
-"""Clears the last line."""
+"""The control sequence that clears the last line of a terminal."""
 _PAUSE = 0.1
 """Seconds between two changes of the line."""
 _MEBIBYTE = 1024 * 1024
@@ -45,7 +45,7 @@ class Line:
 
 @contextmanager
 def shown(registry: OperationRegistry) -> Iterator[None]:
-    """Show what calls report if standard error is a terminal."""
+    """Show the reports of running calls if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

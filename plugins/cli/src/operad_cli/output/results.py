@@ -1,4 +1,4 @@
-"""What commands print about operations and their results."""
+"""The output of operations and their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,19 @@ def print_result(
     compact: bool,
     spec: OperationSpec | None = None,
 ) -> None:
-    """Print an envelope, its data alone, or a part of the data. With a ``spec``, a pipe gets bytes as they are."""
+    """Print an envelope, its data alone, or a part of the data.
+
+    Args:
+        envelope: the envelope.
+        as_json: whether to print JSON, also for an envelope and for a string.
+        bare: whether to print the data alone.
+        select: a JMESPath expression for the part of the data to print; None for all data.
+        compact: whether to print JSON in one line.
+        spec: the operation. With it and ``bare``, a pipe gets bytes as they are.
+
+    Raises:
+        click.UsageError: ``select`` is not valid.
+    """
     raw = raw_data(envelope, spec) if spec is not None and bare and select is None and not as_json else None
     if raw is not None and not sys.stdout.isatty():  # bytes would garble a terminal
         write_bytes(raw, sys.stdout)
@@ -52,7 +64,7 @@ def print_result(
 def raw_data(envelope: ResponseEnvelope[Any], spec: OperationSpec) -> bytes | None:
     """Return the data of a result as bytes; None if the data are not bytes.
 
-    The data of a function that returns bytes are base64 text, and its output schema says so.
+    Data that are base64 text by the output schema, such as those of a function that returns bytes, are decoded.
     """
     data = envelope.data
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -67,7 +79,7 @@ def raw_data(envelope: ResponseEnvelope[Any], spec: OperationSpec) -> bytes | No
 
 
 def save_data(envelope: ResponseEnvelope[Any], spec: OperationSpec, path: str, select: str | None) -> None:
-    """Write the data of a result to a file: bytes and text as they are, everything else as JSON."""
+    """Write the data, or the selected part, to a file: bytes and text as they are, everything else as JSON."""
     content = raw_data(envelope, spec) if select is None else None
     if content is None:
         data = envelope.to_wire()["data"]
@@ -90,13 +102,13 @@ def _print_data(data: Any, *, as_json: bool, compact: bool) -> None:
 
 
 def print_items(items: Sequence[Any], select: str | None) -> None:
-    """Print each item of a page as one line of JSON."""
+    """Print each item of a page, or the selected part of the item, as one line of JSON."""
     for item in items:
         print_json(item if select is None else _selected(select, item), compact=True)
 
 
 def _selected(expression: str, data: Any) -> Any:
-    """Apply a JMESPath expression (jmespath.org). Raise `click.UsageError` if it is invalid."""
+    """Apply a JMESPath expression (jmespath.org). Raises `click.UsageError` if it is not valid."""
     import click
     import jmespath
 
@@ -107,7 +119,7 @@ def _selected(expression: str, data: Any) -> Any:
 
 
 def print_envelope(envelope: ResponseEnvelope[Any], *, as_json: bool, compact: bool = False) -> None:
-    """Print an envelope: a line with its meta, then the data."""
+    """Print an envelope: as JSON, or as a line with its metadata and then the data."""
     wire = envelope.to_wire()
     if as_json:
         print_json(wire, compact=compact)
@@ -136,7 +148,7 @@ def _fact(key: str, value: Any) -> Any:
 
 
 def coloured(value: Any) -> str:
-    """Return a value as JSON in several lines, in colours if standard output shows them."""
+    """Return a value as indented JSON, with colours if standard output shows them."""
     text = to_json(value, 2)
     return re.sub(_WORD, _paint, text) if has_colours(sys.stdout) else text
 
@@ -148,7 +160,7 @@ def _paint(found: re.Match[str]) -> str:
 
 
 def print_changes(changes: Sequence[Any]) -> None:
-    """Print what a cast changed, on standard error."""
+    """Print the changes that a cast made, on standard error."""
     if not changes:
         print_text("The result matches its schema; nothing was changed.", sys.stderr)
     for change in changes:
@@ -159,7 +171,7 @@ def print_changes(changes: Sequence[Any]) -> None:
 
 
 def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
-    """Print everything about an operation."""
+    """Print the description and the schemas of an operation."""
     wire = spec.to_wire()
     if as_json:
         print_json(wire)

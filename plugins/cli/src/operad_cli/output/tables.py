@@ -17,7 +17,7 @@ _STATUS = {"loaded": "green", "disabled": "dim", "failed": "red", "conflict": "r
 
 
 def print_plugins(records: Sequence[PluginRecord]) -> None:
-    """Print plugins as a table, and below it the error of each that failed."""
+    """Print plugins as a table, and below it the errors of plugins."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("plugin", "distribution", "version", "status", "contributes"):
         table.add_column(column)
@@ -35,7 +35,7 @@ def print_plugins(records: Sequence[PluginRecord]) -> None:
 
 
 def print_specs(specs: Sequence[OperationSpec]) -> None:
-    """Print operations as a table."""
+    """Print operations as a table. The list must not be empty."""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=sys.stdout.isatty())
     # Ids and types are never cut, because users copy them.
     table.add_column("operation", no_wrap=True, min_width=max(len(spec.id) for spec in specs))

@@ -16,7 +16,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def has_colours(file: TextIO) -> bool:
-    """Return True if the file is a terminal with colours and the user allows them (https://no-color.org)."""
+    """Return True for a terminal, unless ``NO_COLOR`` (https://no-color.org) or ``TERM`` forbids colours.
+
+    ``FORCE_COLOR`` allows colours for any file."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or file.isatty()
@@ -28,16 +30,16 @@ def styled(text: str, style: str, file: TextIO | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text as one line without control characters. A peer's text must not command the terminal."""
+    """Replace control characters by spaces, so that text of a peer cannot control the terminal."""
     return _CONTROL.sub(" ", text)
 
 
 def paragraph(text: str, file: TextIO | None = None, indent: str = "  ") -> str:
-    """Return the text in lines that fit the terminal; as one line if the file is not a terminal.
+    """Return the text wrapped to the width of the terminal, or unchanged if the file is not a terminal.
 
     Args:
         text: the text to wrap.
-        file: default: standard output.
+        file: the file that the text is for; None for standard output.
         indent: the indentation of all lines except the first.
     """
     if not (file or sys.stdout).isatty():
@@ -51,19 +53,19 @@ def paragraph(text: str, file: TextIO | None = None, indent: str = "  ") -> str:
 
 
 def print_text(text: str = "", file: TextIO | None = None) -> None:
-    """Print the text and the end of the line."""
+    """Write a text and a newline to a file; None for standard output."""
     write(f"{text}\n", file or sys.stdout)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
-    """Print JSON. A terminal gets the same bytes as a pipe."""
+    """Print a value as JSON on standard output. A terminal gets the same text as a pipe."""
     print_text(to_json(value, None if compact else 2))
 
 
 def to_json(value: Any, indent: int | None) -> str:
-    """Return JSON.
+    """Return a value as JSON; with an ``indent`` of None in one line.
 
-    If standard output cannot encode all of it, such as half a surrogate pair, only ASCII characters are used.
+    If standard output cannot encode a character, such as half a surrogate pair, the JSON is ASCII only.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     try:
@@ -74,13 +76,13 @@ def to_json(value: Any, indent: int | None) -> str:
 
 
 def write(text: str, file: TextIO) -> None:
-    """Write all of the text. Characters that the encoding lacks are escaped."""
+    """Write all of the text to a file. Characters that its encoding lacks are escaped."""
     encoding = getattr(file, "encoding", None) or "utf-8"
     write_bytes(text.encode(encoding, "backslashreplace"), file)
 
 
 def write_bytes(data: bytes, file: TextIO) -> None:
-    """Write all of the bytes to the file below a text file."""
+    """Write all of the bytes to the binary file below a text file, and flush the file."""
     file.flush()
     try:
         descriptor = file.fileno() if os.name == "posix" else None

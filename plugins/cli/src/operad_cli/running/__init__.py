@@ -1,1 +1,1 @@
-"""The registry of a command: its plugins, its sources, the input of a call."""
+"""The registry of a command: its plugins, its sources, and the input of a call."""

@@ -1,4 +1,4 @@
-"""The checks of ``operad doctor``."""
+"""The checks of ``operad doctor``: plugins, tables, sources, schemas, rules and the transport."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Check:
     fix: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Return the check as JSON."""
+        """Return the check as a JSON object."""
         return attrs.asdict(self)
 
 
 async def examine(path: Path | None, timeout: float) -> list[Check]:
-    """Run all checks. Errors of the configuration are results.
+    """Run all checks and return their results. Errors of the configuration are results too.
 
     Args:
-        path: the configuration, or None.
-        timeout: seconds for each source.
+        path: the configuration; None checks the installation alone.
+        timeout: seconds for each source, for the schemas and for the transport.
     """
     checks = [*_machine()]
     if path is None:
@@ -153,7 +153,7 @@ def _serving(registry: OperationRegistry) -> Iterator[Check]:
 
 
 def _credentials(registry: OperationRegistry) -> Iterator[Check]:
-    """Warn about operations that a server offers to callers without credentials. The sources are loaded."""
+    """Warn about operations that a server offers to callers without credentials. The sources must be loaded."""
     try:
         from operad_serve.door.options import open_operations
     except ModuleNotFoundError:
@@ -167,7 +167,7 @@ def _credentials(registry: OperationRegistry) -> Iterator[Check]:
 
 
 async def _rules(registry: OperationRegistry) -> list[Check]:
-    """Warn about rules that match no operation: a misspelt one limits nothing. The sources are loaded."""
+    """Warn about rules that match no operation, such as misspelt ones. The sources must be loaded."""
     written: Any = registry.configuration.tables.get("rules", ()) if registry.configuration is not None else ()
     explain = "operad.rules.explain"  # of operad-rules
     if registry.get_spec(explain) is None:
@@ -184,7 +184,7 @@ async def _rules(registry: OperationRegistry) -> list[Check]:
 
 
 def _schemas(registry: OperationRegistry, seconds: float) -> Iterator[Check]:
-    """Check the published schemas of all operations. An operation works without: its schema checks less."""
+    """Check the published schemas of all operations. A wrong schema is a warning, because its operation works."""
     number = 0
     try:
         for operation_id, message in errors_of_schemas(registry.specs(), seconds):
@@ -199,7 +199,7 @@ def _schemas(registry: OperationRegistry, seconds: float) -> Iterator[Check]:
         if not number:
             yield Check("ok", "schemas", "valid by the meta-schema of their draft")
     if number > MOST_SHOWN:
-        yield Check("warning", "schemas", f"{number - MOST_SHOWN} more are not JSON Schema")
+        yield Check("warning", "schemas", f"further schemas that are not JSON Schema: {number - MOST_SHOWN}")
 
 
 def _unread(registry: OperationRegistry, table: str, distribution: str) -> Iterator[Check]:
@@ -207,11 +207,12 @@ def _unread(registry: OperationRegistry, table: str, distribution: str) -> Itera
     configuration = registry.configuration
     if configuration is not None and table in configuration.tables:
         where = configuration.where(table)
-        yield Check("warning", table, f"no installed plugin uses it @ {where}", f"pip install {distribution}")
+        message = f"no installed plugin uses this table @ {where}"
+        yield Check("warning", table, message, f"pip install {distribution}")
 
 
 def _contributed(registry: OperationRegistry, table: Table) -> None:
-    """Read the table as its plugin does."""
+    """Read a table as its plugin does, and raise its error."""
     configuration = registry.configuration
     assert configuration is not None
     if table.name not in configuration.tables:
@@ -291,9 +292,10 @@ async def _transport(registry: OperationRegistry, timeout: float) -> list[Check]
             await link.close()
     except (OperadError, ConfigError) as error:
         place = _place(registry)
-        return [Check("error", "transport", f"{error}{place}", "start it, or fix [transport]")]
+        return [Check("error", "transport", f"{error}{place}", "start its server, or fix [transport]")]
     except TimeoutError:
-        return [Check("error", "transport", f"no response within {timeout:g} s", "check that it is running")]
+        message = f"no response within {timeout:g} s"
+        return [Check("error", "transport", message, "check that its server is running")]
     return [Check("ok", "transport", "connected")]
 
 

@@ -14,11 +14,11 @@ import click
 from operad import Schema
 
 _MOST_STEPS = 16
-"""References that are followed, one after another."""
+"""How many schemas are visited to find the alternatives of a field."""
 
 
 def content_of(name: str) -> bytes:
-    """Return the bytes of a file; of standard input for ``-``. Raise `click.UsageError` if it cannot be read."""
+    """Return the bytes of a file, or of standard input for ``-``. Raises `click.UsageError` if that fails."""
     if name == "-":
         return sys.stdin.buffer.read()
     try:
@@ -30,13 +30,13 @@ def content_of(name: str) -> bytes:
 def value_of(key: str, name: str, shape: Any, root: Schema) -> Any:
     """Return the content of a file in the form that the schema of a field expects.
 
-    Bytes in JSON become base64, an uploaded file gets the name and the media type of the file, and everything else
-    is text. A field that expects a list gets a list of one.
+    A field of bytes gets base64, an upload gets the file's name and media type, and any other field gets text, or
+    bytes if the content is not UTF-8. A field that expects a list gets a list of one value.
 
     Args:
-        key: the field, for errors.
-        name: the path of the file; ``-``: standard input.
-        shape: the schema of the field; None: unknown.
+        key: the name of the field, for errors.
+        name: the path of the file, or ``-`` for standard input.
+        shape: the schema of the field; None if it is unknown.
         root: the schema of the input.
 
     Raises:
@@ -83,7 +83,7 @@ def _binary(node: dict[str, Any], name: str, content: bytes) -> Any:
 
 
 def _alternatives(shape: Any, root: Schema) -> Iterator[dict[str, Any]]:
-    """Yield a schema without its references, and the alternatives that it consists of."""
+    """Yield a schema, the targets of its references, and its alternatives."""
     bundle = root.bundled() if not root.is_unknown else {}
     waiting = [shape]
     for _ in range(_MOST_STEPS):

@@ -20,13 +20,24 @@ from operad_cli.running.files import content_of, value_of
 from operad_cli.running.opening import not_found
 
 _CHOICES = 12
-"""A prompt shows up to this many choices."""
+"""How many choices a prompt shows at most."""
 
 
 async def read_input(
     registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None
 ) -> Any:
-    """Return the input from the arguments. A terminal prompts for missing required fields."""
+    """Return the input of a call. Ask for missing required fields if standard input and error are terminals.
+
+    Args:
+        registry: the registry of the operation.
+        operation_id: the operation to call.
+        fields: arguments such as ``KEY=VALUE``, see `input_of`.
+        text: the input as JSON, or ``-`` for JSON on standard input. None: ``fields`` are the input.
+
+    Raises:
+        CallError: ``OPERATION_NOT_FOUND``.
+        click.UsageError: an argument or the JSON is not valid, or both are given.
+    """
     # Only KEY=VALUE needs the schema, which may have to be requested from a peer.
     spec = registry.get_spec(operation_id) if text is not None else await registry.describe(operation_id)
     if spec is None:
@@ -37,7 +48,7 @@ async def read_input(
             ask(values, spec.input_schema)
         return values
     if fields:
-        raise click.UsageError("give the input either as KEY=VALUE or as JSON")
+        raise click.UsageError("expected the input as KEY=VALUE or as JSON, got both; remove one of them")
     given = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
     try:
         return json.loads(given.decode("utf-8-sig"))
@@ -52,13 +63,13 @@ async def read_input(
 
 
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """Return the input object from arguments. A key given twice makes a list.
+    """Return the input object from arguments. The values of a repeated key become a list.
 
-    ``key=value`` is converted by the schema, ``key:=json`` is JSON, ``key@file`` is a file, see `value_of`, and
-    ``key:=@file`` is the JSON in a file. The file ``-`` is standard input.
+    ``key=value`` is converted by the schema, ``key:=json`` is JSON, ``key@file`` is the content of a file (see
+    `value_of`), and ``key:=@file`` is the JSON in a file. The file ``-`` is standard input.
 
     Raises:
-        click.UsageError: an argument has another form.
+        click.UsageError: an argument has another form, is not JSON, or its file cannot be read.
     """
     values: dict[str, Any] = {}
     repeated: set[str] = set()
@@ -105,7 +116,7 @@ def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[s
 
 
 def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
-    """Return the missing required properties with their schemas."""
+    """Return the required properties that ``values`` lacks, with their schemas."""
     raw = {} if schema.is_unknown else schema.bundled()
     required = raw.get("required", ()) if isinstance(raw, dict) else ()
     properties = _properties(schema)
@@ -113,7 +124,7 @@ def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
 
 
 def ask(values: dict[str, Any], schema: Schema) -> None:
-    """Ask the user for missing required fields."""
+    """Ask the user for missing required fields, and add them to ``values``. Raises `click.UsageError`."""
     lacking = missing(values, schema)
     if not lacking:
         return
@@ -155,7 +166,7 @@ def _answer(text: str, *, shape: Any, root: Schema) -> Any:
 
 
 def _kind(shape: Any, root: Schema) -> str:
-    """Return what a prompt expects: the choices if there are few, else the types."""
+    """Return the hint of a prompt: the choices if there are few, else the types."""
     if isinstance(shape, dict) and isinstance(reference := shape.get("$ref"), str):
         found: Any = root.bundled()
         for step in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ():
@@ -169,7 +180,7 @@ def _kind(shape: Any, root: Schema) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a prompt at once. asyncio's handler would wait for the task, which waits for the prompt."""
+    """Let Ctrl-C end a prompt at once. asyncio's own handler would wait until the prompt ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,8 +1,8 @@
-"""The installed plugins as last seen: a command for one operation imports only the plugins that it needs.
+"""A cache of the installed plugins, with which a command for one operation imports only the plugins that it needs.
 
-Finding entry points and importing all plugins would take longer than the call of a function. What is remembered is
-used while ``sys.path``, the folders on it and the modules of the plugins are unchanged: installing, upgrading and
-removing a distribution change the time of a folder.
+Finding entry points and importing all plugins would take longer than the call of a function. The cache is valid
+while ``sys.path``, the folders on it and the modules of the plugins are unchanged. Installing, upgrading or
+removing a distribution changes the time of a folder.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from operad_auth.http import cache_files
 
 _KIND = "plugins"
 _VERSION = 3
-"""The version of the remembered form."""
+"""The version of the cache's format."""
 _UNUSED_HOOKS = frozenset({"operad_commands", "operad_search", "operad_call_map", "operad_call_server"})
 """Hooks that no command for one operation calls."""
 
 
 class Distribution(NamedTuple):
-    """The distribution of a plugin."""
+    """The name and the version of a plugin's distribution."""
 
     name: str
     version: str | None
 
 
 class KnownPlugin(NamedTuple):
-    """A remembered entry point."""
+    """An entry point in the cache, and what its plugin contributes."""
 
     name: str
     value: str
@@ -39,7 +39,7 @@ class KnownPlugin(NamedTuple):
     contributes: dict[str, list[str]]
 
     def load(self) -> object:
-        """Import the plugin."""
+        """Import the plugin, and return the object that its entry point names."""
         module, _, attribute = self.value.partition(":")
         found: object = import_module(module.strip())
         for part in filter(None, attribute.strip().split(".")):
@@ -53,7 +53,7 @@ class KnownPlugin(NamedTuple):
 
 
 class KnownPlugins:
-    """The remembered plugins."""
+    """The plugins in the cache."""
 
     def __init__(self, plugins: Collection[KnownPlugin]) -> None:
         self._passive = [plugin for plugin in plugins if plugin.is_passive]
@@ -61,7 +61,7 @@ class KnownPlugins:
 
     @classmethod
     def recall(cls) -> KnownPlugins | None:
-        """Return the remembered plugins; None if there are none, or what is installed may have changed."""
+        """Return the cached plugins. Return None if they may have changed, or the environment chooses plugins."""
         if _chosen_by_environment():
             return None
         found = cache_files.recall(_KIND, _slot(), _key())
@@ -83,7 +83,7 @@ class KnownPlugins:
             return None
 
     def registry(self, path: str | os.PathLike[str], profile: str | None) -> OperationRegistry | None:
-        """Return a registry without the passive plugins; None if the configuration needs all plugins."""
+        """Return a registry without passive plugins (`is_passive`); None if the configuration needs them all."""
         plugins = load_plugins(entry_points=self._others)
         registry = OperationRegistry.from_config(path, plugins, profile=profile, sources=())
         configuration = registry.configuration
@@ -100,7 +100,7 @@ class KnownPlugins:
         return registry
 
     def register(self, registry: OperationRegistry, sources: Collection[str]) -> None:
-        """Register the passive plugins that some sources of the configuration need. Failures are recorded."""
+        """Register the passive plugins that the given sources need. Failures are in the records of the plugins."""
         assert registry.configuration is not None
         types = {registry.configuration.sources[name]["type"] for name in sources}
         for plugin in list(self._passive):
@@ -118,9 +118,9 @@ class KnownPlugins:
 
 
 def remember(registry: OperationRegistry) -> None:
-    """Remember the plugins of a registry that has all installed plugins.
+    """Store the plugins of a registry that has all installed plugins in the cache.
 
-    Nothing is remembered if a configuration or an environment variable chooses plugins, or two plugins conflict.
+    Store nothing if the configuration or an environment variable chooses plugins, or two plugins conflict.
     """
     configuration, records = registry.configuration, registry.plugins.records
     if _chosen_by_environment() or configuration is None or "plugins" in configuration.tables:

@@ -1,4 +1,4 @@
-"""Open the registry of a configuration, with the plugins and sources that a command needs."""
+"""The registry of a configuration, opened with the plugins and sources that a command needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PATIENCE = 0.7
 """Seconds after which a terminal shows which sources are loading."""
 _SILENCE = 5.0
-"""Further seconds after which a pipe gets that message, too."""
+"""Further seconds after which standard error gets the names, if it is not a terminal."""
 _ENOUGH = 2.5
 """Seconds after which a terminal shows the operations loaded so far."""
 
@@ -44,14 +44,17 @@ async def open_registry(
     """Open the registry of the configuration. Failed sources are in ``registry.failures``.
 
     For one operation, only the sources that may have it are opened, one group after another: calling a local
-    function starts no server. Otherwise all sources are opened at once.
+    function starts no server. For all operations, all sources are opened at the same time.
 
     Args:
-        config: the configuration; default: see `find_configuration`.
-        operation_id: the operation to use; None: all.
-        profile: the profile of the configuration.
-        wait: seconds after which loading sources are skipped and added to the failures. None: no limit.
-        meanwhile: called once at a terminal if some sources are slow, with the registry and their names.
+        config: the path of the configuration; None for the one that `find_configuration` finds.
+        operation_id: the operation to use; None for all operations.
+        profile: the profile of the configuration; None for ``OPERAD_PROFILE``.
+        wait: seconds after which sources that still load are skipped and become failures; None for no limit.
+        meanwhile: called once with the registry and the names of slow sources, if standard error is a terminal.
+
+    Raises:
+        ConfigError: there is no configuration, or it is not valid.
     """
     path = require_configuration(config)
     with quiet_plugins():
@@ -75,10 +78,10 @@ async def open_registry(
 
 
 def groups_for(configuration: Configuration, operation_id: str) -> Iterator[tuple[str, ...]]:
-    """Yield the sources to open for one operation, group by group, until one has it.
+    """Yield the names of sources, in groups to open one after another until a group has the operation.
 
-    First those with the namespace of the id, then folders of functions, whose operations have their own namespaces
-    and which start no process, then the others.
+    The first group has the namespace of the id. The second are folders of functions, whose operations have their
+    own namespaces and which start no process. The last group are all other sources.
     """
     namespace = operation_id.partition(".")[0]
     rest = dict(configuration.sources)
@@ -95,7 +98,7 @@ def groups_for(configuration: Configuration, operation_id: str) -> Iterator[tupl
 def _with_plugins(
     path: Path, profile: str | None, operation_id: str | None
 ) -> tuple[OperationRegistry, KnownPlugins | None]:
-    """Return a registry with all plugins; for one operation, if possible, without plugins registered later."""
+    """Return a registry with all plugins; for one operation, if possible, without those to be registered later."""
     known = None if operation_id is None else KnownPlugins.recall()
     if known is not None and (registry := known.registry(path, profile)) is not None:
         return registry, known
@@ -105,7 +108,7 @@ def _with_plugins(
 
 
 class _Loading:
-    """Sources that load at the same time. A terminal shows the names of slow ones.
+    """Sources that load at the same time. A terminal shows the names of slow sources.
 
     If all sources of a configuration are loaded, Ctrl-C skips the slow ones and adds them to the failures.
     """
@@ -199,7 +202,7 @@ def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
     if close:
         message += "; did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
     elif ids:
-        message += f"; see `operad list` for the {len(ids)} operations"
+        message += "; `operad list` shows all operations"
     elif registry.configuration is not None and not registry.configuration.sources:
         message += f"; {registry.configuration.name} has no [sources], see `operad init`"
     message += registry.sources.why_missing(operation_id)

@@ -1,4 +1,4 @@
-"""Check the schemas that operations publish against the meta-schema of their draft, with jsonschema."""
+"""The check of published schemas against the meta-schema of their draft, with jsonschema."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from operad import OperationSpec
 
 MOST_SHOWN = 5
-"""Operations whose schemas are reported; the others are counted."""
+"""How many wrong schemas are reported. Further ones are only counted."""
 LONGEST_MESSAGE = 200
-"""Characters of the message of an error, which may repeat a whole schema."""
+"""The longest message of an error, in characters. It may repeat a whole schema."""
 LARGEST = 100_000
-"""Characters of JSON: larger schemas are not checked, since jsonschema would need seconds for one."""
+"""The largest schema that is checked, in characters of JSON. A larger one could take seconds."""
 
 
 class Unchecked(Exception):  # a reason, not an error
-    """Some schemas were not checked. The message states how many, and why."""
+    """The error for schemas that were not checked. Its message states how many, and why."""
 
 
 def errors_of_schemas(specs: Iterable[OperationSpec], seconds: float) -> Iterator[tuple[str, str]]:
-    """Yield operation ids and what is wrong with one of their schemas, in words.
+    """Yield an operation id and a message for each schema that is not valid.
 
-    The schemas may come from documents of others: the time is limited, and so is the size of each.
+    Schemas may come from untrusted documents, so their size is limited, and the time for all is ``seconds``.
 
     Raises:
         ModuleNotFoundError: jsonschema is not installed.
-        Unchecked: there was no time for all, or some are too large. Raised at the end.
+        Unchecked: there was no time for all, or some are too large or too deep. It is raised at the end.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -55,7 +55,7 @@ def errors_of_schemas(specs: Iterable[OperationSpec], seconds: float) -> Iterato
                 yield spec.id, f"{key} at {error.json_path}: {error.message[:LONGEST_MESSAGE]}"
     if left_out:
         limits = f"{LARGEST:,} characters for each schema, {seconds:g} s for all, see --timeout"
-        raise Unchecked(f"{left_out} schemas were not checked ({limits})")
+        raise Unchecked(f"schemas that were not checked: {left_out} ({limits})")
 
 
 def _published(spec: OperationSpec) -> Iterator[tuple[str, Any]]:

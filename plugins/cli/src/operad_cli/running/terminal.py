@@ -28,7 +28,7 @@ class Terminal:
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
-        """Return forms and URLs. A terminal has no model and no roots."""
+        """The capabilities of a terminal: forms and URLs, but no model and no roots."""
         return {"elicitation": {"form": {}, "url": {}}}
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -41,7 +41,7 @@ class Terminal:
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to fill in a form or to visit a URL. The user may decline."""
+        """Ask the user to fill in a form or to visit a URL. Return the answer, or that the user declined."""
         import click
 
         values: dict[str, Any] = {}

@@ -1,1 +1,1 @@
-"""Python types of operations, for type checkers."""
+"""The types of operations in Python, for type checkers."""

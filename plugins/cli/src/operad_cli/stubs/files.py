@@ -1,4 +1,4 @@
-"""The files of a typed package."""
+"""The files of the package that ``operad stubs`` writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operad_cli.stubs.modules import MARK
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `ConfigError` if a package cannot be written there."""
+    """Raise `ConfigError` unless a folder is new, empty, or written by ``operad stubs``, and its name is valid."""
     name = folder.resolve().name
     if not name.isidentifier() or keyword.iskeyword(name):
         raise ConfigError(f'invalid package name "{name}": expected letters, digits and _, such as shop_types')
@@ -31,7 +31,7 @@ def _written(folder: Path) -> dict[str, str]:
 
 
 def stale(folder: Path, files: dict[str, str]) -> list[str]:
-    """Return the names of the files whose content differs from what would be written."""
+    """Return the names of the files in a folder that differ from ``files``, are missing or should not be there."""
     written = _written(folder)
     return sorted(name for name in {*written, *files} if written.get(name) != files.get(name))
 

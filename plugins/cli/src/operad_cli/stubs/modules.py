@@ -1,4 +1,4 @@
-"""The modules of a typed package: one for each namespace, and ``__init__.pyi``."""
+"""The modules of a package of types: one for each namespace, and ``__init__.pyi``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HOMES = {name: home for home in ("collections.abc", "operad") for name in _IMPO
 
 
 def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
-    """Return the files of a package for operations, by name."""
+    """Return the content of a package with the types of operations, by the names of its files."""
     spaces: dict[str, list[OperationSpec]] = {}
     for spec in specs:
         spaces.setdefault(spec.namespace, []).append(spec)
@@ -51,13 +51,13 @@ def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
 def program_module(name: str, specs: Mapping[str, OperationSpec], *, loose: bool = False) -> str:
     """Return the types of a namespace for programs of code mode: a module with one object of that name.
 
-    As the module that `package` writes, but calls return data, and ``take`` reads a subscription.
+    Calls of the object return data, and ``take`` returns items of a subscription.
 
     Args:
         name: the name of the namespace in programs.
         specs: the operations by attribute.
-        loose: whether inputs may be any mappings and sequences instead of TypedDicts and lists: for a checker,
-            ``[{"a": n} for n in …]`` is a list of dicts. The call itself checks the input.
+        loose: whether inputs may be any mappings and sequences instead of TypedDicts and lists, because type
+            checkers take ``[{"a": n} for n in …]`` for a list of dicts. The call itself checks the input.
     """
     shared = SharedDefinitions()
     client = class_name(name)
@@ -98,7 +98,7 @@ def one_line(attribute: str, spec: OperationSpec) -> str:
 
 
 def _with_count(parameters: str) -> str:
-    """Put the number of items first."""
+    """Return the parameters of ``take``: the number of items, then the input."""
     return re.sub(r"^self, (?=\*)", "self, n: int, /, ", re.sub(r"^self, (?=input)", "self, n: int, ", parameters))
 
 
@@ -107,7 +107,7 @@ class _Method:
     attribute: str
     name: str
     parameters: str
-    """With ``self`` and ``timeout``."""
+    """The parameters, with ``self`` and ``timeout``."""
     result: str
     about: str
     is_stream: bool

@@ -1,4 +1,4 @@
-"""Python types from JSON Schemas: TypedDicts, Literals and unions, each definition once."""
+"""Python types made from JSON Schemas: TypedDicts, Literals and unions. Each definition becomes one type."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from operad_schema import definition_name, object_members
 
 _TYPING = ("Any", "AsyncGenerator", "Literal", "Never", "NotRequired", "TypeAlias", "TypedDict")
 WORDS = frozenset((*_TYPING, "None", "bool", "dict", "float", "int", "list", "str"))
-"""The names that types are made of."""
+"""The names of builtins and of ``typing`` that types use."""
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _WORD = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|([A-Za-z_]\w*)")
 _DEEPEST = 40
-"""Levels of nested schemas. Deeper ones are ``Any``."""
+"""How many levels of nested schemas have types. Deeper ones are ``Any``."""
 
 
 def words_of(expression: str) -> set[str]:
@@ -24,29 +24,29 @@ def words_of(expression: str) -> set[str]:
 
 
 def without(expression: str, names: Iterable[str]) -> str:
-    """Return a type with ``_`` before the given names, because they have another meaning where it is used."""
+    """Return a type with ``_`` before the given names, because they mean something else where the type is used."""
     taken = frozenset(names)
     return _WORD.sub(lambda match: f"_{match[1]}" if match[1] in taken else match[0], expression)
 
 
 def class_name(text: str) -> str:
-    """Return ``PullRequest`` for ``pull-request``."""
+    """Return a class name for a text, such as ``PullRequest`` for ``pull-request``."""
     name = "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", text))
     name = name if name[:1].isalpha() else f"N{name}"
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
 class Types:
-    """The types of one module.
+    """The Python types of one module, made from schemas.
 
     Args:
-        definitions: the targets of ``#/$defs/``; may grow.
-        taken: names that types must not have.
+        definitions: the targets of ``#/$defs/``. More may be added later.
+        taken: names that the types must not have.
     """
 
     def __init__(self, definitions: Mapping[str, Any], taken: Iterable[str]) -> None:
         self.blocks: list[str] = []
-        """Classes and aliases in the order in which they were needed."""
+        """The source of classes and aliases, in the order in which they were needed."""
         self._definitions = definitions
         self._taken = {*taken, *WORDS}
         self._named: dict[str, str] = {}
@@ -55,7 +55,7 @@ class Types:
         self._depth = 0
 
     def of(self, schema: Any, hint: str) -> str:
-        """Return the type of a schema. ``hint`` names the classes that it needs."""
+        """Return the type of a schema. The names of new classes begin with ``hint``."""
         if schema is False:
             return "Never"
         if not isinstance(schema, Mapping) or self._depth > _DEEPEST:
@@ -122,7 +122,7 @@ class Types:
         return known
 
     def _union(self, schema: Mapping[str, Any], key: str, hint: str) -> str | None:
-        """Return None if the branches do not determine the type, for example if they only list ``required``."""
+        """Return the type of a union; None if its branches do not determine one, such as those of ``required``."""
         base = {word: value for word, value in schema.items() if word not in (key, "description", "title")}
         branches = [branch for branch in schema[key] if branch is not False]
         if base.get("properties"):
@@ -175,7 +175,7 @@ class Types:
 
 
 def docstring(text: str, indent: str) -> str:
-    """Return a docstring for any text; an empty text gives no docstring."""
+    """Return the source of a docstring for any text; an empty text for an empty one."""
     text = "".join(letter if letter.isprintable() else "\n" if letter == "\n" else " " for letter in text)
     text = text.strip().replace("\\", "\\\\")
     if '"""' in text or text.endswith('"'):

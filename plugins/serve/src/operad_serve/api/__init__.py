@@ -1,1 +1,1 @@
-"""The HTTP API of a registry: its operations, its OpenAPI document, the explorer."""
+"""The HTTP API of a registry: its operations, its OpenAPI document and the explorer."""

@@ -1,4 +1,4 @@
-"""The ASGI application of the HTTP API: its routes, and the place where errors become responses."""
+"""The ASGI application of the HTTP API, which routes requests and turns errors into responses."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _CORS = {
 
 
 class OpenAPIApplication:
-    """The HTTP API of a registry, an ASGI 3 application. Made by `to_openapi`.
+    """The HTTP API of a registry, an ASGI 3 application. `to_openapi` makes it.
 
-    It needs no lifespan, and may be mounted anywhere and started again. If the host forwards a lifespan, its end
-    drains the application.
+    It needs no lifespan, and can be mounted at any path. If the host forwards a lifespan, the end of the lifespan
+    drains the application, and a new lifespan starts it again.
     """
 
     def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig) -> None:
@@ -75,7 +75,7 @@ class OpenAPIApplication:
             await close_websocket(send)
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Accept no new calls, end the streams with an event, and give running calls ``timeout`` seconds."""
+        """Accept no new calls, end the streams with an event, and cancel other calls after ``timeout`` seconds."""
         await self._calls.drain(timeout)
 
     async def _serve(self, exchange: Exchange, root: str) -> None:
@@ -94,7 +94,7 @@ class OpenAPIApplication:
             logger.exception("%s %r failed (request %s)", exchange.method, exchange.path, exchange.request_id)
             if exchange.started:
                 raise  # the server closes the connection: the client must not take a part for the whole
-            message = f"the server failed; its log has the reason under request {exchange.request_id}"
+            message = f"the server failed; its log has the reason under the id {exchange.request_id}"
             await exchange.respond_problem(Problem(500, message))
 
     async def _route(self, exchange: Exchange, root: str) -> None:
@@ -127,7 +127,11 @@ class OpenAPIApplication:
 
 
 async def serve(registry: OperationRegistry, config: OpenAPIServerConfig) -> None:
-    """Serve on an address of its own until cancelled, then drain. Raises `ConfigError` for a wrong address."""
+    """Serve the HTTP API on the host and port in ``config`` until cancelled, then drain it.
+
+    Raises:
+        ConfigError: the address cannot be used, or other machines could connect without authentication.
+    """
     application = OpenAPIApplication(registry, config)
     await serve_alone(application, (config.host, config.port), is_guarded=config.authenticate is not None)
 
@@ -136,4 +140,4 @@ def _only_get(exchange: Exchange) -> None:
     if exchange.method == "OPTIONS":
         raise Problem(204, "", headers=[(b"allow", b"GET, HEAD")])
     if exchange.method not in ("GET", "HEAD"):
-        raise Problem(405, "expected GET", headers=[(b"allow", b"GET, HEAD")])
+        raise Problem(405, f"expected GET, got {exchange.method}", headers=[(b"allow", b"GET, HEAD")])

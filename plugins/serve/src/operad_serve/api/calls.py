@@ -1,4 +1,4 @@
-"""``/operations/{id}``: calls of operations."""
+"""Calls of operations over HTTP: the path ``/operations/{id}``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _UNTRACED = nullcontext()
 
 
 class Calls:
-    """The calls of one application."""
+    """The handler of an application's calls: reads requests, runs operations and sends responses."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Calls:
         self._traces = traces
         self._running: set[asyncio.Task[Any]] = set()
         self._late: set[asyncio.Task[Any]] = set()
-        """Those that a drain has cancelled. A second drain does not wait for them again."""
+        """Tasks that a drain has cancelled. A second drain does not wait for them again."""
         self._streams = 0
         self._sweep = Sweep()
         self._ending = asyncio.Event()
@@ -65,19 +65,19 @@ class Calls:
 
     @property
     def is_draining(self) -> bool:
-        """Whether new calls are rejected."""
+        """Whether new calls are rejected: from the beginning of a drain until `restart`."""
         return self._ending.is_set()
 
     async def restart(self) -> None:
-        """Accept calls again."""
+        """Accept new calls again, after a drain."""
         self._ending = asyncio.Event()
 
     def request_id(self) -> str:
-        """Return a new request id."""
+        """Return a new request id, which no client can guess."""
         return f"{self._id_prefix}{self._next_id()}"
 
     async def drain(self, timeout: float) -> None:
-        """Reject new calls, end the streams with an event, and wait for the other calls; then cancel the rest."""
+        """Reject new calls, end the streams with an event, and cancel other calls after ``timeout`` seconds."""
         self._ending.set()
         late = self._running - self._late - {asyncio.current_task()}
         try:
@@ -89,11 +89,15 @@ class Calls:
                 task.cancel()
 
     async def serve(self, exchange: Exchange, operation_id: str) -> None:
-        """Respond to one request. Raises `Problem` unless the call succeeds."""
+        """Run the call of one request, and send its result.
+
+        Raises:
+            Problem: the request is not valid, or the call failed before the response began.
+            ClientGoneError: the client disconnected, which cancels the call.
+        """
         if self._ending.is_set():
-            raise Problem(
-                503, "the server is stopping", code=ErrorCode.UNAVAILABLE, headers=[(b"retry-after", b"1")]
-            )
+            message = "the server is stopping; try again"
+            raise Problem(503, message, code=ErrorCode.UNAVAILABLE, headers=[(b"retry-after", b"1")])
         spec = self._visible(operation_id, exchange)
         if exchange.method != "POST":
             await self._check_method(spec, operation_id, exchange)
@@ -133,12 +137,12 @@ class Calls:
             self._late.discard(task)
 
     def _visible(self, operation_id: str, exchange: Exchange) -> OperationSpec | None:
-        """Return the operation's spec; None if only the resolver of a plugin may know it. Raises `Problem`."""
+        """Return the operation's spec; None if it is unknown. Raises `Problem` if the caller may not call it."""
         spec = self._registry.get_spec(operation_id)
         # A call that is never allowed is rejected before the request is read.
         if spec is not None and not may_list(spec.access_control, exchange.identity):
             if exchange.identity is None:
-                raise denied("this operation needs credentials")
+                raise denied("this operation requires credentials; send Authorization: Bearer <token>")
             needed = spec.access_control.required_scopes or spec.access_control.required_scopes_any
             error = CallError(
                 ErrorCode.ACCESS_DENIED,
@@ -197,7 +201,7 @@ class Calls:
             return from_json(body)
         except ValueError as error:
             details = {"errors": [{"path": "$", "message": str(error), "keyword": "json"}]}
-            raise Problem(400, f"the body: {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
+            raise Problem(400, f"the body is {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
 
     def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
         """Return the deadline of the call, in epoch ms. Raises `Problem`."""
@@ -252,7 +256,7 @@ class Calls:
     ) -> None:
         config = self._config
         if self._streams >= config.max_streams:
-            message = f"{config.max_streams} streams are open already (max_streams)"
+            message = f"{config.max_streams} streams are open already (max_streams); try again later"
             raise Problem(429, message, code=ErrorCode.OVERLOADED, headers=[(b"retry-after", b"1")])
         stream = EventStream(
             exchange,
@@ -291,10 +295,10 @@ class Calls:
 
 
 def _has_null(input: Any) -> bool:
-    """Return True if an input, or one of its fields, is null.
+    """Return True if an input, or one of its fields, is null (None).
 
-    A registry takes None for an empty input, and operations of other APIs take a field that is None for an absent
-    one, because models and Python callers write it so. In a body, null means null.
+    A registry treats None as an empty input, and operations of OpenAPI sources treat a field that is None as
+    absent, because models and Python callers write them so. Over HTTP, null must be allowed by the schema.
     """
     return input is None or (input.__class__ is dict and None in input.values())
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of a registry: one path per operation, shared definitions as components."""
+"""The OpenAPI 3.1 document of a registry, with one path per operation and shared definitions as components."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _Key = tuple[Any, ...]
 
 COMPONENTS = "#/components/schemas/"
 _STEP = 0.005
-"""Seconds after which writing a document lets other tasks run."""
+"""Seconds after which the writing of a document lets other tasks run."""
 _MAX_KEPT = 16
-"""Documents that are kept, one for each set of operations that a caller may see."""
+"""How many documents are kept, one for each set of operations that a caller may see."""
 
 _PROBLEM: Json = {
     "type": "object",
@@ -66,12 +66,12 @@ _COMPONENT_HEADERS: Json = {
 
 
 class DocumentMaker:
-    """Writes the documents of one registry, and keeps them until its operations change.
+    """A writer of a registry's documents, which keeps them until the operations change.
 
     Args:
         registry: the registry whose operations are described.
-        config: title, version and description.
-        guarded: whether callers are authenticated. If so, operations declare that they require it.
+        config: the options, such as title and version.
+        guarded: whether callers are authenticated. If so, operations declare that they require a token.
     """
 
     def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig, *, guarded: bool) -> None:
@@ -86,7 +86,7 @@ class DocumentMaker:
         """Return the document as JSON, with the operations that a caller may call.
 
         Args:
-            identity: the caller.
+            identity: the caller; None for an anonymous one.
             root_path: the mount point of the application, which becomes the document's server.
         """
         specs = [spec for spec in self._registry.specs() if may_list(spec.access_control, identity)]
@@ -123,7 +123,7 @@ class DocumentMaker:
     def _document(self, specs: Sequence[OperationSpec], root_path: str) -> bytes:
         """Write the document of operations whose schemas are known.
 
-        Each part is encoded by itself, because the encoder does not release the interpreter before it is done.
+        Each part is encoded on its own, because the encoder blocks other threads until it is done.
         """
         # A format that is published is one that is checked; others, such as `password`, are hints.
         omitted = frozenset({"regex"}) if self._config.check_formats else CHECKED | {"regex"}
@@ -176,7 +176,7 @@ class DocumentMaker:
 
 
 class _Writer:
-    """Writes path items, and collects the definitions that they share."""
+    """A writer of path items, which collects the definitions that they share."""
 
     def __init__(self, omitted: frozenset[str], ids: frozenset[str], *, guarded: bool, anonymous: bool) -> None:
         self._ids = ids
@@ -190,7 +190,7 @@ class _Writer:
         self._shared.definitions[_END_NAME] = _json_event({"type": "object", "properties": count}, "operad.end")
 
     def components(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the components as JSON."""
+        """Yield the name and the JSON of each part of ``components``."""
         definitions = self._shared.definitions.items()
         titled = _with_own_titles(definitions)
         yield "schemas", _joined((name, to_json(self._plain(schema))) for name, schema in titled)
@@ -204,7 +204,7 @@ class _Writer:
         return plain(schema, self._omitted)
 
     def path_item(self, spec: OperationSpec) -> Json:
-        """Return a path item: POST for every operation, and GET if the input is flat."""
+        """Return a path item: POST for every operation, and GET if the input fits into a query string."""
         input_schema = self._plain(spec.input_schema.bundled(self._shared))
         shared = self._operation(spec)
         post: Json = {**shared, "operationId": spec.id, "x-operad": self._mark(spec)}
@@ -254,7 +254,7 @@ class _Writer:
         return responses
 
     def _mark(self, spec: OperationSpec) -> Json:
-        """Return the description of an operation for another operad."""
+        """Return the extension ``x-operad`` of an operation, from which another operad loads it."""
         mark: Json = {"id": spec.id, "type": str(spec.type), "version": spec.version}
         if spec.idempotent:
             mark["idempotent"] = True
@@ -276,7 +276,7 @@ class _Writer:
         return mark
 
     def _declared(self, definitions: Sequence[ErrorDefinition]) -> Json:
-        """Return the response for declared errors of one status. Other errors may have the same status."""
+        """Return the response for the declared errors of one status, which undeclared errors may have, too."""
         texts = [definition.description or definition.code for definition in definitions]
         return _problem_response("; ".join(texts), {"$ref": COMPONENTS + _PROBLEM_NAME})
 
@@ -287,7 +287,10 @@ def _joined(members: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def _with_own_titles(definitions: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield definitions. One with the title of an earlier one gets its name: generators name classes by titles."""
+    """Yield definitions with distinct titles, because generators name classes by them.
+
+    A title that occurred before is replaced by the name of the definition.
+    """
     seen = set()
     for name, schema in definitions:
         title = schema.get("title") if isinstance(schema, dict) else None
@@ -315,7 +318,7 @@ def _event(item: Any) -> Json:
 
 
 def _json_event(content: Any, name: str | None = None) -> Json:
-    """Return the schema of an event whose data are JSON text, in the form of OpenAPI 3.2. 3.1 defines none."""
+    """Return the schema of an event whose data are JSON text, in the form of OpenAPI 3.2. OpenAPI 3.1 has none."""
     properties: Json = {
         "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": content},
         "event": {"type": "string"} if name is None else {"const": name},

@@ -38,13 +38,13 @@ def _has_path(operation_id: str) -> bool:
 
 @attrs.frozen(eq=False)
 class Form:
-    """How an operation is called over HTTP."""
+    """The form of an operation's calls over HTTP: its methods, its query string and its schemas."""
 
     spec: OperationSpec
     query: QueryForm | None
-    """Its input as a query string; None if the input has no such form."""
+    """The input as a query string; None if the input does not fit into one."""
     schema: Schema
-    """The schema of its input."""
+    """The schema of the input."""
     bundled: Any
     """The same schema as JSON, with its definitions; None if it is unknown."""
     strict: Schema | None
@@ -52,16 +52,16 @@ class Form:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The allowed methods."""
+        """The HTTP methods that call the operation."""
         return ("POST",) if self.query is None else ("GET", "HEAD", "POST")
 
 
 class Forms:
-    """The forms of operations. Each is made when it is first used.
+    """The forms of a registry's operations. Each is made when it is first used, and kept.
 
     Args:
         registry: the registry of the operations.
-        formats: whether to check formats.
+        formats: whether to check the formats in input schemas.
     """
 
     def __init__(self, registry: OperationRegistry, *, formats: bool) -> None:
@@ -70,12 +70,12 @@ class Forms:
         self._kept: dict[str, tuple[OperationSpec, Form]] = {}
 
     def known(self, spec: OperationSpec) -> Form | None:
-        """Return the form if it was made before."""
+        """Return the form of an operation if it was made before, else None."""
         kept = self._kept.get(spec.id)
         return kept[1] if kept is not None and kept[0] is spec else None
 
     async def form(self, spec: OperationSpec) -> Form:
-        """Return the form of an operation."""
+        """Return the form of an operation. If its peer is gone, the form has no query string."""
         known = self.known(spec)
         if known is not None:
             return known

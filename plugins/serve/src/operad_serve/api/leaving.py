@@ -1,4 +1,4 @@
-"""Cancelling a call when its client leaves."""
+"""The cancellation of calls whose clients disconnect."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from operad_serve.asgi import ClientGoneError, Receive
 
 _WATCH_AFTER = 0.02
-"""Seconds, once or twice, after which a call's connection is watched. A quick call costs no task."""
+"""Seconds between ticks. A call's connection is watched from its second tick; a quick call costs no task."""
 
 
 class Sweep:
-    """Starts watching the connections of calls that take long, with one timer for all calls of a server."""
+    """A timer for all calls of a server, which starts to watch the connections of calls that take long."""
 
     def __init__(self) -> None:
         self._waiting: dict[Watch, None] = {}
@@ -22,7 +22,7 @@ class Sweep:
         """The loop that has the timer. A host may run an application in several loops, one after the other."""
 
     def add(self, watch: Watch) -> None:
-        """Add a call that begins."""
+        """Add the watch of a call that begins."""
         self._waiting[watch] = None
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -30,7 +30,7 @@ class Sweep:
             loop.call_later(_WATCH_AFTER, self._tick)
 
     def discard(self, watch: Watch) -> None:
-        """Remove a call that has ended."""
+        """Remove the watch of a call that has ended."""
         self._waiting.pop(watch, None)
 
     def _tick(self) -> None:
@@ -52,8 +52,8 @@ class Watch:
 
     Args:
         receive: the ASGI receive function of the request, whose body has been read.
-        sweep: starts watching if the call takes long.
-        at_once: watch from the beginning.
+        sweep: the timer that starts the watch if the call takes long.
+        at_once: whether to watch from the beginning.
     """
 
     __slots__ = ("__weakref__", "_at_once", "_is_gone", "_listener", "_receive", "_sweep", "_task")
@@ -91,7 +91,7 @@ class Watch:
             raise ClientGoneError from None
 
     def listen(self) -> None:
-        """Start watching."""
+        """Start to watch the connection."""
         self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:

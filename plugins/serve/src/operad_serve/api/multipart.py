@@ -1,4 +1,4 @@
-"""Inputs as ``multipart/form-data`` (RFC 7578): for operations with a field of bytes, such as an upload.
+"""Inputs as ``multipart/form-data`` (RFC 7578), for operations with a field of bytes, such as uploads.
 
 The schema of a field decides how its part is read: bytes become base64, as in JSON; a file becomes an object with
 its name and type; text is decoded like a parameter of a query string. A part of type ``application/json`` is JSON.
@@ -31,7 +31,7 @@ class _Part(NamedTuple):
 
 
 def multipart_schema(schema: Any, root: Root) -> Json | None:
-    """Return the schema of an input as multipart/form-data; None for an input without a field of bytes."""
+    """Return the schema of an input as ``multipart/form-data``; None if the input has no field of bytes."""
     properties = _properties(schema, root)
     replaced = {name: binary for name, node in properties.items() if (binary := _binary(node, root)) is not None}
     if not replaced:
@@ -40,13 +40,13 @@ def multipart_schema(schema: Any, root: Root) -> Json | None:
 
 
 def read_multipart(body: bytes, content_type: str, schema: Any, root: Root) -> Json:
-    """Return the input in a body. Raises `Problem` (400) if it cannot be read.
+    """Return the input in a body. Raises `Problem` (400) if the body cannot be read.
 
     Args:
-        body: the body.
+        body: the whole body of the request.
         content_type: the header ``Content-Type``, with the boundary.
         schema: the bundled input schema.
-        root: the definitions that it refers to.
+        root: the definitions that the schema refers to.
     """
     values: dict[str, list[_Part]] = {}
     for part in _parts(body, content_type):
@@ -98,7 +98,7 @@ def _value(name: str, parts: list[_Part], node: Any, root: Root) -> Any:
 
 
 def _file(part: _Part) -> Json:
-    """Return the content of a part with its name and type, as JSON has a file."""
+    """Return the content, the name and the type of a part, in the JSON form of a file."""
     found: Json = {"base64": b64encode(part.data).decode()}
     return found | ({} if part.filename is None else {"filename": part.filename, "contentType": part.type})
 
@@ -111,7 +111,7 @@ def _is_file(node: Any, root: Root) -> bool:
 
 
 def _without_null(node: Any, root: Root) -> Any:
-    """Return the only alternative to null of a field, which no part can be; else the field itself."""
+    """Return the schema of a nullable field without null, which no part can contain; any other schema as it is."""
     members = resolved(node, root)
     members = members.get("anyOf") if isinstance(members, dict) else None
     rest = [each for each in members if each != {"type": "null"}] if isinstance(members, list) else []
@@ -122,7 +122,7 @@ def _json(name: str, data: bytes) -> Any:
     try:
         return from_json(data)
     except ValueError as error:
-        raise _unreadable(f'the part "{name}": {error}') from None
+        raise _unreadable(f'the part "{name}" is {error}') from None
 
 
 def _text(name: str, data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The options of the HTTP API. A module of its own, so that finding the plugin imports no server."""
+"""The options of the HTTP API, in a separate module so that reading them imports no server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenAPIServerConfig:
     authenticate: Callable[[Any], Awaitable[Identity | None] | Identity | None] | None = attrs.field(
         default=None, repr=False
     )
-    """Returns the caller of `operad_auth.Credentials`. None: every caller is anonymous."""
+    """A function that returns the caller of `operad_auth.Credentials`, or None. Without it, all are anonymous."""
     anonymous: bool = False
     """Whether to accept requests without credentials although there is an authenticator. They may call operations
     that require nothing."""
@@ -35,13 +35,13 @@ class OpenAPIServerConfig:
     """The scope that the explorer requires for showing plugins and sources and for reloading sources. Without an
     authenticator, requests to a loopback address, under one of its names and through no proxy, may do so."""
     title: str | None = None
-    """The title of the document and of the explorer."""
+    """The title of the document and of the explorer; None for ``operad``."""
     version: str = "1.0.0"
     """The version of the API in the document."""
     description: str = ""
     """The description of the API in the document, in Markdown."""
     timeout: float | None = attrs.field(default=30.0, validator=_positive_or_none)
-    """Seconds for a call without ``Operad-Timeout``; None: no limit. Streams have none."""
+    """Seconds that a call without ``Operad-Timeout`` may take; None for no limit. It does not apply to streams."""
     max_timeout: float = attrs.field(default=3_600.0, validator=_positive)
     """The largest ``Operad-Timeout``, in seconds."""
     max_body: int = attrs.field(default=4 * 1024 * 1024, validator=_positive)
@@ -51,14 +51,14 @@ class OpenAPIServerConfig:
     body_timeout: float = attrs.field(default=30.0, validator=_positive)
     """Seconds for receiving a request body."""
     write_timeout: float = attrs.field(default=60.0, validator=_positive)
-    """Seconds that a client may take for one item of a stream, or one part of a large answer."""
+    """Seconds that a client may take to read one item of a stream, or one part of a large response."""
     heartbeat: float = attrs.field(default=15.0, validator=_positive)
     """Seconds without an item after which a stream sends a comment, so that proxies keep it open."""
     max_streams: int = attrs.field(default=10_000, validator=_positive)
     """How many streams may be open at the same time."""
     allowed_hosts: Sequence[str] = ()
-    """Values that ``Host`` may have: names, with or without a port; ``*`` for any. On a loopback address, other
-    names than its own must be listed here."""
+    """Allowed values of ``Host``: names, with or without a port; ``*`` for any. A loopback address also allows the
+    names of this machine. Any other address allows every value if none is listed."""
     allowed_origins: Sequence[str] = ()
     """Origins, such as ``https://app.example.com``, whose pages may send requests (CORS); ``*`` for any."""
     mask_errors: bool = True

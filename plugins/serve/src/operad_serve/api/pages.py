@@ -1,4 +1,4 @@
-"""The explorer: static files, and the state that they show."""
+"""The explorer: its static files, and the data that they show."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _SECURITY: tuple[Header, ...] = (
 
 
 class Explorer:
-    """Serves ``/`` and ``/explorer/``.
+    """The explorer of one application: the paths ``/`` and ``/explorer/``.
 
     Args:
         registry: the registry whose plugins and sources are shown.
         config: the title and the scope for managing sources.
-        traces: the call trees.
+        traces: the call trees to show.
         guarded: whether callers are authenticated.
     """
 
@@ -57,11 +57,11 @@ class Explorer:
 
     @staticmethod
     def is_static(path: str) -> bool:
-        """Return True for the files of the page. A browser cannot send a token for them."""
+        """Return True for a file of the page, which browsers request without a token."""
         return path == "/" or path.removeprefix(PREFIX) in _FILES
 
     async def serve(self, exchange: Exchange) -> None:
-        """Respond to a request of the page. Raises `Problem`."""
+        """Respond to a request. Raises `Problem` if its path or method is wrong, or its caller lacks access."""
         path = exchange.path
         if path == "/":
             await self._index(exchange)
@@ -77,13 +77,13 @@ class Explorer:
             _expect(exchange, "GET")
             tree = self._traces.tree(name.removeprefix("trace/"), exchange.identity)
             if tree is None:
-                raise Problem(404, "no such call tree; only the latest are kept")
+                raise Problem(404, "no such call tree; only the latest ones are kept, each for its caller")
             await exchange.respond(200, to_json(tree), "application/json")
         elif name.startswith("reload/"):
             _expect(exchange, "POST")
             await self._reload(exchange, name.removeprefix("reload/"))
         else:
-            raise Problem(404, "no such path")
+            raise Problem(404, "no such path; / is the explorer")
 
     async def _index(self, exchange: Exchange) -> None:
         _expect(exchange, "GET")
@@ -94,7 +94,7 @@ class Explorer:
         await _send_file(exchange, "index.html")
 
     def _state(self, exchange: Exchange) -> dict[str, Any]:
-        """Return the state that the page shows. Plugins and sources are for callers who may manage them."""
+        """Return the data that the page shows. Plugins and sources are included if the caller may manage them."""
         registry, identity = self._registry, exchange.identity
         manages = self._may_manage(exchange)
         state: dict[str, Any] = {
@@ -139,13 +139,13 @@ class Explorer:
     async def _reload(self, exchange: Exchange, name: str) -> None:
         if not self._may_manage(exchange):
             if self._guarded and exchange.identity is None:
-                raise denied("reloading a source requires a token")
+                raise denied("reloading a source requires a token; send Authorization: Bearer <token>")
             if not self._guarded:
-                raise Problem(403, "without authentication, sources are reloaded from this machine only")
+                raise Problem(403, "without an authenticator, only this machine may reload sources")
             raise Problem(403, f"reloading a source requires the scope {self._config.admin_scope}")
         # A page of another origin cannot send this header without a preflight (CORS).
         if exchange.header("operad-explorer") is None:
-            raise Problem(400, "the header Operad-Explorer is missing")
+            raise Problem(400, "the header Operad-Explorer is missing; send Operad-Explorer: 1")
         try:
             await self._registry.sources.reload(name)
         except OperadError as error:
@@ -155,7 +155,7 @@ class Explorer:
 
 def _expect(exchange: Exchange, method: str) -> None:
     if exchange.method != method and not (method == "GET" and exchange.method == "HEAD"):
-        raise Problem(405, f"expected {method}", headers=[(b"allow", method.encode())])
+        raise Problem(405, f"expected {method}, got {exchange.method}", headers=[(b"allow", method.encode())])
 
 
 async def _send_file(exchange: Exchange, name: str) -> None:
@@ -167,6 +167,6 @@ async def _send_file(exchange: Exchange, name: str) -> None:
 
 @cache
 def _file(name: str) -> tuple[bytes, str]:
-    """Return a file of the page, from this package, and its content type."""
+    """Return the content of a file of the page, and its content type."""
     body = (resources.files("operad_serve") / "explorer" / name).read_bytes()
     return body, _TYPES[name.rpartition(".")[2]]

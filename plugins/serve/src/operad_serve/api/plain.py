@@ -1,4 +1,4 @@
-"""Schemas for readers of OpenAPI that expect an object where JSON Schema also allows a boolean."""
+"""Schemas for tools that expect an object where JSON Schema also allows a boolean."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _MAPS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs
 _LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _ONE = frozenset({"items", "contains", "propertyNames", "not", "if", "then", "else", "contentSchema"})
 _OR_BOOLEAN = frozenset({"additionalProperties", "unevaluatedProperties", "unevaluatedItems"})
-"""Keywords whose booleans every reader understands."""
+"""Keywords whose booleans every tool understands."""
 
 Json = dict[str, Any]
 
 
 def plain(schema: Any, omitted: Container[str] = ()) -> Any:
-    """Replace true by ``{}`` and false by ``{"not": {}}`` wherever a generator expects an object.
+    """Return a copy of a schema with ``{}`` for true and ``{"not": {}}`` for false where tools expect an object.
 
     Args:
         schema: a schema of JSON Schema 2020-12.

@@ -40,7 +40,7 @@ class Field:
     required: bool = False
 
     def declaration(self) -> Json:
-        """Return the parameter object of OpenAPI."""
+        """Return the parameter as a parameter object of OpenAPI."""
         schema, description = self.schema, None
         if isinstance(schema, dict) and isinstance(schema.get("description"), str):
             description = schema["description"]
@@ -52,31 +52,32 @@ class Field:
         return {**parameter, "style": "form", "explode": True, "schema": schema}
 
     def read(self, texts: list[str]) -> Any:
-        """Decode the texts of the parameter, in their order. Raises `Problem`."""
+        """Decode the texts of the parameter, in their order. Raises `Problem` (400) for wrong JSON text."""
         if self.kind == "array":
             return [_decoded(text, self.types) for text in texts]
         if len(texts) > 1:
             if self.kind == "scalar":  # validation explains why a list is wrong
                 return [_decoded(text, self.types) for text in texts]
-            raise Problem(400, f'query parameter "{self.name}": expected it once, got it {len(texts)} times')
+            raise Problem(400, f'query parameter "{self.name}": expected one value, got {len(texts)}')
         if self.kind == "scalar":
             return _decoded(texts[0], self.types)
         try:
             return json.loads(texts[0], parse_constant=_refused)
         except (ValueError, RecursionError):
-            raise Problem(
-                400, f'query parameter "{self.name}": expected JSON text; a string needs quotes'
-            ) from None
+            message = (
+                f'query parameter "{self.name}": expected JSON text, got {texts[0][:50]}; a string needs quotes'
+            )
+            raise Problem(400, message) from None
 
 
 @attrs.frozen
 class QueryForm:
-    """The form of an input as a query string."""
+    """The form of an input as a query string, with a `Field` for each property."""
 
     fields: Mapping[str, Field]
 
     def read(self, query: bytes) -> Json:
-        """Decode a query string. Raises `Problem`."""
+        """Decode a query string into an input. Raises `Problem` (400) if it cannot be decoded."""
         try:
             pairs = parse_qsl(
                 query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
@@ -107,13 +108,13 @@ class Root(NamedTuple):
 def query_form(
     spec: OperationSpec, schema: Any, definitions: Mapping[str, Any], prefix: str = "#/$defs/"
 ) -> QueryForm | None:
-    """Return the form of an operation's input as a query string; None if it has none.
+    """Return the form of an operation's input as a query string; None if the input does not fit into one.
 
     Args:
         spec: the operation. A mutation has no such form: a GET must be safe (RFC 9110, 9.2.1).
-        schema: its bundled input schema.
+        schema: the bundled input schema of the operation.
         definitions: the definitions that the schema refers to.
-        prefix: the prefix of such a reference.
+        prefix: the prefix of references to the definitions.
     """
     root = Root(definitions, prefix)
     schema = resolved(schema, root)
@@ -135,7 +136,7 @@ def query_form(
 
 
 def field_of(name: str, node: Any, root: Root, required: bool) -> Field:
-    """Return the parameter for a property of an input."""
+    """Return the query parameter for a property of an input. ``node`` is the schema of the property."""
     types = _types(node, root)
     if types is not None:
         return _scalar(name, node, types, required)
@@ -187,7 +188,7 @@ def _is_null(node: Any) -> bool:
 
 
 def _types(node: Any, root: Root, depth: int = 8) -> frozenset[str] | None:
-    """Return the types of a scalar; None if the value is, or may be, something else."""
+    """Return the types of a scalar; None if the value can be something else."""
     node = resolved(node, root)
     if not isinstance(node, dict) or depth == 0:
         return None
@@ -212,7 +213,7 @@ def _type_of(value: Any) -> str:
 
 
 def resolved(node: Any, root: Root) -> Any:
-    """Return the target of a schema's reference; None if it has no target, or has keywords beside it."""
+    """Return a schema or the target of its ``$ref``; None if the target is missing or has keywords beside it."""
     for _ in range(16):
         if not isinstance(node, dict) or "$ref" not in node:
             return node

@@ -1,4 +1,4 @@
-"""Responses made of envelopes: the data with scalar metadata in headers, or the whole envelope."""
+"""Responses from envelopes: the data with scalar metadata in headers, or the whole envelope."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BINARY_TYPE = "application/octet-stream"
 _INNER = ("url", "method", "setCookie")
 """Metadata about the request to an upstream, and its cookies."""
 MAX_META = 4_096
-"""The largest ``Operad-Meta``, in bytes."""
+"""The largest value of the header ``Operad-Meta``, in bytes."""
 
 
 def wants_envelope(accept: str | None) -> bool:
-    """Return True if a client asks for whole envelopes (for streams: ``text/event-stream, application/vnd…``).
+    """Return True if ``Accept`` asks for whole envelopes. For streams it also contains ``text/event-stream``.
 
     A client that accepts plain JSON as well gets plain JSON, as without ``Accept``.
     """
@@ -31,7 +31,7 @@ def wants_envelope(accept: str | None) -> bool:
 def data_response(
     envelope: ResponseEnvelope[Any], *, expose_upstream: bool = False
 ) -> tuple[bytes, bytes, list[Header]]:
-    """Return body, content type and headers of the data form. Raises `CallError` if JSON cannot hold the data."""
+    """Return body, content type and headers for the data alone. Raises `CallError` if JSON cannot hold them."""
     headers = meta_headers(envelope, expose_upstream=expose_upstream)
     data = envelope.data
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -41,7 +41,7 @@ def data_response(
 
 
 def check_size(body: bytes, limit: int, what: str) -> None:
-    """Raise `CallError` for a result, or an item of a stream, that is larger than ``result_bytes``."""
+    """Raise `CallError` ``PAYLOAD_TOO_LARGE`` if a body, named by ``what``, has more than ``limit`` bytes."""
     if len(body) > limit:
         message = f"the {what} has {len(body)} bytes, more than {limit} (result_bytes); the operation has run"
         raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": "result_bytes", "bytes": limit})
@@ -50,12 +50,12 @@ def check_size(body: bytes, limit: int, what: str) -> None:
 def envelope_response(
     envelope: ResponseEnvelope[Any], *, expose_upstream: bool = False
 ) -> tuple[bytes, bytes, list[Header]]:
-    """Return body, content type and headers of the envelope form. Raises `CallError`, as `data_response`."""
+    """Return body, content type and headers for a whole envelope. Raises `CallError` if JSON cannot hold it."""
     return to_json(envelope_wire(envelope, expose_upstream)), ENVELOPE_TYPE.encode(), []
 
 
 def envelope_wire(envelope: ResponseEnvelope[Any], expose_upstream: bool) -> dict[str, Any]:
-    """Return the JSON form of an envelope; without the addresses and headers of an upstream unless exposed."""
+    """Return an envelope as JSON, without an upstream's addresses and headers unless they are exposed."""
     wire = envelope.to_wire()
     if not expose_upstream:
         meta = {name: value for name, value in wire["meta"].items() if name not in _INNER}
@@ -78,7 +78,7 @@ def error_response(envelope: ResponseEnvelope[Any]) -> Problem:
 
 
 def meta_headers(envelope: ResponseEnvelope[Any], *, expose_upstream: bool = False) -> list[Header]:
-    """Return ``Operad-Source``, and ``Operad-Meta`` with the scalar metadata as JSON, as far as they fit."""
+    """Return ``Operad-Source``, and ``Operad-Meta``: the scalar metadata as JSON, up to `MAX_META` bytes."""
     meta = envelope.meta
     source = str(meta.source)
     headers = [(b"operad-source", source.encode("ascii", "replace"))]

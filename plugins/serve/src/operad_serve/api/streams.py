@@ -1,8 +1,8 @@
 """Subscriptions as server-sent events (WHATWG HTML, 9.2).
 
-An item is an event without a type whose data are JSON: the item's data, or the whole envelope. A stream ends with
-an event: ``operad.end`` with ``{count}``, or ``operad.error`` with the problem; else the stream was interrupted.
-Ids count the items, or are the ids of an upstream's events. ``Last-Event-ID`` reaches the handler as
+An item is an event without a type whose data are JSON: the item's data, or the whole envelope. The last event is
+``operad.end`` with ``{count}``, or ``operad.error`` with the problem; without it, the stream was interrupted. Ids
+count the items, or are the ids of an upstream's events. ``Last-Event-ID`` reaches the handler as
 ``context.metadata["lastEventId"]``; the handler decides whether to resume.
 """
 
@@ -23,7 +23,7 @@ MAX_EVENT_ID = 1_024
 
 
 def last_event_id(exchange: Exchange) -> str | None:
-    """Return the client's ``Last-Event-ID`` if it can be forwarded."""
+    """Return the client's ``Last-Event-ID``; None if it is missing, too long or not printable."""
     raw = exchange.headers.get(b"last-event-id")
     if raw is None or len(raw) > MAX_EVENT_ID:
         return None
@@ -32,7 +32,7 @@ def last_event_id(exchange: Exchange) -> str | None:
 
 
 class EventStream:
-    """One subscription, written to one client.
+    """A subscription that is written to one client as server-sent events.
 
     Args:
         exchange: the request.
@@ -40,7 +40,7 @@ class EventStream:
         heartbeat: seconds without an item after which a comment is sent.
         item_bytes: the largest item, in bytes.
         expose_upstream: see `OpenAPIServerConfig`.
-        ending: is set when the server ends its streams.
+        ending: an event that is set when the server ends its streams.
     """
 
     def __init__(
@@ -65,10 +65,11 @@ class EventStream:
     async def run(self, items: Subscription) -> None:
         """Write all items and the final event.
 
-        The response begins with the first item or heartbeat. An error before that becomes a response of its own.
+        The response begins with the first item or heartbeat. After an earlier error, no response has begun.
 
         Raises:
-            CallError: the subscription raised it; ``UNAVAILABLE`` if the server ends its streams.
+            CallError: the subscription raised it; ``PAYLOAD_TOO_LARGE`` if an item exceeds ``item_bytes``;
+                ``UNAVAILABLE`` if the server ends its streams.
             ClientGoneError: the client did not read an item within the write timeout of the exchange.
         """
         guard = asyncio.get_running_loop().create_task(self._guard(items))
@@ -103,7 +104,7 @@ class EventStream:
         await items.aclose()
 
     async def fail(self, problem: bytes) -> None:
-        """End a stream that has begun with an error."""
+        """Send a problem, as JSON, as the last event of a stream that has begun."""
         await self._write(_named("operad.error", problem), more=False)
 
     async def _begin(self, first: ResponseEnvelope[Any] | None) -> None:

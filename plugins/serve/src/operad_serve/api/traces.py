@@ -1,4 +1,4 @@
-"""Call trees, for calls that ask for one: the operations that a call called, and how long each took."""
+"""Call trees, which record the nested calls of a call that asks for a tree, and how long each took."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from operad.plugin import may_list
 from operad.words import printable
 
 MAX_KEPT = 64
-"""Trees that are kept for their callers."""
+"""How many trees are kept, the latest ones."""
 MAX_CALLS = 1_000
-"""Calls of one tree. Further ones are only counted."""
+"""How many calls of one tree are kept. Further calls are only counted."""
 MAX_REPORTS = 100
-"""Reports of one call that are kept, the latest ones."""
+"""How many reports of one call are kept, the latest ones."""
 
 
 @attrs.define
@@ -44,7 +44,7 @@ class _Tree:
 
 
 class Traces:
-    """The call trees of one registry. Calls cost nothing more if none is traced."""
+    """The call trees of one registry. While no call is traced, calls cost nothing more."""
 
     def __init__(self, registry: OperationRegistry) -> None:
         self._registry = registry
@@ -56,7 +56,7 @@ class Traces:
 
     @contextmanager
     def tracing(self, request_id: str, identity: Identity | None) -> Iterator[None]:
-        """Collect the tree of the call with this id."""
+        """Record the tree of the call with this request id. Only its caller, ``identity``, may read the tree."""
         tree = self._trees[request_id] = self._of[request_id] = _Tree(None if identity is None else identity.id)
         while len(self._trees) > MAX_KEPT:
             self._trees.popitem(last=False)
@@ -104,9 +104,9 @@ class Traces:
             made.error = None if outcome.error is None else outcome.error.code
 
     def tree(self, request_id: str, identity: Identity | None) -> dict[str, Any] | None:
-        """Return the tree of a call as JSON; None if there is none, or another caller made the call.
+        """Return the tree of a call as JSON; None if no tree is kept, or another caller made the call.
 
-        Operations that the caller may not see have no id in it.
+        Operations that the caller may not see have no id in the tree.
         """
         tree = self._trees.get(request_id)
         if tree is None or tree.root is None or tree.owner != (None if identity is None else identity.id):

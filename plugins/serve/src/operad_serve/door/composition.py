@@ -28,37 +28,40 @@ from operad_serve.problems import Problem
 logger = logging.getLogger("operad.serve")
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-"""The prefix of the metadata of a protected resource (RFC 9728, 3.1). The path of the resource follows."""
+"""The prefix of the metadata of a protected resource (RFC 9728, 3.1), followed by the path of the resource."""
 CONNECT = ("/connect/", "/disconnect/")
 """The paths of the pages on which users connect their accounts."""
 _AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
 LOGIN = "/oauth"
-"""The path of the authorization server. All paths below it are its own."""
+"""The path of the authorization server, which also serves all paths below it."""
 _STARTUP = 30.0
 """Seconds that an application may take to start, or to end."""
 
 
 @attrs.frozen
 class Mounted:
-    """An application, and its path on the shared address."""
+    """An application, its name, and the path at which it is mounted."""
 
     name: str
     mount: str
     app: ASGIApplication
     is_login: bool = False
-    """Whether it is the authorization server, whose requests are of clients that have no token yet."""
+    """Whether it is the authorization server, whose clients have no token yet and so are not authenticated."""
 
 
 class Composition:
-    """An ASGI 3 application that consists of others.
+    """An ASGI 3 application that consists of other applications.
 
     It checks ``Host`` and ``Origin`` and authenticates the caller once, for all of them. Each application finds
-    the result, an `Admission`, in the scope. A request goes to the application that is mounted at exactly its
-    path, else to the one at ``/``.
+    the result, an `Admission`, in the scope. A request goes to the application that is mounted at its path, else
+    to the one at ``/``. Logins, and the pages that connect accounts, also get the paths below their own.
 
     Args:
-        apps: the applications. Raises `ConfigError` if two have the same path.
+        apps: the applications.
         gate: admits the requests.
+
+    Raises:
+        ConfigError: two applications have the same path.
     """
 
     def __init__(self, apps: Iterable[Mounted], gate: Gate) -> None:
@@ -73,7 +76,7 @@ class Composition:
         self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. Lifespans are up to `running`."""
+        """Serve one HTTP request. WebSockets are refused. Lifespans are ignored, because `running` runs them."""
         if scope["type"] != "http":
             if scope["type"] == "websocket":
                 await close_websocket(send)
@@ -83,7 +86,7 @@ class Composition:
             self._gate.check(exchange)
             mounted = self._apps.get(self._route(scope)) or self._apps.get("/")
             if mounted is None:
-                raise Problem(404, f"no such path; served are {', '.join(sorted(self._apps))}")
+                raise Problem(404, f"no such path; expected one of {', '.join(sorted(self._apps))}")
             if mounted.is_login:
                 await mounted.app(scope, receive, send)
                 return
@@ -97,7 +100,7 @@ class Composition:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the lifespans of all applications. The last one that started ends first."""
+        """Run the lifespans of all applications, and end them in reverse. Raises `ConfigError` if one fails."""
         async with AsyncExitStack() as stack:
             for mounted in self._apps.values():
                 await stack.enter_async_context(_lifespan(mounted))
@@ -119,16 +122,16 @@ class Composition:
         return found
 
     async def drain(self, timeout: float) -> None:
-        """Drain all applications at the same time."""
+        """Drain all applications at the same time, each for up to ``timeout`` seconds. Log failures."""
         drains = [each.app.drain for each in self._apps.values() if hasattr(each.app, "drain")]
         for outcome in await asyncio.gather(*(drain(timeout) for drain in drains), return_exceptions=True):
             if isinstance(outcome, Exception):
-                logger.error("a server could not drain: %s", outcome)
+                logger.error("a server failed to drain: %s", outcome)
 
 
 @asynccontextmanager
 async def _lifespan(mounted: Mounted) -> AsyncIterator[None]:
-    """Run the lifespan of one application in a task. An application may have none (ASGI 3, Lifespan)."""
+    """Run the lifespan of one application in a task, if the application supports one (ASGI 3, Lifespan)."""
     loop = asyncio.get_running_loop()
     incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     outcomes = {"startup": loop.create_future(), "shutdown": loop.create_future()}
@@ -150,14 +153,14 @@ async def _lifespan(mounted: Mounted) -> AsyncIterator[None]:
     finally:
         failure = await _phase(task, incoming, outcomes["shutdown"], "shutdown")
         if failure is not None:
-            logger.error('the server "%s" failed to end: %s', mounted.name, failure)
+            logger.error('the server "%s" failed to stop: %s', mounted.name, failure)
         if not task.done():
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 async def _phase(task: asyncio.Task[Any], incoming: Any, outcome: asyncio.Future[Any], phase: str) -> str | None:
-    """Send a phase to an application. Return the reason why it failed, or None."""
+    """Send a phase to an application. Return the reason of a failure, or None."""
     if task.done():
         return None
     incoming.put_nowait({"type": f"lifespan.{phase}"})

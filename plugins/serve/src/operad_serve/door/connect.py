@@ -1,9 +1,9 @@
-"""The pages ``/connect/NAME`` and ``/disconnect/NAME``: users let this server act for them, or end that.
+"""The pages ``/connect/NAME`` and ``/disconnect/NAME``, on which users connect an account or disconnect it.
 
 A link is for one identity. The browser that opens it must be authenticated as this identity: by the request itself
 (a proxy, or an authenticator that reads cookies), by a login of ``[serve.oauth]``, or by the user's token for this
-server in the form. What is needed between the two redirects is in a sealed cookie, so that no other browser can
-finish what this one began.
+server in the form. The state between the two redirects is in an encrypted cookie, so that only the browser that
+began can finish.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_HAND = (
 
 
 class _Shown(Exception):
-    """A page that ends the request."""
+    """An exception that ends the request with a page."""
 
     def __init__(self, status: int, title: str, text: str) -> None:
         super().__init__(title)
@@ -43,12 +43,12 @@ class _Shown(Exception):
 
 
 class ConnectPages:
-    """An ASGI application. The front door has admitted its requests, and their `Admission` is in the scope.
+    """The ASGI application of these pages. The front door puts the `Admission` of a request into its scope.
 
     Args:
-        users: the tokens of users, by the name of the provider.
-        authenticate: returns the identity of a token that a user enters.
-        login: logs browsers in, if ``[serve.oauth]`` is configured.
+        users: the tokens of users, by the name of their ``[[credentials]]`` table.
+        authenticate: returns the identity of a token that a user enters; None if users can enter none.
+        login: logs browsers in; None without ``[serve.oauth]``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ConnectPages:
         self._login = login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
+        """Serve one HTTP request. Raises `NotImplementedError` for a lifespan, which the pages do not need."""
         if scope["type"] != "http":
             raise NotImplementedError  # it has no lifespan
         root = scope.get("root_path", "").rstrip("/")
@@ -72,14 +72,14 @@ class ConnectPages:
         except ClientGoneError:
             return
         except ConnectRefused as refused:
-            await show(exchange, 400, "This cannot go on", escape(str(refused)))
+            await show(exchange, 400, "Cannot continue", escape(str(refused)))
         except _Shown as shown:
             await show(exchange, shown.status, shown.title, shown.text)
         except Problem as problem:
             await exchange.respond_problem(problem)
         except OperadError as error:
             reason = error.message if isinstance(error, CallError) else str(error)
-            logger.warning("%s: %s", exchange.path, reason)
+            logger.warning("%s failed: %s", exchange.path, reason)
             await show(exchange, 502, "The account is not connected", escape(reason))
 
     async def _serve(self, exchange: Exchange) -> None:
@@ -101,7 +101,7 @@ class ConnectPages:
     # --- connecting ------------------------------------------------------------------------------------
 
     async def _ask(self, exchange: Exchange, users: UserTokens) -> None:
-        """Show who asks for what. Nothing is used up: programs that preview links open them, too."""
+        """Show the page that asks to connect. The ticket stays valid, because link previews open the page too."""
         opener = _opener(exchange)
         ticket = _query(exchange).get("ticket", "")
         if not ticket and opener is not None:
@@ -121,7 +121,7 @@ class ConnectPages:
         )
 
     def _forms(self, exchange: Exchange, what: str, ticket: str = "") -> str:
-        """Return the form of a page; before it a login, if the browser has not proven who it is."""
+        """Return the form of a page, with a login before it if the browser is not authenticated."""
         hidden = f'<input type="hidden" name="ticket" value="{escape(ticket)}">'
         proof = _query(exchange).get("proof", "")
 
@@ -136,7 +136,7 @@ class ConnectPages:
         return (login if self._login is not None else "") + made(_BY_HAND)
 
     async def _log_in(self, exchange: Exchange, form: Mapping[str, str]) -> bool:
-        """Send the browser to the login of this server, if the user wants that."""
+        """Send the browser to the login of this server if the user chose it. Return whether it was sent."""
         if self._login is None or not form.get("login"):
             return False
         ticket = form.get("ticket")
@@ -156,7 +156,7 @@ class ConnectPages:
         kept = _cookies(exchange).get(_cookie_name(users), "")
         opener, expected = _opener(exchange), users.identity_of_login(kept)
         if opener is not None and opener != expected:
-            raise ConnectRefused("You are logged in as another user than the one who began this.")
+            raise ConnectRefused("You are logged in as another user than the one who opened the link.")
         exchange.add_header(b"set-cookie", _cookie(users, "", 0))
         await users.finish(_query(exchange), kept)
         text = "Close this page, and call the operation again."
@@ -179,7 +179,7 @@ class ConnectPages:
     # --- who opened it ---------------------------------------------------------------------------------
 
     async def _proven(self, exchange: Exchange, form: Mapping[str, str]) -> str:
-        """Return the identity of the browser. Raises `_Shown` if there is none."""
+        """Return the authenticated identity of the browser. Raises `_Shown` if it is not authenticated."""
         opener = _opener(exchange)
         if opener is None and self._login is not None and form.get("proof"):
             opener = await self._login.proven(exchange, form["proof"])
@@ -195,7 +195,7 @@ class ConnectPages:
 
 
 def _opener(exchange: Exchange) -> str | None:
-    """Return the identity with which the request itself is authenticated. Raises `_Shown` if that failed."""
+    """Return the identity of the request's own credentials, or None. Raises `_Shown` if they are not valid."""
     admission = exchange.scope.get(ADMISSION)
     if not isinstance(admission, Admission):
         return None
@@ -209,7 +209,7 @@ def _query(exchange: Exchange) -> dict[str, str]:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return the fields of a query or a form. Raises `ConnectRefused` for one that is given twice."""
+    """Return the fields of a query or a form. Raises `ConnectRefused` if a field occurs twice."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50)
     except ValueError:
@@ -220,7 +220,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 async def _form(exchange: Exchange, users: UserTokens) -> dict[str, str]:
-    """Return the fields of a form that a page of this server, or a program with credentials, sent."""
+    """Return the fields of a form. Raises `_Shown` unless an own page, or a program with a token, sent it."""
     origin, own = exchange.header("origin"), urlsplit(users.public_url)
     if origin is None:
         # Browsers name the origin with every form. A program authenticates by a header that they never add.
@@ -228,7 +228,7 @@ async def _form(exchange: Exchange, users: UserTokens) -> dict[str, str]:
     else:
         is_allowed = origin == f"{own.scheme}://{own.netloc}".lower()
     if not is_allowed:
-        raise _Shown(403, "Not allowed", "This form must be sent by its own page.")
+        raise _Shown(403, "Not allowed", "The form was not sent from a page of this server. Open the page again.")
     return _fields((await exchange.body(_MAX_FORM, _FORM_SECONDS)).decode("latin-1"))
 
 

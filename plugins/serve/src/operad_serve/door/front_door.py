@@ -1,4 +1,4 @@
-"""`operad serve`: decide what to serve, load it, serve it until a signal, drain.
+"""The front door: load the sources of a plan, serve them until a signal, and drain.
 
 Mistakes in the command line or the configuration are reported before any source is loaded.
 """
@@ -42,9 +42,9 @@ from operad_serve.listening import Address, listen, serving, url_of
 from operad_serve.problems import Problem
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-"""Seconds between attempts to connect to the server of a transport."""
+"""The first and the longest pause between attempts to connect to a transport's server, in seconds."""
 _LAST_WAIT = 2.0
-"""Seconds that cancelled tasks get at the end."""
+"""How many seconds cancelled tasks may take to end before the process exits."""
 
 
 class FrontDoor:
@@ -52,8 +52,11 @@ class FrontDoor:
 
     Args:
         registry: the registry that is served.
-        plan: the plan.
-        stopped: is set when serving shall end.
+        plan: what to serve, and where.
+        stopped: an event that is set on a stop signal. It ends attempts to connect to a transport.
+
+    Raises:
+        ConfigError: the configured authenticator cannot be made.
     """
 
     def __init__(self, registry: OperationRegistry, plan: Plan, stopped: asyncio.Event) -> None:
@@ -64,7 +67,7 @@ class FrontDoor:
         self._is_draining = False
         self._drains: list[Callable[[float], Any]] = []
         self.url: str | None = None
-        """The URL of the HTTP server, while it runs."""
+        """The URL of the HTTP server; None before `open`, or without one."""
         self.health_url: str | None = None
         self.has_explorer = False
         self.has_openapi = False
@@ -76,7 +79,12 @@ class FrontDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncio.Event]:
-        """Serve, and drain on exit. The event is set when standard input has ended and nothing else is served."""
+        """Serve, and drain on exit. Yield an event that is set if standard input ends and nothing else is served.
+
+        Raises:
+            ConfigError: an address cannot be used, a server cannot start, or no plugin serves over HTTP.
+            LinkDownError: a stop signal came before the transport was connected.
+        """
         plan = self._plan
         ended = asyncio.Event()
         async with AsyncExitStack() as stack:
@@ -154,7 +162,7 @@ class FrontDoor:
         self.has_openapi, self.has_mcp = "openapi" in names, "mcp" in names
 
     def _config_of(self, server: Server) -> Any:
-        """Return the options of a server: of its table, the command line, and ``[serve]`` if it has them too."""
+        """Return a server's options: from ``[serve]``, the command line and its own table. The later ones win."""
         plan, options = self._plan, self._plan.options
         known = {field.alias for field in attrs.fields(server.config_type)}
         shared: dict[str, Any] = {
@@ -196,7 +204,7 @@ class FrontDoor:
     async def _connect(self, server: CallServer) -> None:
         """Start a call server. Wait for the server of its transport, which may start later than this process.
 
-        Raises `LinkDownError` if a signal comes first.
+        Raises `LinkDownError` if a stop signal comes first.
         """
         pause, reported = _FIRST_PAUSE, False
         while True:
@@ -238,14 +246,14 @@ class FrontDoor:
         """Respond to ``/health`` and to no other path: an ASGI application."""
         exchange = Exchange(scope, receive, send, scope["path"])
         if exchange.path != "/health":
-            await exchange.respond_problem(Problem(404, "no such path; served is /health"))
+            await exchange.respond_problem(Problem(404, "no such path; expected /health"))
             return
         status, body = health_of(self._registry, is_draining=self._is_draining)
         await exchange.respond(status, body, "application/json")
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
-    """Run `serve`, and end the process afterwards even if a handler swallows its cancellation.
+    """Run `serve`, and return its exit code. End the process even if a handler swallows its cancellation.
 
     Raises:
         OperadError: `serve` raised it.
@@ -284,9 +292,12 @@ async def serve(
     """Load the sources, serve until a signal comes, and drain. Return the exit code.
 
     Args:
-        registry: the registry, not entered yet.
-        plan: the plan.
-        load: loads what the command line names, reports the sources that failed, and returns the exit code.
+        registry: the registry. It must not be open yet.
+        plan: what to serve, and where.
+        load: loads the sources of the command line, reports those that failed, and returns the exit code.
+
+    Raises:
+        OperadError: the registry cannot be opened, or the plan cannot be served.
     """
     with until_stopped() as stopped, _stdout_kept(plan):
         async with registry:
@@ -312,15 +323,16 @@ async def serve(
 def run_workers(registry: OperationRegistry, plan: Plan, command: Callable[[], Any], count: int) -> int:
     """Serve with several processes that share the sockets of a plan. Return the exit code.
 
-    Each runs ``command``, which makes a registry and a plan of its own.
+    Each process runs ``command``, which makes its own registry and plan.
 
     Raises:
-        ConfigError: it is not possible to listen there, or results of idempotency keys are kept in one process.
+        ConfigError: an address cannot be used, or ``[idempotency]`` has no store that processes can share.
     """
     tables = {} if registry.configuration is None else registry.configuration.tables
     if "store" not in tables.get("idempotency", {"store"}):
         raise ConfigError(
-            "idempotency keys are kept in this process alone; set store in [idempotency], or remove --workers"
+            "--workers needs a store for idempotency keys that all processes share; set store in [idempotency], "
+            "or remove --workers"
         )
     is_guarded = configured_authenticator(registry, plan.options, plan.base_dir) is not None
     with contextlib.ExitStack() as stack:
@@ -334,7 +346,7 @@ def run_workers(registry: OperationRegistry, plan: Plan, command: Callable[[], A
 
 @contextlib.contextmanager
 def _settled() -> Iterator[None]:
-    """Exclude what was loaded from garbage collection: a pass over a large registry would stop every call."""
+    """Exclude loaded objects from garbage collection, because a pass over a large registry stops every call."""
     if gc.get_freeze_count():  # the program that runs this command has frozen objects of its own
         yield
         return
@@ -348,7 +360,7 @@ def _settled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stdout_kept(plan: Plan) -> Iterator[None]:
-    """Send output of sources to standard error if standard output belongs to MCP."""
+    """Redirect standard output to standard error if MCP uses standard output."""
     with contextlib.redirect_stdout(sys.stderr) if plan.is_stdio else contextlib.nullcontext():
         yield
 

@@ -19,7 +19,7 @@ def write_to_log() -> None:
 
 
 def report(line: object) -> None:
-    """Write a line to standard error. Standard output may belong to MCP."""
+    """Write a line to standard error, or to the log after `write_to_log`. MCP may use standard output."""
     text = printable(str(line), 4_000)
     if _in_log:
         logger.info("%s", text.strip())

@@ -1,4 +1,4 @@
-"""The table ``[serve]`` of a configuration, and the tables of servers in it."""
+"""The options of `operad serve`: the table ``[serve]``, and the tables of servers in it."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ from operad_serve.oauth.options import OAuthServerOptions
 
 @attrs.frozen(kw_only=True)
 class ServeOptions:
-    """The table ``[serve]``."""
+    """The options of `operad serve`: the table ``[serve]`` of a configuration."""
 
     http: str | None = None
-    """``HOST:PORT`` or ``unix:PATH`` for all servers that speak HTTP."""
+    """The address of all servers that use HTTP: ``HOST:PORT`` or ``unix:PATH``. None: no HTTP."""
     mcp: Literal["stdio"] | None = None
-    """``"stdio"``: serve MCP on standard streams. ``stdio = true`` in ``[serve.mcp]`` has the same effect."""
+    """``"stdio"`` to serve MCP on standard streams. ``stdio = true`` in ``[serve.mcp]`` has the same effect."""
     health: str | None = None
-    """``HOST:PORT`` or ``unix:PATH`` for ``/health`` alone."""
+    """A further address for ``/health`` alone: ``HOST:PORT`` or ``unix:PATH``."""
     explorer: bool = True
     """Whether ``/`` shows the explorer."""
     title: str | None = None
-    """The title of the document and of the explorer."""
+    """The title of the OpenAPI document and of the explorer; None for ``operad``."""
     timeout: float | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.gt(0)))
-    """Seconds for one call; None: the default of each server."""
+    """Seconds that one call may take; None for the default of each server."""
     max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.gt(0))
     """The largest request body, in bytes."""
     drain_timeout: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
     """Seconds that running calls get to finish after a signal."""
     allowed_hosts: list[str] = attrs.field(factory=list)
-    """Allowed values of ``Host`` besides the names of this machine: ``name`` or ``name:port``; ``*`` for any."""
+    """Allowed values of ``Host``: ``name`` or ``name:port``; ``*`` for any. A loopback address also allows the
+    names of this machine. Any other address allows every value if none is listed."""
     allowed_origins: list[str] = attrs.field(factory=list)
-    """Allowed values of ``Origin`` besides those of this machine; ``*`` for any."""
+    """Origins, besides the server's own, whose pages may send requests (CORS); ``*`` for any."""
     proxy_headers: bool = False
-    """Whether to trust ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine, or at the Unix socket."""
+    """Whether to trust the headers ``X-Forwarded-*`` of a proxy on this machine, or at the Unix socket."""
     root_path: str = ""
-    """The path that a proxy removes."""
+    """The path prefix that a proxy in front removes, such as ``/tools``."""
     keep_alive: float = attrs.field(default=KEEP_ALIVE, validator=attrs.validators.gt(0))
-    """Seconds that a connection may stay open without a request. Behind a proxy, longer than the proxy's own."""
+    """Seconds that a connection may stay open without a request. A proxy in front must close it earlier."""
     cert: str | None = None
-    """A file with the certificate for HTTPS and those of its issuers, in PEM format. None: plain HTTP."""
+    """A file with the certificate for HTTPS and those of its issuers, in PEM format. None for plain HTTP."""
     key: str | None = None
-    """A file with the private key of ``cert``, in PEM format. None: ``cert`` contains it."""
+    """A file with the private key of ``cert``, in PEM format. None if ``cert`` contains it."""
     access_log: bool = False
     """Whether to write one line of JSON to standard error for each HTTP request."""
     strict: bool = False
@@ -64,9 +65,9 @@ class ServeOptions:
     anonymous: bool = False
     """Whether to accept requests without credentials although callers are authenticated."""
     authenticate: str | None = None
-    """``module:name`` or ``file.py:name`` of an authenticator."""
+    """The authenticator, as ``module:name`` or ``file.py:name``."""
     jwt: JWTOptions | None = None
-    """Which JSON Web Tokens are valid."""
+    """Checks of JSON Web Tokens: ``[serve.jwt]``."""
     introspection: IntrospectionOptions | None = None
     """The authorization server that is asked whether a token is valid (RFC 7662)."""
     oauth: OAuthServerOptions | None = None
@@ -77,7 +78,7 @@ class ServeOptions:
     """A TOML or JSON file with more bearer tokens."""
 
     def tls(self, base_dir: Path) -> TLSFiles | None:
-        """Return the files for HTTPS, if they are configured. Raises `ConfigError`."""
+        """Return the files for HTTPS; None without ``cert``. Raises `ConfigError` if they cannot be used."""
         if self.cert is None:
             if self.key is not None:
                 raise ConfigError("key: expected the certificate too; add --cert FILE, or cert in [serve]")
@@ -87,7 +88,7 @@ class ServeOptions:
         return files
 
     def authenticator(self, base_dir: Path) -> Authenticator | None:
-        """Return the authenticator, if one is configured. Raises `ConfigError`."""
+        """Return the configured authenticator, or None. Raises `ConfigError` if its options cannot be used."""
         others = authenticator_from(
             authenticate=self.authenticate,
             jwt=self.jwt,
@@ -112,7 +113,7 @@ def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
 
 
 def configured_address(registry: OperationRegistry, key: str, text: str | None, base_dir: Path) -> Address | None:
-    """Parse an address in ``[serve]``. Raises `ConfigError` with its place."""
+    """Parse the address of a key in ``[serve]``; None for None. Raises `ConfigError` with the key's place."""
     if text is None:
         return None
     try:
@@ -122,7 +123,7 @@ def configured_address(registry: OperationRegistry, key: str, text: str | None, 
 
 
 def configured_tls(registry: OperationRegistry, options: ServeOptions, base_dir: Path) -> TLSFiles | None:
-    """Return the files for HTTPS, if they are configured. Raises `ConfigError` with the place of the mistake."""
+    """Return the files for HTTPS, or None. Raises `ConfigError` with the place of the mistake."""
     try:
         return options.tls(base_dir)
     except ConfigError as error:
@@ -132,7 +133,7 @@ def configured_tls(registry: OperationRegistry, options: ServeOptions, base_dir:
 def configured_authenticator(
     registry: OperationRegistry, options: ServeOptions, base_dir: Path
 ) -> Authenticator | None:
-    """Return the authenticator, if one is configured. Raises `ConfigError` with the place of the mistake."""
+    """Return the configured authenticator, or None. Raises `ConfigError` with the place of the mistake."""
     try:
         return options.authenticator(base_dir)
     except ConfigError as error:
@@ -142,7 +143,7 @@ def configured_authenticator(
 
 
 def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
-    """Return a server's options: ``shared``, overridden by its ``[serve.<server>]``. Raises `ConfigError`."""
+    """Return a server's options: ``shared``, overridden by ``[serve.<server>]``. Raises `ConfigError`."""
     table = f"serve.{server.name}"
     values = {**shared, **server_tables(registry).get(server.name, {})}
     if server.name == "mcp":
@@ -152,7 +153,7 @@ def server_options(registry: OperationRegistry, server: Server, shared: Mapping[
 
 
 def server_plugins(registry: OperationRegistry) -> Plugins:
-    """Return the plugins with the servers for a registry: its own; if they have no server, all installed ones."""
+    """Return the plugins whose servers serve a registry: its own, or all installed ones if its own have none."""
     return registry.plugins if registry.plugins.servers else _installed()
 
 
@@ -162,7 +163,7 @@ def _installed() -> Plugins:
 
 
 def offered_server(registry: OperationRegistry, name: str) -> Server:
-    """Return the server of a table ``[serve.<name>]``. Raises `PluginError` with its place and what to install."""
+    """Return the server of ``[serve.<name>]``. Raises `PluginError`, with the place, if no plugin provides it."""
     try:
         return server_plugins(registry).server(name)
     except PluginError as error:
@@ -170,7 +171,7 @@ def offered_server(registry: OperationRegistry, name: str) -> Server:
 
 
 def credentials_needed(registry: OperationRegistry, is_authenticated: bool, accepts_anonymous: bool) -> str:
-    """Return how many operations need no credentials over HTTP, and why."""
+    """Return a text that states how many operations need no credentials over HTTP, and why."""
     if not accepts_anonymous:
         return "every operation requires them"
     count = sum(spec.access_control.is_open for spec in registry.specs())
@@ -179,9 +180,9 @@ def credentials_needed(registry: OperationRegistry, is_authenticated: bool, acce
 
 
 def open_operations(registry: OperationRegistry) -> str | None:
-    """Return how many of the loaded operations ``[serve]`` offers over HTTP without credentials.
+    """Return a text that states how many operations ``[serve]`` offers over HTTP without credentials.
 
-    None: no operation, ``[serve]`` has no ``http``, or `problems` reports an error of it.
+    Return None if there is no such operation, ``[serve]`` has no ``http``, or `problems` reports an error in it.
     """
     tables = server_tables(registry)
     try:
@@ -199,7 +200,7 @@ def open_operations(registry: OperationRegistry) -> str | None:
 
 
 def problems(registry: OperationRegistry) -> Iterator[tuple[str, OperadError]]:
-    """Yield each table of ``[serve]`` that `operad serve` would reject, and its error. Nothing is started."""
+    """Yield each table of ``[serve]`` that `operad serve` would reject, by its name, and the error."""
     servers = server_tables(registry)
     try:
         _check(registry, servers.keys())

@@ -1,4 +1,4 @@
-"""The plan of `operad serve`: what is served, and where, as the command line and the configuration say."""
+"""The plan of `operad serve`: what to serve and where, from the command line and the configuration."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from operad_serve.listening import Address, TLSFiles
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What is served, and where."""
+    """What `operad serve` serves, and where."""
 
     options: ServeOptions
     http: Address | None = None
     tls: TLSFiles | None = None
     is_stdio: bool = False
     transport: str | None = None
-    """The URL of the transport; None with ``has_transport``: the one in ``[transport]``."""
+    """The URL of the transport; None for the one in ``[transport]``, or if ``has_transport`` is False."""
     has_transport: bool = False
     health: Address | None = None
     identity: Any = None
     base_dir: Path = Path()
     mask_errors: bool = True
     servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    """Options of servers that the command line sets, by the name of the server."""
+    """The options of servers that the command line sets, by the name of the server."""
     calls: CallSettings = attrs.field(factory=CallSettings)
-    """Limits for the calls of a transport."""
+    """The limits of calls over the transport."""
     sockets: Mapping[str, socket.socket] = attrs.field(factory=dict)
-    """Sockets to use instead of the addresses ``http`` and ``health``: those that several processes share."""
+    """Sockets that several processes share, instead of the addresses ``http`` and ``health``."""
     is_quiet: bool = False
-    """Whether to leave out what another process of the same command reports."""
+    """Whether to print no messages, because another process of the same command prints them."""
     on_ready: Callable[[], None] | None = None
-    """Called when everything is served."""
+    """Called when all servers are ready."""
 
 
 def plan_of(
@@ -69,9 +69,15 @@ def plan_of(
     max_concurrent: int | None = None,
     lease: float | None = None,
 ) -> Plan:
-    """Make a plan of the command line, else of the configuration. Raises `ConfigError` if both name no server.
+    """Return the plan for the options of a command line. The configuration decides if they name no server.
 
     ``changes`` are values of `ServeOptions` that the command line sets; None leaves a value as it is configured.
+    If the configuration names no server either, HTTP is served on ``default_http``. The other parameters are
+    those of `Plan` and `CallSettings`.
+
+    Raises:
+        ConfigError: no server is named, an option is wrong, or there are tokens but no HTTP.
+        PluginError: no plugin provides a configured server or the transport.
     """
     tables = server_tables(registry)
     for name in tables:

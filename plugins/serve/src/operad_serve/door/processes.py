@@ -26,18 +26,18 @@ from operad_serve.door.messages import report
 
 _spawn = multiprocessing.get_context("spawn")
 _TICK = 0.3
-"""Seconds between looks at signals and files."""
+"""Seconds between two checks of signals and files."""
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 @attrs.frozen
 class Share:
-    """What a process gets from its supervisor."""
+    """The data that a process gets from its supervisor."""
 
     sockets: Mapping[str, socket]
-    """Sockets that are bound: ``http`` and ``health``."""
+    """The bound sockets, by name: ``http`` and ``health``."""
     ready: Event
-    """To be set when the process serves."""
+    """An event that the process sets when it is ready to serve."""
     is_first: bool
     """Whether the process reports to the user. The others would report the same."""
 
@@ -69,11 +69,11 @@ def _work(command: Callable[[], Any], given: Share) -> None:
 
 
 class Supervisor:
-    """Starts processes that run a command, and stops them on a signal.
+    """The parent of several processes: starts them, and stops them on SIGINT or SIGTERM.
 
     Args:
-        command: the function of a module that a process runs.
-        sockets: the sockets that the processes share.
+        command: the function that each process runs. It must be importable from its module.
+        sockets: the sockets that the processes share, by name; None if they share none.
     """
 
     def __init__(self, command: Callable[[], Any], sockets: Mapping[str, socket] | None = None) -> None:
@@ -82,7 +82,10 @@ class Supervisor:
         self._signals = 0
 
     def run(self, count: int) -> int:
-        """Run ``count`` processes. Replace one that ends after it was ready. Return the exit code."""
+        """Run ``count`` processes until a signal, and return the exit code.
+
+        A process that ends after it was ready is replaced. If one ends before it was ready, all are stopped.
+        """
         with self._handled():
             running = [self._start(is_first=number == 0) for number in range(count)]
             is_told = False
@@ -103,7 +106,7 @@ class Supervisor:
             return self._stop([process for process, _ in running])
 
     def run_reloading(self, folders: Iterable[Path]) -> int:
-        """Run one process, and replace it when a file below the folders changes. Return the exit code."""
+        """Run one process until a signal. Replace it when a Python or TOML file changes. Return the exit code."""
         folders = tuple(folders)
         with self._handled():
             before = _files(folders)

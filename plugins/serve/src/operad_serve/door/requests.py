@@ -24,11 +24,11 @@ _BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 
 
 class Requests:
-    """Gives each request an id, counts it, and writes it to the access log.
+    """An ASGI application that gives each request an id, counts it, and writes it to the access log.
 
     Args:
         app: the application that responds.
-        log: where to write one line of JSON for each request; None: nowhere.
+        log: the logger for one line of JSON for each request; None for no access log.
     """
 
     def __init__(self, app: ASGIApplication, log: logging.Logger | None = None) -> None:
@@ -38,14 +38,14 @@ class Requests:
         self._next_id = itertools.count(1).__next__
         self.in_progress = 0
         self.statuses: Counter[int] = Counter()
-        """How many requests ended with each status. 0: the client left before the response began."""
+        """How many requests ended with each status. Status 0: the client left before the response began."""
         self.seconds = 0.0
-        """How long all requests took together."""
+        """The duration of all requests together, in seconds."""
         self.durations = [0] * (len(_BUCKETS) + 1)
-        """How many requests took as long as each bucket of `_BUCKETS` says; the last is for longer ones."""
+        """How many requests ended in each bucket of `_BUCKETS`. The last number counts longer requests."""
 
     def histogram(self) -> dict[str, float]:
-        """Return the durations as the samples of a histogram."""
+        """Return the durations as the samples of an OpenMetrics histogram, in seconds."""
         counts = itertools.accumulate(self.durations)
         samples: dict[str, float] = {
             f'_bucket{{le="{bound}"}}': count for bound, count in zip((*_BUCKETS, "+Inf"), counts, strict=True)
@@ -102,7 +102,7 @@ class Requests:
 
 
 def access_log() -> logging.Logger:
-    """Return the logger ``operad.serve.access``. Without a handler of its own it writes to standard error."""
+    """Return the logger ``operad.serve.access``. Give it a handler to standard error if it has none."""
     log = logging.getLogger("operad.serve").getChild("access")
     log.setLevel(logging.INFO)
     if not log.handlers:
@@ -114,27 +114,27 @@ def access_log() -> logging.Logger:
 
 
 class Metrics:
-    """``/metrics``: an ASGI application.
+    """The ASGI application of ``/metrics``.
 
     Args:
         registry: the registry that is served.
-        gate: which callers may read it.
+        gate: admits the callers who may read the metrics.
     """
 
     def __init__(self, registry: OperationRegistry, gate: Gate) -> None:
         self._registry = registry
         self._gate = gate
         self.requests: Requests | None = None
-        """The requests to report."""
+        """The counted requests; None leaves out their metrics."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Respond to one request."""
+        """Serve one HTTP request. Raises `NotImplementedError` for a lifespan, which it does not need."""
         if scope["type"] != "http":
             raise NotImplementedError  # it has no lifespan
         exchange = Exchange(scope, receive, send, scope["path"])
         try:
             if exchange.method not in ("GET", "HEAD"):
-                raise Problem(405, "expected GET", headers=[(b"allow", b"GET, HEAD")])
+                raise Problem(405, f"expected GET, got {exchange.method}", headers=[(b"allow", b"GET, HEAD")])
             await self._gate.identify(exchange)
         except Problem as problem:
             await exchange.respond_problem(problem)

@@ -15,15 +15,15 @@ from operad import ConfigError, Operation, OperationRegistry, load_plugins
 def registry_of(target: str) -> OperationRegistry:
     """Import a program, and return its registry, or a registry of its operations.
 
-    Importing runs the program's code. As with ``python app.py``, it can import the modules beside it.
+    Importing runs the program's code. As with ``python app.py``, the program can import the modules beside it.
 
     Args:
-        target: ``app.py`` or ``module``: its only `OperationRegistry`, else its functions with ``@operation`` and
-            its function ``lifespan``.
-            With ``:name``, the registry of that name, or what the function of that name returns.
+        target: ``app.py`` or ``module`` for the program's only `OperationRegistry` or, if it has none, for its
+            functions with ``@operation`` and its function ``lifespan``. With ``:name``, the registry of that
+            name, or the registry that the function of that name returns.
 
     Raises:
-        ConfigError: it cannot be imported, or has no such registry.
+        ConfigError: the program cannot be imported, has no such registry, or has several and no name is given.
     """
     where, colon, name = target.rpartition(":")
     if not colon or target.endswith(".py"):  # a path on Windows has a colon

@@ -17,19 +17,24 @@ def _is_same_place(one: str, other: str) -> bool:
 
 
 def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transport, str]:
-    """Return the transport of a URL, or of ``[transport]``, and its URL. Raises `ConfigError` if there is none."""
+    """Return the transport for a URL, and the URL. If the URL is None, ``[transport]`` names it.
+
+    Raises:
+        ConfigError: there is no URL, or an option of ``[transport]`` is wrong.
+        PluginError: no plugin provides a transport for the URL.
+    """
     options = dict(registry.transport_options)
     configured = options.pop("url", None)
     if url is None and configured is None:
         raise ConfigError(
-            'no transport: name one (--transport ws://127.0.0.1:8765), or write [transport] url = "…"'
+            "expected the URL of a transport: --transport ws://127.0.0.1:8765, or url in [transport]"
         )
     if url is None:
         url = str(configured)
     elif configured is not None and options and not _is_same_place(url, configured):
         # A token that is meant for one hub must not reach another one.
         kept = ", ".join(sorted(options))
-        report(f"warning: [transport] is for {shown_url(configured)}; its {kept} is not used")
+        report(f"warning: [transport] is for {shown_url(configured)}; its options are not used here: {kept}")
         options = {}
     if url != configured or registry.configuration is None:
         return registry.plugins.transport(url, **options), url

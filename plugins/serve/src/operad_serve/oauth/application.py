@@ -1,8 +1,8 @@
-"""The routes of the authorization server: metadata, registration, login, tokens, revocation.
+"""The routes of the authorization server: metadata, registration, login, tokens and revocation.
 
 A login takes three steps, bound to the browser by a cookie. The client sends the browser to ``authorize``, which
-shows what the client asks for. The user's answer goes to ``consent``, which sends the browser to the provider. The
-provider sends it to ``callback``, which sends it back to the client with a code.
+shows what the client asks for. The user's choice goes to ``consent``, which sends the browser to the provider. The
+provider sends the browser to ``callback``, which sends it back to the client with a code.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from operad_serve.problems import Problem
 logger = logging.getLogger("operad.serve")
 
 MAX_BODY = 16 * 1024
-"""Bytes of a form, and of the metadata of a client."""
+"""The largest form, and the largest metadata of a client, in bytes."""
 MAX_QUERY = 8 * 1024
-"""Bytes of a query string."""
+"""The largest query string, in bytes."""
 _BODY_SECONDS = 10.0
 _OF_PAGE = "page-"
-"""The beginning of ``state`` of a login for a page of this server."""
+"""How ``state`` begins in a login for a page of this server."""
 _FIELDS = 40
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _COOKIE = re.compile(r"[\w-]{43}", re.ASCII)
@@ -63,16 +63,19 @@ _ANY_PAGE: tuple[Header, ...] = ((b"access-control-allow-origin", b"*"),)
 
 
 class Refused(Exception):
-    """A request that gets a page with the reason."""
+    """The error for a request that is refused with a page. The page shows its message."""
 
 
 class OAuthApplication:
-    """An ASGI 3 application: the authorization server of a front door.
+    """The authorization server of a front door, an ASGI 3 application.
 
     Args:
         options: the table ``[serve.oauth]``.
-        gate: checks ``Host`` and ``Origin``.
-        base_dir: where relative paths start.
+        gate: the gate of the front door, whose ``allowed_origins`` may use the endpoints (CORS).
+        base_dir: the folder from which relative paths start.
+
+    Raises:
+        ConfigError: the provider cannot be used, see `Upstream`.
     """
 
     def __init__(self, options: OAuthServerOptions, gate: Gate, base_dir: Path) -> None:
@@ -114,7 +117,8 @@ class OAuthApplication:
         elif name in self._pages:
             expected = "POST" if name == "consent" else "GET"
             if exchange.method != expected:
-                raise Problem(405, f"expected {expected}", headers=[(b"allow", expected.encode())])
+                detail = f"expected {expected}, got {exchange.method}"
+                raise Problem(405, detail, headers=[(b"allow", expected.encode())])
             try:
                 await self._pages[name](exchange)
             except Refused as refused:
@@ -122,7 +126,7 @@ class OAuthApplication:
         elif name in self._endpoints and (name != "register" or self._options.registration):
             await self._endpoint(exchange, name)
         else:
-            raise Problem(404, "no such path")
+            raise Problem(404, f"no such path; {self._options.metadata_path} lists the endpoints")
 
     # --- metadata --------------------------------------------------------------------------------
 
@@ -132,7 +136,7 @@ class OAuthApplication:
         if not is_resource and exchange.path != self._options.metadata_path:
             raise Problem(404, f"no such path; the metadata are at {self._options.metadata_path}")
         if exchange.method not in ("GET", "HEAD"):
-            raise Problem(405, "expected GET", headers=[(b"allow", b"GET, HEAD")])
+            raise Problem(405, f"expected GET, got {exchange.method}", headers=[(b"allow", b"GET, HEAD")])
         options, methods = self._options, ["none", "client_secret_post", "client_secret_basic"]
         document: dict[str, Any]
         if is_resource:
@@ -172,7 +176,7 @@ class OAuthApplication:
             raise Refused(f"The application is not accepted: {refused}.") from None
         redirect_uri = _text(query, "redirect_uri")
         if not client.allows(redirect_uri):
-            raise Refused("redirect_uri is not one of the application.")
+            raise Refused("redirect_uri is not one that the application has registered.")
         record = {"redirect_uri": redirect_uri, "state": query.get("state"), **self._request(query)}
         record |= {"client": client.id, "refreshes": client.refreshes}
         browser = self._known_browser(exchange)
@@ -191,25 +195,25 @@ class OAuthApplication:
     def _request(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return what a client asks for. Raises `Refused`.
 
-        A mistake is shown and not sent to the client: any client can register itself, and a redirect without an
-        answer of the user would lead from this address to any other (RFC 9700, 4.11.2).
+        A mistake is shown to the user and not sent to the client: any client can register itself, and a redirect
+        before the user agrees would lead from this server to any address (RFC 9700, 4.11.2).
         """
         if query.get("response_type") != "code":
-            raise Refused("response_type: expected code.")
+            raise Refused(f"response_type: expected code, got {query.get('response_type', 'nothing')[:50]}.")
         if query.get("response_mode", "query") != "query":
-            raise Refused("response_mode: expected query.")
+            raise Refused(f"response_mode: expected query, got {query['response_mode'][:50]}.")
         challenge = query.get("code_challenge", "")
         if query.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(challenge):
             raise Refused("Expected code_challenge and code_challenge_method=S256 (PKCE).")
         resource = query.get("resource", self._options.base)
         if resource not in self._options.resources:
-            raise Refused(f"resource: expected {self._options.mcp_url}.")
+            raise Refused(f"resource: expected {self._options.mcp_url}, got {resource[:200]}.")
         known, wanted = self._options.all_scopes, query.get("scope", "").split()
         scopes = [scope for scope in known if scope in wanted] if wanted else known
         return {"challenge": challenge, "resource": resource, "scopes": scopes}
 
     async def _consent(self, exchange: Exchange) -> None:
-        """Take the user's answer, and send the browser to the provider, or back to the client."""
+        """Read the user's choice, and send the browser to the provider or back to the client."""
         origin = exchange.header("origin")
         if origin is not None and origin.lower() != self._options.origin:
             raise Refused("The form was not sent from a page of this server.")
@@ -224,7 +228,7 @@ class OAuthApplication:
         try:
             url = await self._upstream.login_url(state, nonce, verifier)
         except (CallError, ConfigError) as error:
-            logger.error("the login page of the provider is not known: %s", error)
+            logger.error("cannot find the login page of the provider: %s", error)
             await self._return(exchange, record, {"error": "temporarily_unavailable"})
             return
         browser = self._browser(exchange) or ""
@@ -248,7 +252,7 @@ class OAuthApplication:
         user, login = await self._user(query, record)
         granted = self._options.scopes_of(user)
         if granted is None:
-            logger.info("a user of the provider who is not in users wanted to log in: %r", user)
+            logger.info("a login was refused, because users in [serve.oauth] does not list the user %r", user)
             await self._return(exchange, record, {"error": "access_denied", "error_description": "unknown user"})
             return
         id = new_grant_id()
@@ -278,15 +282,16 @@ class OAuthApplication:
     # --- logins for pages of this server ---------------------------------------------------------
 
     async def begin(self, exchange: Exchange, page: str) -> str:
-        """Return where to send a browser that must log in for a page of this server.
+        """Begin a login for a page of this server, and return the provider's URL to send the browser to.
 
         Args:
-            exchange: the request; its response sets the cookie of the browser.
-            page: the path and query to which the browser returns, with a `proof` for `proven`.
+            exchange: the request. Its response sets the cookie of the browser.
+            page: the path and query of the page. The browser returns there with a ``proof`` for `proven`.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the provider gives no response.
-            ConfigError: the provider names no login page.
+            CallError: ``UNAVAILABLE``, the provider does not respond.
+            ConfigError: the provider's metadata have no login page.
+            Problem: the login cannot be stored (503).
         """
         nonce, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         state, browser = _OF_PAGE + secrets.token_urlsafe(32), self._known_browser(exchange)
@@ -299,7 +304,7 @@ class OAuthApplication:
         record = await self._login_of(exchange, state, agreed=False)
         user, _ = await self._user(query, record)
         if self._options.scopes_of(user) is None:
-            raise Refused("You may not log in here.")
+            raise Refused("This account may not log in here. Ask the operator of this server for access.")
         proof = secrets.token_urlsafe(32)
         browser = self._browser(exchange) or ""
         await self._saved(self._store.add_login(proof, browser, {"user": user}, agreed=False))
@@ -307,7 +312,7 @@ class OAuthApplication:
         await self._redirect(exchange, f"{self._options.base}{page}{'&' if '?' in page else '?'}proof={proof}")
 
     async def proven(self, exchange: Exchange, proof: str) -> str | None:
-        """Return the identity of a browser that has just logged in, once; ``None`` if it has not."""
+        """Return the identity of a browser that has just logged in, or None. A proof can be used once."""
         browser = self._browser(exchange)
         if browser is None:
             return None
@@ -316,7 +321,7 @@ class OAuthApplication:
         return user
 
     async def _login_of(self, exchange: Exchange, key: str, *, agreed: bool) -> dict[str, Any]:
-        """Return a login that this browser has begun, which is used up with that. Raises `Refused`."""
+        """Remove and return a login that this browser has begun. Raises `Refused` if there is none."""
         browser = self._browser(exchange)
         record: dict[str, Any] | None = None
         if browser is not None and key:
@@ -334,7 +339,7 @@ class OAuthApplication:
         return morsel.value if morsel is not None and _COOKIE.fullmatch(morsel.value) else None
 
     def _known_browser(self, exchange: Exchange) -> str:
-        """Return the secret of the browser, one for all tabs, and set its cookie."""
+        """Return the secret of the browser, the same for all its tabs, and set the cookie with it."""
         browser = self._browser(exchange) or secrets.token_urlsafe(32)
         exchange.add_header(b"set-cookie", f"{self._cookie}={browser}{self._cookie_flags}")
         return browser
@@ -354,12 +359,12 @@ class OAuthApplication:
 
     @staticmethod
     async def _saved(change: Any) -> Any:
-        """Await a change of the store. Raises `Problem` if it cannot be made now."""
+        """Await a change of the store. Raises `Problem` (503) if the store cannot be changed now."""
         try:
             return await change
         except (CallError, ConfigError) as error:
-            logger.error("a login cannot be kept or renewed: %s", error)
-            raise Problem(503, "logins cannot be kept now; try again", code=ErrorCode.UNAVAILABLE) from None
+            logger.error("a login cannot be stored or renewed: %s", error)
+            raise Problem(503, "logins cannot be stored now; try again", code=ErrorCode.UNAVAILABLE) from None
 
     # --- endpoints of clients --------------------------------------------------------------------
 
@@ -368,7 +373,7 @@ class OAuthApplication:
         if is_preflight(exchange):
             raise Problem(204, "", headers=[(b"allow", b"POST")])
         if exchange.method != "POST":
-            raise Problem(405, "expected POST", headers=[(b"allow", b"POST")])
+            raise Problem(405, f"expected POST, got {exchange.method}", headers=[(b"allow", b"POST")])
         try:
             status, document = await self._saved(self._endpoints[name](exchange))
         except (TokenError, RefusedClient) as refused:
@@ -410,32 +415,32 @@ class OAuthApplication:
     async def _form(self, exchange: Exchange) -> dict[str, str]:
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise Refused("expected application/x-www-form-urlencoded")
+            raise Refused("expected a form of application/x-www-form-urlencoded")
         return _fields(await exchange.body(MAX_BODY, _BODY_SECONDS))
 
     @staticmethod
     def _query(exchange: Exchange) -> dict[str, str]:
         query: bytes = exchange.scope.get("query_string", b"")
         if len(query) > MAX_QUERY:
-            raise Refused("The request is too long.")
+            raise Refused(f"The request is too long: expected a query of at most {MAX_QUERY} bytes.")
         return _fields(query)
 
 
 def _fields(encoded: bytes) -> dict[str, str]:
-    """Return the fields of a form or query. Raises `Refused` if one of them comes twice (RFC 6749, 3.1)."""
+    """Return the fields of a form or query. Raises `Refused` if one occurs twice (RFC 6749, 3.1)."""
     try:
         text = encoded.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     except ValueError:
-        raise Refused("expected parameters in UTF-8, and not too many") from None
+        raise Refused(f"expected at most {_FIELDS} parameters in percent-encoded UTF-8") from None
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refused("a parameter comes twice")
+        raise Refused("expected each parameter once")
     return found
 
 
 def _text(fields: Mapping[str, str], name: str) -> str:
     value = fields.get(name)
     if not value:
-        raise Refused(f"{name} is missing.")
+        raise Refused(f"The parameter {name} is missing.")
     return value

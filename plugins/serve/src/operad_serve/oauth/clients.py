@@ -25,29 +25,29 @@ from operad_serve.oauth.options import ANY, OAuthServerOptions
 from operad_serve.oauth.store import Store, digest
 
 MAX_REDIRECTS = 10
-"""Redirect URIs of a client."""
+"""The maximum number of redirect URIs of a client."""
 MAX_URI = 2_000
-"""Characters of a redirect URI, and of a client id."""
+"""The maximum length of a redirect URI and of a client id, in characters."""
 MAX_NAME = 80
-"""Characters of a client's name that are shown."""
+"""How many characters of a client's name are shown."""
 _DOCUMENTS = 1_000
-"""Documents that are kept."""
+"""How many documents are kept."""
 _DOCUMENT_SECONDS = 300.0
 _FETCHES = 4
-"""Documents that are fetched at the same time. The hosts of some of them may be slow on purpose."""
+"""How many documents are fetched at the same time. Their hosts may be slow on purpose."""
 _WAIT = 5.0
-"""Seconds that a login may wait for that."""
+"""Seconds that a login may wait until it may fetch a document."""
 _METHODS = ("none", "client_secret_post", "client_secret_basic")
 _GRANTS = ("authorization_code", "refresh_token")
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)  # no space, ", <, >, \, ^, `, {, |, }
 
 
 class RefusedClient(Exception):
-    """A client cannot be accepted; the message is for its author.
+    """The error for a client that is not accepted. Its message is for the author of the client.
 
     Args:
-        detail: expected, received, how to fix it.
-        error: the code (RFC 7591, 3.2.2).
+        detail: the message: what was expected, and how to fix it.
+        error: the error code (RFC 7591, 3.2.2).
     """
 
     def __init__(self, detail: str, error: str = "invalid_client_metadata") -> None:
@@ -63,9 +63,9 @@ class Client:
     name: str
     redirect_uris: list[str]
     secret: str | None = attrs.field(default=None, repr=False)
-    """The digest of its secret, in hexadecimal; None for a public client."""
+    """The SHA-256 digest of the client's secret, in hexadecimal; None for a public client."""
     refreshes: bool = True
-    """Whether it gets refresh tokens."""
+    """Whether the client gets refresh tokens."""
 
     @property
     def is_document(self) -> bool:
@@ -73,25 +73,25 @@ class Client:
         return is_document_url(self.id)
 
     def allows(self, redirect_uri: str) -> bool:
-        """Return True for a redirect URI of the client. On this machine its port may be any (RFC 8252, 7.3)."""
+        """Return True for a redirect URI of the client. Ports of loopback hosts are ignored (RFC 8252, 7.3)."""
         return redirect_uri in self.redirect_uris or any(
             _is_same_but_port(known, redirect_uri) for known in self.redirect_uris
         )
 
     def proves(self, secret: str | None) -> bool:
-        """Return True if the client has no secret, or if this is it."""
+        """Return True if this is the client's secret. A public client has none, so it must send None."""
         if self.secret is None:
             return secret is None
         return secret is not None and hmac.compare_digest(digest(secret).hex(), self.secret)
 
 
 def is_document_url(client_id: str) -> bool:
-    """Return True if a client id is a URL, and not one that was given out here."""
+    """Return True if a client id is the URL of a document, and not an id that this server issued."""
     return client_id.startswith("https://")
 
 
 class Clients:
-    """The clients that the server knows: registered ones, and those that a document describes."""
+    """The clients of the server: registered ones in the store, and fetched documents for 5 minutes."""
 
     def __init__(self, options: OAuthServerOptions, store: Store) -> None:
         self._options = options
@@ -100,16 +100,16 @@ class Clients:
         self._places = asyncio.Semaphore(_FETCHES)
 
     def registered(self, id: str) -> Client | None:
-        """Return a registered client, or None."""
+        """Return the registered client with an id, or None."""
         record = self._store.client(id)
         return None if record is None else Client(**record)
 
     def of_grant(self, id: str) -> Client | None:
-        """Return the client that redeems a grant. The document of a client was read when the user logged in."""
+        """Return the client that redeems a grant, or None. A document is not read again: the login has read it."""
         return Client(id=id, name="", redirect_uris=[]) if is_document_url(id) else self.registered(id)
 
     async def for_login(self, id: str) -> Client:
-        """Return the client of a login. Raises `RefusedClient`."""
+        """Return the client that begins a login. Raises `RefusedClient` if the client is not accepted."""
         if not is_document_url(id):
             found = self.registered(id)
             if found is None:
@@ -142,7 +142,8 @@ class Clients:
             hosts = self._options.client_hosts
             is_listed = host in hosts
             if not is_listed and ANY not in hosts:
-                raise RefusedClient(f"clients of {host} are not accepted; add it to client_hosts in [serve.oauth]")
+                fix = "add the host to client_hosts in [serve.oauth]"
+                raise RefusedClient(f"clients of {host} are not accepted; {fix}")
             document = json.loads(await fetch_document(url, is_private=is_listed))
             if not isinstance(document, Mapping) or document.get("client_id") != url:
                 raise RefusedClient("the document of the client does not have its own URL as client_id")
@@ -155,7 +156,7 @@ class Clients:
             return RefusedClient(f"the document of the client cannot be read: {error}")
 
     async def register(self, metadata: Any) -> dict[str, Any]:
-        """Register a client. Return the response (RFC 7591, 3.2.1). Raises `RefusedClient`."""
+        """Register a client by its metadata (RFC 7591, 2), and return the response. Raises `RefusedClient`."""
         if not isinstance(metadata, Mapping):
             raise RefusedClient("expected a JSON object with redirect_uris")
         client = self._client(secrets.token_hex(16), metadata)
@@ -178,18 +179,18 @@ class Clients:
         return response if secret is None else {**response, "client_secret": secret, "client_secret_expires_at": 0}
 
     def _client(self, id: str, metadata: Mapping[str, Any]) -> Client:
-        """Return the client that its metadata describe. Everything else in them is ignored."""
+        """Return the client that metadata describe. Fields that are not used here are ignored."""
         uris = metadata.get("redirect_uris")
         if not isinstance(uris, list) or not 1 <= len(uris) <= MAX_REDIRECTS:
-            raise RefusedClient(f"expected 1 to {MAX_REDIRECTS} redirect_uris", "invalid_redirect_uri")
+            raise RefusedClient(f"redirect_uris: expected 1 to {MAX_REDIRECTS} URIs", "invalid_redirect_uri")
         for uri in uris:
             self._check_redirect(uri)
         grants = metadata.get("grant_types", list(_GRANTS))
         responses = metadata.get("response_types", ["code"])
         if not isinstance(grants, list) or _GRANTS[0] not in grants:
-            raise RefusedClient("grant_types: expected authorization_code")
+            raise RefusedClient("grant_types: expected a list with authorization_code")
         if not isinstance(responses, list) or "code" not in responses:
-            raise RefusedClient("response_types: expected code")
+            raise RefusedClient("response_types: expected a list with code")
         name = metadata.get("client_name")
         shown = "".join(c for c in name if c.isprintable()).strip()[:MAX_NAME] if isinstance(name, str) else ""
         return Client(id=id, name=shown, redirect_uris=uris, refreshes=_GRANTS[1] in grants)
@@ -205,7 +206,7 @@ class Clients:
         parts, host = _split(uri)
         scheme = parts.scheme
         if "@" in parts.netloc:
-            raise refused("expected a URI without a user")
+            raise refused("expected a URI without a user name")
         if scheme == "https":
             hosts = self._options.redirect_hosts
             if not host or not (ANY in hosts or host in hosts or is_loopback_host(host)):
@@ -246,12 +247,12 @@ def _is_same_but_port(known: str, given: str) -> bool:
 
 
 def _host_of_document(url: str) -> str:
-    """Return the host of the URL of a document, with its port if it has one. Raises `RefusedClient`."""
+    """Return the host of a document's URL, with the port unless it is 443. Raises `RefusedClient`."""
     parts, host = _split(url)
     is_plain = _URI.fullmatch(url) and len(url) <= MAX_URI and not parts.fragment and "#" not in url
     segments = parts.path.split("/")
     if not is_plain or not host or "@" in parts.netloc or parts.path in ("", "/") or {".", ".."} & {*segments}:
-        raise RefusedClient("a client id that is a URL needs a path, and no user, fragment and dots as segments")
+        raise RefusedClient("a client id that is a URL needs a path, and no user name, fragment, . or ..")
     if parts.port not in (None, 443):
         return f"{host}:{parts.port}"
     return host

@@ -1,7 +1,7 @@
-"""Fetch the documents of clients, whose URLs any client chooses: bounded, and never from a private network.
+"""The download of client documents, whose URLs the clients choose: bounded, from public addresses by default.
 
-A name can be public when it is checked and private when it is connected to (DNS rebinding), so the connection goes
-to the address that was checked. No proxy is used, and no redirect is followed.
+A name can be public when it is checked and private when the connection is made (DNS rebinding), so the connection
+goes to the address that was checked. No proxy is used, and no redirect is followed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from operad import CallError
 from operad_auth.fetching import unavailable
 
 MAX_DOCUMENT = 16 * 1024
-"""Bytes of a document."""
+"""The largest document, in bytes."""
 _TIMEOUT = 5.0
 """Seconds for the connection, and for the whole response."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class _Connection(http.client.HTTPSConnection):
-    """A connection to an address that was checked, whose certificate must be of the name."""
+    """A connection to an address that was checked. Its certificate must be for the host's name."""
 
     def __init__(self, host: str, address: Any, context: ssl.SSLContext) -> None:
         super().__init__(host, timeout=_TIMEOUT)
@@ -46,10 +46,10 @@ async def fetch_document(url: str, *, is_private: bool) -> bytes:
 
     Args:
         url: the URL.
-        is_private: whether its host may have an address of a private network.
+        is_private: whether the host may have a private address.
 
     Raises:
-        CallError: ``UNAVAILABLE``, it cannot be fetched, or is too large.
+        CallError: ``UNAVAILABLE``, the document cannot be fetched in time, or has more than `MAX_DOCUMENT` bytes.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
@@ -94,7 +94,7 @@ def _read(connection: _Connection, target: str, url: str) -> bytes:
 
 
 def _is_public(address: str) -> bool:
-    """Return True for an address of the public network, in whatever form."""
+    """Return True for a public address. Of the IPv6 addresses for IPv4, only the mapped ones can be public."""
     try:
         ip: Any = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The table ``[serve.oauth]``. It imports no server, because it is read whenever ``[serve]`` is checked."""
+"""The table ``[serve.oauth]``. This module imports no server, because checks of ``[serve]`` read the table too."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class OAuthServerOptions:
     url: str
     """The URL of this server as clients know it, without ``/mcp``. It is the issuer of the tokens."""
     users: dict[str, list[str]] = attrs.field(validator=attrs.validators.min_len(1))
-    """The scopes of each user who may log in, by the id of the identity. ``"*"``: every user of the provider."""
+    """The scopes of each user who may log in, by the id of the identity; ``"*"`` for every other user."""
     client_id: str
-    """The client as which this server is registered at the provider."""
+    """The client id of this server at the provider."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """Its secret."""
+    """The secret of ``client_id`` at the provider."""
     private_key: str | None = attrs.field(default=None, repr=False)
-    """Its key instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
+    """The private key of ``client_id``, instead of a secret (RFC 7523): a JWK or PEM, or the path of a file."""
     client_auth: Literal["auto", "basic", "post", "none", "private_key_jwt"] = "auto"
     """How this server authenticates at the provider."""
     issuer: str | None = None
-    """The provider. Its metadata name its endpoints and keys (OpenID Connect Discovery)."""
+    """The URL of the provider, whose metadata name its endpoints and keys (OpenID Connect Discovery)."""
     authorization_url: str | None = None
-    """Where users log in, for a provider without metadata."""
+    """The URL at which users log in, for a provider without metadata."""
     token_url: str | None = None
-    """Its token endpoint, for a provider without metadata."""
+    """The URL of the token endpoint, for a provider without metadata."""
     userinfo_url: str | None = None
-    """Where a provider without ID tokens describes the user."""
+    """The URL at which a provider without ID tokens describes the user."""
     scopes: list[str] = attrs.field(factory=lambda: ["openid"])
     """The scopes to request from the provider."""
     extra: dict[str, str] = attrs.field(factory=dict)
@@ -45,23 +45,23 @@ class OAuthServerOptions:
     id_claim: str = "sub"
     """The claim of the provider that becomes the id of the identity. ``email`` must be verified."""
     id_prefix: str = ""
-    """A text before the id."""
+    """A text that is added before the claim to make the id."""
     claims: dict[str, Any] = attrs.field(factory=dict)
     """Claims that a user must have, such as ``hd = "example.com"``. A list must contain the value."""
     registration: bool = True
     """Whether clients may register themselves (RFC 7591)."""
     client_hosts: list[str] = attrs.field(factory=lambda: [ANY])
-    """Hosts of client-id metadata documents, ``host`` or ``host:port``. ``*``: every public host; a host that is
-    listed by name may be private; empty: no documents."""
+    """Hosts of client-id metadata documents, ``host`` or ``host:port``; ``*`` for every public host. A listed host
+    may have a private address. An empty list allows no documents."""
     redirect_hosts: list[str] = attrs.field(factory=lambda: [ANY])
-    """Hosts to which a login may return over HTTPS. ``*``: every host; empty: only this machine of the user."""
+    """Hosts to which a login may return over HTTPS, besides the user's own machine; ``*`` for every host."""
     redirect_schemes: list[str] = attrs.field(factory=list)
-    """Schemes of applications to which a login may return, such as ``cursor``, besides those with a dot."""
+    """Schemes of applications to which a login may return, such as ``cursor``, besides all schemes with a dot."""
     access_lifetime: float = attrs.field(default=900.0, validator=attrs.validators.gt(0))
     """Seconds for which an access token is valid."""
     refresh_lifetime: float = attrs.field(default=604_800.0, validator=attrs.validators.gt(0))
-    """Seconds after which a user must log in again. An account that the provider has closed keeps access so long,
-    unless the provider gives refresh tokens and ``OPERAD_TOKEN_KEY`` is set."""
+    """Seconds after which a user must log in again. A user whose account at the provider was closed keeps access
+    for this time, unless the provider issues refresh tokens and ``OPERAD_TOKEN_KEY`` is set."""
     store: str | None = None
     """The file of logins and clients, on a local disk. All processes of this server share it. None: a file in the
     user's configuration folder."""
@@ -71,7 +71,7 @@ class OAuthServerOptions:
         parts = urlsplit(self.url)
         if parts.query or parts.fragment or "@" in parts.netloc:
             raise ConfigError(
-                'url: expected a URL such as "https://gateway.example.com", without user, query and fragment'
+                'url: expected a URL such as "https://gateway.example.com", without user name, query and fragment'
             )
         if self.issuer is None and not (self.authorization_url and self.token_url and self.userinfo_url):
             raise ConfigError("oauth: expected issuer; or authorization_url, token_url and userinfo_url")
@@ -82,23 +82,23 @@ class OAuthServerOptions:
 
     @property
     def base(self) -> str:
-        """`url` without a slash at its end: the issuer of the tokens."""
+        """The issuer of the tokens: `url` without a slash at the end."""
         return self.url.rstrip("/")
 
     @property
     def origin(self) -> str:
-        """The origin of `url`, as browsers send it."""
+        """The scheme, host and port of `url`, as browsers send them in ``Origin``."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.lower()}"
 
     @property
     def mcp_url(self) -> str:
-        """The resource of MCP hosts (RFC 8707)."""
+        """The resource for which MCP hosts request tokens (RFC 8707): `base` with ``/mcp``."""
         return self.base + "/mcp"
 
     @property
     def resources(self) -> frozenset[str]:
-        """The resources for which a token may be requested. All are this server."""
+        """The resources for which clients may request tokens: `base` and `mcp_url`, also with a final slash."""
         return frozenset({self.base, self.base + "/", self.mcp_url, self.mcp_url + "/"})
 
     @property
@@ -113,7 +113,7 @@ class OAuthServerOptions:
 
     @property
     def all_scopes(self) -> list[str]:
-        """All scopes that a user may have."""
+        """All scopes in `users`, sorted and each once."""
         return sorted({scope for scopes in self.users.values() for scope in scopes})
 
     def endpoint(self, name: str) -> str:

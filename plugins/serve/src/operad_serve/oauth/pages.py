@@ -1,4 +1,4 @@
-"""The pages of a login: what a client asks for, and why the login failed. Each is a title and a body in HTML."""
+"""The pages of a login: the request for consent, and the failure. Each page is a title and a body in HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operad_serve.oauth.clients import Client
 
 
 def failed(detail: str) -> tuple[str, str]:
-    """Return the page that says why a login cannot go on."""
+    """Return the page that shows why a login failed."""
     return "Login failed", f'<p role="alert">{escape(detail)}</p><p>Close this page and log in again.</p>'
 
 
@@ -19,8 +19,16 @@ def consent(
 ) -> tuple[str, str]:
     """Return the page that asks whether a client may have access.
 
-    Everything that a client chose is text. Where its login returns to is shown beside its name, because any client
-    may choose any name.
+    All texts of the client are escaped. The page also shows where the login returns to, because any client may
+    choose any name.
+
+    Args:
+        client: the client.
+        redirect_uri: the URI to which the login returns.
+        scopes: the scopes that the client requests.
+        action: the URL that receives the form.
+        login: the key of the login, for the form.
+        server: the name of this server, as users know it.
     """
     items = [escape(scope) for scope in scopes] or ["call operations that need no scope"]
     wanted = "".join(f"<li>{item}</li>" for item in items)

@@ -1,8 +1,8 @@
 """Clients, pending logins and grants in a SQLite file, which all processes of a server share.
 
-Secrets are kept as SHA-256 digests only: they are random texts of 256 bits, so a digest reveals nothing. Each
-change is one transaction. That is what makes a code, a refresh token and a login valid exactly once, whichever
-process gets the request.
+Secrets are stored as SHA-256 digests only: they are random texts of 256 bits, so a digest reveals nothing. Each
+change is one transaction, so that a code, a refresh token and a login are valid exactly once, across all
+processes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ logger = logging.getLogger("operad.serve")
 T = TypeVar("T")
 
 MAX_CLIENTS = 10_000
-"""Registered clients. For one more, the one without a login that was registered first is removed."""
+"""The maximum number of registered clients. One more replaces the oldest client without a grant."""
 MAX_LOGINS = 10_000
-"""Pending logins. For one more, the oldest is removed, first those that no user has agreed to."""
+"""The maximum number of pending logins. One more replaces the oldest, first one without the user's consent."""
 MAX_GRANTS = 100_000
-"""Grants. For one more, the one that ends first is removed."""
+"""The maximum number of grants. One more replaces the grant that ends first."""
 MAX_GRANTS_OF_USER = 100
-"""Grants of one user. For one more, the user's oldest is removed."""
+"""The maximum number of grants of one user. One more replaces the user's oldest grant."""
 LOGIN_SECONDS = 600.0
 """Seconds that a user may take for each of the two steps of a login."""
 CODE_SECONDS = 60.0
@@ -63,13 +63,13 @@ CREATE INDEX IF NOT EXISTS grants_expires ON grants (expires);
 
 
 def digest(text: str) -> bytes:
-    """Return the digest under which a secret is kept."""
+    """Return the SHA-256 digest of a secret, which the store has instead of the secret."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 @attrs.frozen(kw_only=True)
 class Grant:
-    """What a user has granted to a client, and the digests of its secrets."""
+    """The access that a user has granted to a client, with the digests of its secrets. Times are epoch seconds."""
 
     id: str
     client: str
@@ -88,14 +88,15 @@ class Grant:
 
     @classmethod
     def of(cls, row: sqlite3.Row) -> Grant:
-        """Return the grant in a row."""
+        """Return the grant in a row of the database."""
         return cls(**{**dict(row), "scopes": row["scopes"].split(), "record": json.loads(row["record"])})
 
 
 class Store:
     """The SQLite file with clients, logins and grants. It is created on first use, readable by this user only.
 
-    Methods without ``async`` read one row by its key; the others run in a thread.
+    Methods without ``async`` read one row by its key; the others run in a thread. They raise `ConfigError` if the
+    file cannot be opened, and `CallError` ``UNAVAILABLE`` if SQLite reports an error.
     """
 
     def __init__(self, options: OAuthServerOptions, base_dir: Path) -> None:
@@ -106,7 +107,7 @@ class Store:
         self._reader: sqlite3.Connection | None = None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. The next use opens it again."""
         with self._lock:
             for connection in (self._writer, self._reader):
                 if connection is not None:
@@ -122,7 +123,7 @@ class Store:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             mode = self.path.stat().st_mode
             if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-                logger.warning("%s could be used by others (mode %o); made it 0600", self.path, mode & 0o777)
+                logger.warning("%s was open to other users (mode %o); made it 0600", self.path, mode & 0o777)
                 self.path.chmod(0o600)
             connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -134,7 +135,7 @@ class Store:
         return connection
 
     async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a transaction in a thread. Raises `CallError` ``UNAVAILABLE`` if another process holds the file."""
+        """Run a transaction in a thread. Raises `CallError` ``UNAVAILABLE`` if SQLite reports an error."""
 
         def run() -> T:
             with self._lock:
@@ -145,7 +146,7 @@ class Store:
                     with self._writer:  # commits, or undoes the transaction
                         return change(self._writer)
                 except sqlite3.Error as error:
-                    raise CallError(ErrorCode.UNAVAILABLE, f"{self.path}: {error}") from None
+                    raise CallError(ErrorCode.UNAVAILABLE, f"cannot use {self.path}: {error}") from None
 
         return await asyncio.to_thread(run)
 
@@ -155,7 +156,7 @@ class Store:
         try:
             return self._reader.execute(query, values).fetchone()
         except sqlite3.Error as error:
-            raise CallError(ErrorCode.UNAVAILABLE, f"{self.path}: {error}") from None
+            raise CallError(ErrorCode.UNAVAILABLE, f"cannot use {self.path}: {error}") from None
 
     # --- clients -----------------------------------------------------------------------------------
 
@@ -165,7 +166,7 @@ class Store:
         return None if row is None else json.loads(row["record"])
 
     async def add_client(self, id: str, record: Mapping[str, Any]) -> bool:
-        """Keep a client. Return False if there are too many, and all of them have logins."""
+        """Store the record of a client. Return False if there are `MAX_CLIENTS` already, all with grants."""
 
         def change(connection: sqlite3.Connection) -> bool:
             _make_room(
@@ -182,13 +183,13 @@ class Store:
     # --- pending logins ----------------------------------------------------------------------------
 
     async def add_login(self, key: str, browser: str, record: Mapping[str, Any], *, agreed: bool) -> None:
-        """Keep a login of a browser.
+        """Store a login of a browser for `LOGIN_SECONDS`.
 
         Args:
-            key: the secret that the browser will send for it.
+            key: the secret that the browser will send to continue the login.
             browser: the secret in the cookie of the browser.
-            record: the data for the next step.
-            agreed: whether the user has agreed to it.
+            record: the data for the next step, which must fit into JSON.
+            agreed: whether the user has agreed to the login.
         """
 
         def change(connection: sqlite3.Connection) -> None:
@@ -200,7 +201,7 @@ class Store:
         await self._write(change)
 
     async def take_login(self, key: str, browser: str, *, agreed: bool) -> dict[str, Any] | None:
-        """Remove a login of this browser and return its record; None if it belongs to another browser."""
+        """Remove a login and return its record; None if it is unknown, has expired or is of another browser."""
 
         def change(connection: sqlite3.Connection) -> dict[str, Any] | None:
             query = (
@@ -268,17 +269,17 @@ class Store:
     async def issue(
         self, grant: Grant, access: str, expires: float, refresh: str | None, before: str | None
     ) -> bool:
-        """Make an access token and a refresh token of a grant valid. Return False if the grant has ended.
+        """Store an access token and a refresh token of a grant. Return False if the grant has ended, or ends now.
 
-        The previous access token stays valid until it expires, for the calls that are running.
+        The previous access token stays valid until it expires, for running calls.
 
         Args:
-            grant: the grant. Its record is kept, too.
+            grant: the grant. Its record is stored, too.
             access: the access token.
-            expires: when it expires.
-            refresh: the refresh token, if there is one.
-            before: the refresh token that the new one replaces; None for the first. If it was replaced already, it
-                may be stolen, and the grant ends with all of its tokens.
+            expires: when the access token expires, in epoch seconds.
+            refresh: the refresh token; None if the client gets none.
+            before: the refresh token that the new one replaces; None for the first one. If ``before`` was replaced
+                already, it may be stolen, and the grant ends with all of its tokens.
         """
 
         def change(connection: sqlite3.Connection) -> bool:
@@ -307,7 +308,7 @@ def _count(connection: sqlite3.Connection, table: str) -> int:
 
 
 def _make_room(connection: sqlite3.Connection, table: str, most: int, order: str) -> None:
-    """Remove rows, the first ones in an order, until one more fits."""
+    """Remove the first rows in an order until one more row fits."""
     excess = _count(connection, table) - most + 1
     if excess > 0:
         query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} {order} LIMIT ?)"  # noqa: S608  # as above

@@ -1,7 +1,7 @@
 """The tokens of the authorization server: the token endpoint, revocation, and the authenticator of the front door.
 
-Tokens are opaque: a kind, the id of their grant, and a random text of 256 bits whose digest the store has. No key
-signs them, so there is none to protect or to share between processes, and a revoked token is invalid at once.
+Tokens are opaque: a kind, the id of the grant, and a random text of 256 bits whose digest the store has. No key
+signs them, so no key must be protected or shared between processes, and a revoked token is invalid at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from operad_serve.oauth.store import Grant, Store, digest
 from operad_serve.oauth.upstream import LoginFailed, Upstream, challenge_of
 
 Kind = Literal["ac", "at", "rt"]
-"""Authorization code, access token, refresh token."""
+"""The kind of a token: authorization code, access token or refresh token."""
 
 _TOKEN = re.compile(r"operad_(ac|at|rt)_([0-9a-f]{32})[\w-]{43}", re.ASCII)
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
@@ -34,11 +34,11 @@ CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class TokenError(Exception):
-    """A refused request for a token (RFC 6749, 5.2).
+    """The error for a refused request for a token (RFC 6749, 5.2).
 
     Args:
-        error: the code.
-        detail: expected, received, how to fix it.
+        error: the error code.
+        detail: the message: what was expected, and how to fix it.
     """
 
     def __init__(self, error: str, detail: str) -> None:
@@ -47,17 +47,17 @@ class TokenError(Exception):
 
 
 def new_grant_id() -> str:
-    """Return the id of a new grant."""
+    """Return a new random id for a grant, in hexadecimal."""
     return secrets.token_hex(16)
 
 
 def new_token(kind: Kind, grant: str) -> str:
-    """Return a new token of a grant."""
+    """Return a new token of a kind. ``grant`` is the id of its grant."""
     return f"operad_{kind}_{grant}{secrets.token_urlsafe(32)}"
 
 
 def grant_of(token: Any, *kinds: Kind) -> str | None:
-    """Return the id of the grant of a token, or None if it is not a token of these kinds. Nothing is verified."""
+    """Return the grant id in a token, or None if this is no token of these kinds. The token is not verified."""
     found = _TOKEN.fullmatch(token) if isinstance(token, str) else None
     return found[2] if found is not None and found[1] in kinds else None
 
@@ -65,7 +65,7 @@ def grant_of(token: Any, *kinds: Kind) -> str | None:
 class OwnTokens:
     """An authenticator of the access tokens of this server.
 
-    The user's scopes are those of the configuration at each request: a user who was removed from it has no access.
+    A token has those of its scopes that the options still give its user. A user who was removed has no access.
     """
 
     is_authenticator = True
@@ -75,7 +75,7 @@ class OwnTokens:
         self._store = Store(options, base_dir)
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of an access token, or None. Raises `CallError` ``UNAVAILABLE``."""
+        """Return the identity of a valid access token, or None. Raises `CallError` if the store cannot be read."""
         token = credentials.bearer
         id = grant_of(token, "at")
         if token is None or id is None:
@@ -99,7 +99,7 @@ def _is_access(grant: Grant, key: bytes) -> bool:
 
 
 class TokenEndpoint:
-    """Gives tokens for codes and refresh tokens, and revokes them."""
+    """The token endpoint and the revocation: issues tokens for codes and refresh tokens, and ends grants."""
 
     def __init__(self, options: OAuthServerOptions, store: Store, clients: Clients, upstream: Upstream) -> None:
         self._options, self._store, self._clients, self._upstream = options, store, clients, upstream
@@ -113,7 +113,7 @@ class TokenEndpoint:
                 raise TokenError("invalid_client", "expected HTTP Basic, or client_id in the form, not both")
             named, secret = (unquote_plus(part) for part in pair)
             if id is not None and id != named:
-                raise TokenError("invalid_client", "the header and the form name two clients")
+                raise TokenError("invalid_client", "the header and the form name two clients; send one")
             id = named
         client = None if not id else self._clients.of_grant(id)
         if client is None or not client.proves(secret or None):
@@ -121,7 +121,7 @@ class TokenEndpoint:
         return client
 
     async def respond(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
-        """Return the response to a request for tokens. Raises `TokenError`."""
+        """Return the response to a request for tokens (RFC 6749, 5.1). Raises `TokenError` if it is refused."""
         resource = form.get("resource")
         if resource is not None and resource not in self._options.resources:
             raise TokenError(
@@ -146,7 +146,7 @@ class TokenEndpoint:
         )
         if not is_proven or form.get("redirect_uri") != expected["redirect_uri"]:
             await self._store.end(grant.id)
-            raise TokenError("invalid_grant", "code_verifier or redirect_uri is not that of the login")
+            raise TokenError("invalid_grant", "code_verifier or redirect_uri does not match the login")
         return await self._issued(grant, grant.scopes, None, refreshes=bool(expected["refreshes"]))
 
     async def _refreshed(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class TokenEndpoint:
         return response if refresh is None else {**response, "refresh_token": refresh}
 
     async def revoke(self, form: Mapping[str, str], client: Client) -> None:
-        """End the grant of a token (RFC 7009). A token that is invalid, or not of this client, changes nothing."""
+        """End the grant of a token (RFC 7009). A token that is not valid, or of another client, is ignored."""
         token = form.get("token", "")
         id = grant_of(token, "at", "rt")
         grant = None if id is None else self._store.grant(id)

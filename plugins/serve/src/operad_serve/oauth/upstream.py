@@ -1,7 +1,7 @@
-"""The provider at which users log in: OpenID Connect, or plain OAuth 2.0 with an address that describes the user.
+"""The provider at which users log in, by OpenID Connect or by plain OAuth 2.0 with a URL that describes the user.
 
-Its tokens are never passed on. The access token is used once, to learn who logged in. A refresh token is kept
-encrypted, if there is a key, and used to learn whether the login still holds.
+The provider's tokens are never passed on. The access token is used once, to learn who logged in. A refresh token
+is stored, encrypted, if there is a key, and used to check whether the login is still valid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECKS = Checks(ALGORITHMS, (None, "jwt"), ("exp", "iat", "iss", "aud", "sub"),
 
 
 class LoginFailed(Exception):
-    """The provider did not prove who logged in; the message is for the user and quotes no secret."""
+    """The error for a login that the provider did not prove. Its message is for the user and quotes no secret."""
 
 
 def challenge_of(verifier: str) -> str:
@@ -35,11 +35,11 @@ def challenge_of(verifier: str) -> str:
 
 
 class Upstream:
-    """The provider of a table ``[serve.oauth]``.
+    """The provider that a table ``[serve.oauth]`` configures.
 
     Args:
         options: the table.
-        fetch: sends requests; default: the standard library in a thread.
+        fetch: sends requests; by default with the standard library, in a thread.
 
     Raises:
         ConfigError: PyJWT is not installed.
@@ -59,8 +59,8 @@ class Upstream:
         """Return the URL at which the user logs in.
 
         Raises:
-            ConfigError: the provider names no address.
-            CallError: ``UNAVAILABLE``, it gives no response.
+            ConfigError: the provider's metadata have no login page.
+            CallError: ``UNAVAILABLE``, the provider does not respond.
         """
         url = await self._server.endpoint("authorization_endpoint", self._options.authorization_url)
         fields = {
@@ -77,7 +77,7 @@ class Upstream:
         return f"{url}{'&' if '?' in url else '?'}{urlencode(fields)}"
 
     async def user(self, query: Mapping[str, str], nonce: str, verifier: str) -> tuple[str, str | None]:
-        """Return the id of the user who logged in, as the identity has it, and the login for `renew`, if any.
+        """Return the identity's id of the user who logged in, and the login for `renew`, or None.
 
         Args:
             query: the query of the provider's redirect.
@@ -85,8 +85,8 @@ class Upstream:
             verifier: the PKCE verifier of the login.
 
         Raises:
-            LoginFailed: the response is not the provider's, or not of this login, or the user lacks a claim.
-            CallError: the provider refused the code, or gives no response.
+            LoginFailed: the response is not from the provider or not for this login, or the user lacks a claim.
+            CallError: the provider refused the code, or does not respond.
         """
         await self._check_issuer(query.get("iss"))
         if "code" not in query:
@@ -96,7 +96,7 @@ class Upstream:
         return self._id_of(await self._claims(answer, nonce)), self._sealed(answer)
 
     def _sealed(self, answer: Mapping[str, Any]) -> str | None:
-        """Return the encrypted refresh token of a response; ``None`` without a token, or without a key."""
+        """Return the encrypted refresh token of a response; None without a token, or without a key."""
         token = answer.get("refresh_token")
         if self._cipher is None or not isinstance(token, str):
             return None
@@ -104,11 +104,11 @@ class Upstream:
         return sealed.decode()
 
     async def renew(self, login: str) -> str:
-        """Renew a login at the provider; return the login for the next time.
+        """Renew a login at the provider, and return the login for the next renewal.
 
         Raises:
-            LoginFailed: the provider has ended the login, or no key opens it.
-            CallError: the provider refused the request for another reason, or gives no response.
+            LoginFailed: the provider has ended the login, or the key cannot decrypt it.
+            CallError: the provider refused the request for another reason, or does not respond.
         """
         if self._cipher is None:
             raise LoginFailed(f"{KEY_VARIABLE} is no longer set")
@@ -117,7 +117,7 @@ class Upstream:
         try:
             token = self._cipher.decrypt(login.encode()).decode()
         except InvalidToken:
-            raise LoginFailed(f"{KEY_VARIABLE} is not the one of this login") from None
+            raise LoginFailed(f"{KEY_VARIABLE} has changed since this login") from None
         try:
             answer = await self._server.token({"grant_type": "refresh_token", "refresh_token": token})
         except OAuthError as error:
@@ -127,7 +127,7 @@ class Upstream:
         return self._sealed(answer) or login
 
     async def _check_issuer(self, issuer: str | None) -> None:
-        """Refuse a response of another provider (RFC 9207). Raises `LoginFailed`."""
+        """Raise `LoginFailed` if a response came from another provider (RFC 9207)."""
         if self._options.issuer is None:
             return
         metadata = await self._server.metadata()
@@ -136,7 +136,7 @@ class Upstream:
             raise LoginFailed("the response came from another provider")
 
     async def _claims(self, answer: Mapping[str, Any], nonce: str) -> Mapping[str, Any]:
-        """Return the claims of the user: of the ID token, and of the provider's description if they miss one."""
+        """Return the user's claims, from the ID token and, if one is missing, from the provider's description."""
         claims: Mapping[str, Any] = {}
         if self._keys is not None:
             claims = await self._id_token(answer.get("id_token"), nonce)
@@ -181,13 +181,14 @@ class Upstream:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str) or not value or len(value) > 255 or not value.isprintable():
-            raise LoginFailed(f'the provider sent no claim "{name}" that can be an id')
+            expected = "expected 1 to 255 printable characters"
+            raise LoginFailed(f'the provider sent no claim "{name}" that can be an id: {expected}')
         if name == "email" and claims.get("email_verified") is not True:
             raise LoginFailed("the provider has not verified the email address")
         for key, expected in self._options.claims.items():
             found = claims.get(key)
             if not (expected in found if isinstance(found, list) else _is_equal(found, expected)):
-                raise LoginFailed(f'users need another value of the claim "{key}"')
+                raise LoginFailed(f'the claim "{key}" of this user does not have the required value')
         return self._options.id_prefix + value
 
 
@@ -196,9 +197,9 @@ def _is_equal(found: Any, expected: Any) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return what a user may see of a failure of the provider. The rest is in the log."""
+    """Return the message for the user about a failure. The details are in the log."""
     return str(error) if isinstance(error, LoginFailed) else "the provider cannot be reached, or refused the login"
 
 
 FAILURES = (LoginFailed, CallError)
-"""What `Upstream.user` raises."""
+"""The exceptions that `Upstream.user` raises."""

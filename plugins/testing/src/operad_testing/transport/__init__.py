@@ -23,5 +23,5 @@ class TransportConformance(Answers, Streams, Flow, Trust, Loss):
                 async with pigeon_loft() as loft:
                     yield PigeonTransport(loft.url)
 
-    The tests are plain functions that run an event loop of their own: they need no pytest plugin.
+    The tests are plain functions that run their own event loop, so they need no pytest plugin.
     """

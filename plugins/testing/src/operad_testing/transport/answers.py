@@ -1,4 +1,4 @@
-"""Transport suite: calls, the workers that receive them, their results and errors."""
+"""The part of the transport suite about calls, the handlers that receive them, and their results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from operad_testing.transport.participant import (
 
 
 class Answers(TransportSuite):
-    """Calls that have one response."""
+    """Tests of calls with one response."""
 
     @with_kit
     async def test_answers_find_their_calls(self, kit: Kit) -> None:
-        """Of many concurrent calls, answered out of order, each receives its own response."""
+        """Each of many concurrent calls receives its own response, also if responses arrive out of order."""
         async with kit.serving(), kit.calling() as calls:
             delays = [((number * 7) % 10) / 1000 for number in range(100)]
             made = (calls.call("kit.echo", {"value": n, "delay": d}) for n, d in enumerate(delays))
@@ -56,7 +56,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_details_of_an_error_are_any_json_value(self, kit: Kit) -> None:
-        """Details arrive as they were given: a list, a string, a number, false; for a call and a stream."""
+        """The details of an error can be any JSON value, and arrive unchanged, for calls and for streams."""
         async with kit.serving(), kit.calling() as calls:
             for details in ([1, {"a": None}], "a text", 0, 1.5, False, 10**30, {}, {"a": [1]}):
                 error = await error_of(calls.call("kit.fail", {"declared": True, "details": details}))
@@ -76,7 +76,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_that_nothing_ran_is_not_said_for_another_call(self, kit: Kit) -> None:
-        """A handler that ran and failed in a nested call does not return a code that means that it did not run."""
+        """A handler whose nested call failed does not report a code that means that the handler did not run."""
         async with kit.serving(), kit.calling() as calls:
             for code in ("NO_RESPONDERS", "OPERATION_NOT_FOUND", "OVERLOADED", "UNAVAILABLE"):
                 error = await error_of(calls.call("kit.blames", {"code": code}))
@@ -102,7 +102,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_the_context_crosses(self, kit: Kit) -> None:
-        """The handler receives parent, deadline and trace of a call."""
+        """The handler receives the parent, the deadline and the trace of a call."""
         async with kit.serving(), kit.calling() as calls:
             deadline = time.time() * 1000 + 60_000
             trace = {"traceparent": "t", "tracestate": "s", "baggage": "k=" + "é%C3%A9," * 500}
@@ -115,7 +115,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_nobody_serves(self, kit: Kit) -> None:
-        """A call without a server ends immediately, if the transport can detect it."""
+        """A call of an operation without a server fails immediately, if the transport can detect that."""
         if not kit.capabilities.detects_no_responders:
             skip("the transport does not detect operations without a server")
         knows = kit.capabilities.detects_peer_loss
@@ -192,7 +192,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_an_inbox_cannot_be_guessed(self, kit: Kit) -> None:
-        """The addresses of some links reveal nothing about that of another one."""
+        """The addresses of some links do not reveal the address of another link."""
         async with kit.participant() as one, kit.participant() as two, kit.participant() as three:
             inboxes = [peer.link.inbox for peer in (one, two, three)]
             assert all(inbox.startswith("inbox:") for inbox in inboxes), f"got {inboxes}"
@@ -200,7 +200,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_what_has_no_json_form_is_an_error(self, kit: Kit) -> None:
-        """A result or input without a form in the strict profile immediately fails its own call, and no other."""
+        """A result or input that JSON cannot represent immediately fails its own call, and no other."""
         async with kit.serving(), kit.calling() as calls:
             if not await kit.encodes(calls):
                 skip("events are handed over without encoding")

@@ -1,4 +1,4 @@
-"""Transport suite: byte windows. Large items slow calls down, but end no connection and no call."""
+"""The part of the transport suite about byte windows: large items slow calls down, but end none of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operad_testing._examples import skip
 from operad_testing.transport.participant import Kit, TransportSuite, data_of, with_kit
 
 _LARGE = 300_000
-"""The characters of a large result, unless the limit of the transport is lower."""
+"""The length of a large result in characters, unless the limit of the transport is lower."""
 
 
 def _large(kit: Kit) -> int:
@@ -20,7 +20,7 @@ def _large(kit: Kit) -> int:
 
 
 class Flow(TransportSuite):
-    """The bytes that are on their way to a caller are limited."""
+    """Tests of the limit on the bytes that are in flight to a caller."""
 
     @with_kit
     async def test_many_large_answers_at_once_all_arrive(self, kit: Kit) -> None:
@@ -169,7 +169,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_requests_that_are_left_while_they_wait_for_the_socket_are_aborted(self, kit: Kit) -> None:
-        """They may be on their way already: a cancelled caller must not leave its handler running."""
+        """A cancelled request that may have been sent already is aborted, so that no handler keeps running."""
         size = min((kit.capabilities.max_payload or 2**20) - 4_096, 2**20)
         async with kit.serving() as handler, kit.calling() as calls, kit.participant() as receiver:
             await receiver.link.register("all:news")
@@ -218,9 +218,9 @@ class Flow(TransportSuite):
 
 
 async def _question(caller: Any, request_id: str) -> dict[str, Any]:
-    """Return the handler's request for room."""
+    """Return the event in which a handler asks for room to send a response."""
     for count in range(1, 100):
         credit = (await caller.wait_for(protocol.CREDIT, count))[-1]
         if credit["requestId"] == request_id and "wantsBytes" in credit:
             return dict(credit)
-    raise AssertionError("the handler does not ask")
+    raise AssertionError(f"the handler did not ask for room to respond to {request_id}")

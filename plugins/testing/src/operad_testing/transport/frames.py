@@ -1,4 +1,4 @@
-"""Check the events that a transport delivers against the published schemas of the call protocol."""
+"""The check of delivered events against the published schemas of the call protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CheckedFrames:
         self.capabilities = transport.capabilities
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Open a link of the transport."""
+        """Open a link of the transport that checks the events it receives."""
 
         def checked(event: Event, delivery: Delivery) -> None:
             if event["id"] != BY_HAND and (error := frame_error(event)) is not None:
@@ -37,7 +37,7 @@ class CheckedFrames:
 
 
 def frame_error(event: Event) -> str | None:
-    """Return the error of an event by the schema of its type, or None."""
+    """Return the error of an event by the schema of its type; None if the event is valid."""
     payload = event["payload"]
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):  # within one process, an envelope is handed over as an object

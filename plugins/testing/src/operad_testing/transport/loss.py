@@ -1,4 +1,4 @@
-"""Transport suite: drains, lost peers and lost connections."""
+"""The part of the transport suite about drains, lost peers and lost connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from operad_testing.transport.participant import SOON, Kit, Served, TransportSui
 
 
 class Loss(TransportSuite):
-    """Endings: drains, lost peers and lost connections."""
+    """Tests of drains, lost peers and lost connections."""
 
     @with_kit
     async def test_closing_a_handler_is_a_drain(self, kit: Kit) -> None:
@@ -107,7 +107,7 @@ class Loss(TransportSuite):
             except TransportError:
                 pass
             else:
-                raise AssertionError("expected a TransportError")
+                raise AssertionError("expected a TransportError from a closed link, got none")
 
     @with_kit
     async def test_what_was_not_sent_is_called_again(self, kit: Kit) -> None:

@@ -1,4 +1,4 @@
-"""Parts of the transport suite: a peer that sends raw events, and the operations that it calls."""
+"""Helpers of the transport suite: a peer that sends raw events, and the operations that tests call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from operad_testing._running import Body, run, tests_with
 from operad_testing.transport.frames import BY_HAND, CheckedFrames
 
 SOON = 20.0
-"""Seconds within which an immediate effect must be visible: a limit, not a measurement."""
+"""The time limit, in seconds, for effects that should be immediate."""
 
 
 class Participant:
@@ -51,7 +51,7 @@ class Participant:
     @classmethod
     @asynccontextmanager
     async def open(cls, transport: Transport) -> AsyncIterator[Participant]:
-        """Yield a participant on a transport."""
+        """Open a link of a transport, yield its participant, and close the link."""
         made = cls()
         made.link = await transport.open(made.on_event, made.on_link)
         try:
@@ -60,14 +60,14 @@ class Participant:
             await made.link.close()
 
     def on_event(self, event: Event, delivery: Delivery) -> None:
-        """Record an event of the link."""
+        """Record an event of the link, and acknowledge a request to the transport."""
         self.events.append((event, delivery))
         if event["type"] == protocol.REQUESTED and delivery.done is not None:
             delivery.done()
         self._changed.set()
 
     def on_link(self, state: LinkState, epoch: int) -> None:
-        """Record a state of the link."""
+        """Record a state of the link and the epoch of its connection."""
         self.states.append(state)
         self.epochs.append(epoch)
 
@@ -84,11 +84,11 @@ class Participant:
         return self.of(type_)
 
     async def send(self, to: str, type_: str, **payload: Any) -> str | None:
-        """Send an event."""
+        """Send an event to an address. Return the result of `Link.send`."""
         return await self.link.send(to, {"type": type_, "id": BY_HAND, "payload": payload})
 
     async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
-        """Send a request; return the address for later events about it, such as an abort."""
+        """Send a request. Return the address for later events about it, such as an abort, or an empty text."""
         values: dict[str, Any] = {
             "input": {} if input is None else input,
             "replyTo": self.link.inbox,
@@ -103,7 +103,7 @@ class Participant:
 
 @attrs.define(eq=False)
 class Served:
-    """What the operations of the kit have recorded."""
+    """The record of the kit's operations, and the gate for which some of them wait."""
 
     runs: list[str] = attrs.field(factory=list)
     """The inputs of `kit.work`, in order."""
@@ -135,7 +135,7 @@ def kit_registry(  # noqa: C901  # a list of small handlers
     """Return a registry with the operations that the kit calls.
 
     Args:
-        served: the object in which they record their calls.
+        served: the object in which the operations record their calls.
         extra: ids of further operations, which return their own id.
         idempotent: whether ``kit.work`` is declared idempotent, which lets brokers store its requests.
     """
@@ -244,8 +244,8 @@ class Repeating:
     The second delivery is marked as redelivered.
 
     Args:
-        transport: the transport that delivers them once.
-        first: whether the first delivery arrives; otherwise it went to a consumer that was lost.
+        transport: the transport that delivers each request once.
+        first: whether the first delivery arrives. If not, it was lost together with a consumer.
     """
 
     def __init__(self, transport: Transport, *, first: bool = True) -> None:
@@ -254,7 +254,7 @@ class Repeating:
         self.capabilities = attrs.evolve(transport.capabilities, redelivers=True)
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Open a link that delivers each request twice."""
+        """Open a link that delivers each request for an operation of the kit twice."""
 
         def twice(event: Event, delivery: Delivery) -> None:
             if event["type"] != protocol.REQUESTED or not event["payload"]["operationId"].startswith("kit."):
@@ -291,48 +291,48 @@ class Kit:
         return self.capabilities.same_process or self.capabilities.authenticates_peer
 
     def serving(self, served: Served | None = None, extra: tuple[str, ...] = (), **options: Any) -> CallHandler:
-        """Return a handler of the kit's operations."""
+        """Return a call handler for the kit's operations. ``options`` are those of `CallHandler`."""
         return CallHandler(self.registry(served, extra), self._checked, **options)
 
     def registry(self, served: Served | None = None, extra: tuple[str, ...] = ()) -> OperationRegistry:
-        """Return a registry of the kit's operations."""
+        """Return a registry with the kit's operations, see `kit_registry`."""
         return kit_registry(served or self.served, extra, idempotent=self._idempotent)
 
     def calling(self, **options: Any) -> PendingRequestMap:
-        """Return a call map."""
+        """Return a call map on the transport. ``options`` are those of `PendingRequestMap`."""
         return PendingRequestMap(self._checked, **options)
 
     def participant(self) -> AbstractAsyncContextManager[Participant]:
-        """Return a raw link."""
+        """Return a context with a `Participant` on the transport."""
         return Participant.open(self._checked)
 
     async def encodes(self, calls: PendingRequestMap) -> bool:
-        """Return True if events become JSON on their way: a tuple comes back as a list."""
+        """Return True if the transport encodes events as JSON, so that a tuple comes back as a list."""
         return isinstance((await calls.call("kit.echo", {"value": (1, 2)})).data, list)
 
 
 class TransportSuite:
-    """The base of the parts of `TransportConformance`: the transport under test."""
+    """The base class of the parts of `TransportConformance`, with the methods to override."""
 
     idempotent_work = False
     """Whether the mutation ``kit.work`` is declared idempotent, so that a broker may store its requests."""
 
     def transport(self) -> AbstractAsyncContextManager[Transport]:
-        """Return a transport to a bus, hub or broker (or a part of one) that only this test uses."""
-        raise NotImplementedError
+        """Return a context with a transport to a bus, hub or broker that only this test uses."""
+        raise NotImplementedError("the suite needs a transport; override transport()")
 
     def authenticated(self, transport: Transport, identity: Identity) -> Transport:
         """Return a transport to the same hub whose links are authenticated as ``identity``.
 
-        Required if `Capabilities.authenticates_peer` is declared; the suite uses the ids ``alice`` (with the scope
-        ``kit``) and ``bob`` (without).
+        Override this if `Capabilities.authenticates_peer` is declared. The suite uses the ids ``alice``, with the
+        scope ``kit``, and ``bob``, without it.
         """
-        raise NotImplementedError
+        raise NotImplementedError("the transport declares authenticates_peer; override authenticated()")
 
     async def sever(self, transport: Transport) -> None:
-        """Cut all connections of the transport's links at once, without a goodbye, so that they can reconnect.
+        """Cut all connections of the transport's links at once, as a lost network would. The links may reconnect.
 
-        Leave it out if links cannot be cut.
+        Do not override this if links cannot be cut.
         """
         raise NotImplementedError
 
@@ -355,7 +355,7 @@ with_kit = tests_with(_run)
 
 
 async def error_of(awaitable: Any) -> CallError:
-    """Return the `CallError` that an awaitable raises."""
+    """Return the `CallError` that an awaitable raises. Raises `AssertionError` if it raises none."""
     try:
         result = await awaitable
     except CallError as error:
@@ -364,13 +364,13 @@ async def error_of(awaitable: Any) -> CallError:
 
 
 def data_of(responded: dict[str, Any]) -> Any:
-    """Return the data of a response, which is an object or JSON."""
+    """Return the data of a response, whose output is an envelope or its JSON form."""
     output = responded["output"]
     return output.data if isinstance(output, ResponseEnvelope) else output["data"]
 
 
 def unguessable(names: list[str]) -> None:
-    """Fail if names differ by so little that one reveals the others, as with a prefix and a counter."""
+    """Raise `AssertionError` if one name reveals another, such as names with a common prefix and a counter."""
     for one, two in combinations(names, 2):
         differing = sum(a != b for a, b in zip(one, two, strict=False))
         assert differing >= 12, f"one of these can be guessed from the other: {one}, {two}"

@@ -1,4 +1,4 @@
-"""Transport suite: streams, credit, deadlines and cancellation."""
+"""The part of the transport suite about streams, credit, deadlines and cancellation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operad_testing.transport.participant import Kit, TransportSuite, error_of, 
 
 
 class Streams(TransportSuite):
-    """Streams, deadlines and cancellation."""
+    """Tests of streams, credit, deadlines and cancellation."""
 
     @with_kit
     async def test_a_stream_is_complete_and_in_order(self, kit: Kit) -> None:
@@ -123,7 +123,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_of_which_no_handler_says_that_it_has_it_ends(self, kit: Kit) -> None:
-        """The request was lost, or its handler has stopped: without loss detection, a lease ends the wait."""
+        """If no handler acknowledges a stream, and the transport detects no losses, the lease ends the stream."""
         if kit.capabilities.detects_peer_loss:
             skip("the transport reports a lost handler")
         async with kit.participant() as server, kit.calling(lease=1.5) as calls, kit.serving():
@@ -139,7 +139,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_handler_says_that_it_has_a_stream_before_its_first_item(self, kit: Kit) -> None:
-        """Served by a registry or manually: without the acknowledgement, the caller could not end the stream."""
+        """A handler acknowledges a stream at once, because the caller could not end the stream otherwise."""
         if kit.capabilities.detects_peer_loss:
             skip("the transport knows which handler has a request")
         hand = PendingRequestMap(kit.transport, on_request=lambda _: None)
@@ -155,7 +155,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_whose_consumer_is_silent_ends(self, kit: Kit) -> None:
-        """Without a heartbeat from its consumer a stream ends with its lease; with one it continues."""
+        """A stream ends after the lease without a heartbeat of its consumer, and continues with heartbeats."""
         async with kit.serving(lease=1.5), kit.calling(lease=1.5) as calls, kit.participant() as caller:
             alive = calls.subscribe("kit.count", {"to": 1, "then": "wait"})
             await anext(alive)

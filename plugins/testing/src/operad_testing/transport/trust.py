@@ -1,4 +1,4 @@
-"""Transport suite: identities, forged events, redelivery, requests that arrive too late."""
+"""The part of the transport suite about identities, forged events, redelivery and late requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from operad_testing.transport.participant import (
 
 
 class Trust(TransportSuite):
-    """Claims that must not be believed, and resources that no peer may take over."""
+    """Tests of claims that must not be believed, and of resources that no peer may take over."""
 
     @with_kit
     async def test_a_forged_answer_is_dropped(self, kit: Kit) -> None:
@@ -102,7 +102,7 @@ class Trust(TransportSuite):
 
         async def verify(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
             if payload.get("traceparent") != "token":
-                raise CallError(ErrorCode.ACCESS_DENIED, "no token")
+                raise CallError(ErrorCode.ACCESS_DENIED, "the request has no token")
             return Identity("verified", ["kit"])
 
         async with kit.serving(identity=verify), kit.calling() as calls:
@@ -111,7 +111,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_request_cannot_be_guessed(self, kit: Kit) -> None:
-        """If the sender of a response is unknown, the request's id protects it: no other id reveals it."""
+        """If the transport does not know senders, request ids protect calls: no id reveals another one."""
         if kit.authenticating:
             skip("the transport knows the sender of a response")
         async with kit.participant() as server, kit.calling() as calls:
@@ -159,7 +159,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_what_comes_after_its_deadline_does_not_run(self, kit: Kit) -> None:
-        """This holds for requests that a broker stored, and for those that waited in a socket of a stopped
+        """A late request does not run, whether a broker stored it or it waited in the socket of a stopped
         handler.
         """
         if kit.capabilities.same_process:
@@ -200,7 +200,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_mutation_that_is_delivered_twice_runs_once(self, kit: Kit) -> None:
-        """Served by a registry or manually, whether the first delivery is in progress or has ended."""
+        """A redelivered mutation runs once, whether a registry or the application itself serves it."""
         by_hand: list[str] = []
         twice = Repeating(kit.transport)
         async with CallHandler(kit.registry(), twice), kit.calling() as calls:
@@ -240,7 +240,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_request_that_is_served_by_hand_ends_at_its_deadline(self, kit: Kit) -> None:
-        """A manual server that never responds leaves nothing behind, and the caller is notified."""
+        """If the application serves a request itself and never responds, the request ends with ``TIMEOUT``."""
         taken: list[str] = []
         async with PendingRequestMap(kit.transport, on_request=lambda r: taken.append(r.request_id)) as server:
             await server.serve("kit.hand")
@@ -256,4 +256,4 @@ class Trust(TransportSuite):
             except LookupError:
                 pass
             else:
-                raise AssertionError("expected a LookupError")
+                raise AssertionError("expected a LookupError for a request that has ended, got none")

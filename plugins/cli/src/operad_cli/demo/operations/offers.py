@@ -6,7 +6,7 @@ from operad import OperationContext, operation
 
 
 @operation(type="query")
-async def greet(name: Annotated[str, "Whom to greet."]) -> str:
+async def greet(name: Annotated[str, "The person to greet."]) -> str:
     """Greet a person."""
     return f"Hello, {name}!"
 
@@ -14,7 +14,7 @@ async def greet(name: Annotated[str, "Whom to greet."]) -> str:
 @operation(type="query")
 async def offer(
     max_price: Annotated[float, "In euros."],
-    timezone: Annotated[str, "Where the customer is."],
+    timezone: Annotated[str, "The customer's time zone, such as Asia/Tokyo."],
     context: OperationContext,
 ) -> dict[str, Any]:
     """Return the most expensive book that a customer can afford, and the customer's local time.
