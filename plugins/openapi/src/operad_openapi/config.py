@@ -258,7 +258,7 @@ def _named(_: Any, __: Any, value: Any) -> None:
 
 def _known_way(_: Any, __: Any, value: Any) -> None:
     if value not in ("error", "warn", "off"):
-        raise ConfigError(f'validate_inputs: expected "error", "warn" or "off", got {value!r}')
+        raise ConfigError('validate_inputs: expected "error", "warn" or "off"')
 
 
 def shown_place(value: object) -> str:
