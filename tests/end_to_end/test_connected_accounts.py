@@ -215,7 +215,7 @@ async def test_a_gateway_without_a_key_refuses_to_keep_tokens(
     monkeypatch.delenv("OPERAD_TOKEN_KEY")
     with pytest.raises(ExceptionGroup) as caught:
         await OperationRegistry.from_config(place.folder, load_plugins(), strict=True).__aenter__()
-    assert "encrypted only; expected a key in the environment variable OPERAD_TOKEN_KEY" in str(
+    assert "only if they are encrypted; set the environment variable OPERAD_TOKEN_KEY to a key" in str(
         caught.value.exceptions[0]
     )
 

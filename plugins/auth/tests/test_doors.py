@@ -63,7 +63,7 @@ async def test_a_listed_token_is_its_identity_and_another_one_is_nobody() -> Non
             [{"token": SECRET, "id": "ann"}, {"token": SECRET, "id": "bob"}],
             "token 2: the same token is already used above",
         ),
-        ([{"token": SECRET, "id": "ann", "scope": []}], 'not "scope"'),
+        ([{"token": SECRET, "id": "ann", "scope": []}], 'got "scope"'),
         ([{"id": "ann"}], "token 1: expected a string"),
         ([SECRET], "expected tables"),
     ],
@@ -132,7 +132,7 @@ async def test_an_authenticator_that_fails_lets_nobody_in_and_logs_no_token(
         assert await as_authenticator(broken)(bearer(SECRET)) is None
         assert await as_authenticator(mistaken)(bearer(SECRET)) is None
     assert "ValueError" in caplog.text
-    assert "returned bool, expected an Identity" in caplog.text
+    assert "expected an Identity or None, got bool" in caplog.text
     assert SECRET not in caplog.text
 
 
@@ -158,10 +158,10 @@ async def test_a_callable_is_named_by_module_or_by_file(tmp_path: Path, monkeypa
     assert await authenticator("who:caller")(bearer("bob")) == Identity("bob")
     for name, complaint in [
         ("who", 'expected "module:name"'),
-        ("who:absent", 'has no "absent"'),
-        ("who:number", "is not callable but int"),
+        ("who:absent", 'has no attribute "absent"'),
+        ("who:number", "to be a function, got int"),
         ("who:Door", "is a class"),
-        ("nowhere_at_all:caller", "file beside the configuration"),
+        ("nowhere_at_all:caller", "file next to the configuration"),
         ("absent.py:caller", "does not exist"),
     ]:
         with pytest.raises(ConfigError, match=complaint):

@@ -99,7 +99,7 @@ async def test_a_file_that_is_none_of_tokens_is_refused_and_left_alone(tmp_path:
 
 async def test_a_folder_that_cannot_be_made_is_an_error_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="tokens cannot be kept in .*: Not a directory|File exists"):
+    with pytest.raises(ConfigError, match="tokens cannot be stored in .*: Not a directory|File exists"):
         await TokenStore(tmp_path / "file" / "folder", keyring=False).set(KEY, SECRET)
 
 
@@ -127,7 +127,7 @@ async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None
 async def test_a_process_that_stands_still_with_the_lock_is_named_after_a_while(tmp_path: Path) -> None:
     one, other = TokenStore(tmp_path, keyring=False), TokenStore(tmp_path, keyring=False)
     async with one.lock(KEY):
-        with pytest.raises(CallError, match=r"another process has held .*\.lock"):
+        with pytest.raises(CallError, match=r"another process has locked .*\.lock"):
             async with other.lock(KEY, timeout=0.05):
                 raise AssertionError("the lock was not held")
         async with other.lock(TokenKey("https://other.example", "cli"), timeout=30):

@@ -275,7 +275,7 @@ async def test_a_request_with_two_credentials_reaches_no_application() -> None:
     await Composition([Mounted("a", "/", app)], Gate())(scope, None, send)
     assert sent[0]["status"] == 400
     assert (b"connection", b"close") in sent[0]["headers"]
-    assert b"Authorization is there more than once" in sent[1]["body"]
+    assert b"Authorization is present more than once" in sent[1]["body"]
 
 
 async def test_lifespans_run_also_for_an_application_that_knows_none() -> None:

@@ -1,7 +1,7 @@
 """Authenticate callers, and log in to services on behalf of the user.
 
-A server turns `Credentials` into an `Identity` with an `Authenticator`. `JWTDelegation` carries identities between
-processes. `OAuthClient` gets OAuth 2.0 tokens for services and keeps them for later processes.
+A server turns `Credentials` into an `Identity` with an `Authenticator`. `DelegationSigner` signs the identity of a
+user for another process, and `JWTDelegation` verifies it there. `OAuthClient` gets, stores and renews tokens.
 """
 
 from operad.lazy import lazily

@@ -1,4 +1,4 @@
-"""Credentials with which a source acts on behalf of the caller of each call: ``[[credentials]]``."""
+"""The ``[[credentials]]`` tables: how a source acts on behalf of the caller of each call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from operad_auth.server import AuthorizationServer, ClientAuth, OAuthOptions, cl
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105  # a name, no secret
 _MAX_TOKENS = 10_000
-"""Exchanged tokens that are kept; the oldest are dropped first."""
+"""The maximum number of exchanged tokens in memory; the oldest are dropped first."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -31,58 +31,66 @@ AuthTable = Mapping[str, Any]
 
 @attrs.frozen(kw_only=True)
 class CallerCredentials:
-    """One table of ``[[credentials]]``: how a source gets the credential of the caller of a call.
+    """One ``[[credentials]]`` table: how a source gets the credential of the caller of a call.
 
-    A source uses it with ``auth = {type = "caller", provider = "NAME"}``.
+    A source refers to the table with ``auth = {type = "caller", provider = "NAME"}``.
+
+    Raises:
+        ConfigError: an option that ``type`` requires is missing, or a URL, an origin or the name is not valid.
     """
 
     name: str
-    """What ``provider`` in the table of a source calls it."""
+    """The name to which ``provider`` in the table of a source refers."""
     type: Literal["table", "forward", "exchange", "oauth"]
     """``table``: a credential for each identity; ``forward``: the caller's own bearer token; ``exchange``: a token
-    that an authorization server gives for the caller's own one (RFC 8693); ``oauth``: a token to which the user
-    behind the identity agreed in a browser (authorization code with PKCE)."""
+    that an authorization server issues in exchange for the caller's token (RFC 8693); ``oauth``: a token that the
+    user has granted in a browser (authorization code with PKCE)."""
     entries: Mapping[str, str | dict[str, Any]] = attrs.field(factory=dict, repr=False)
-    """For ``table``: the credential of each identity id: a bearer token, or a table as ``auth`` of a source."""
+    """For ``table``: the credential of each identity id, a bearer token or a table like ``auth`` of a source."""
     origins: list[str] = attrs.field(factory=list)
-    """For ``forward``: where the caller's token may be sent, such as ``https://api.example.com``."""
+    """For ``forward``: origins to which the caller's token may be sent, such as ``https://api.example.com``."""
     issuer: str | None = None
-    """For ``exchange`` and ``oauth``: the authorization server, whose metadata name its endpoints (RFC 8414)."""
+    """For ``exchange`` and ``oauth``: the URL of the authorization server, whose metadata name its endpoints (RFC
+    8414)."""
     token_url: str | None = None
-    """Its token endpoint, if it has no metadata."""
+    """The token endpoint of the authorization server; default: the one in its metadata."""
     authorization_url: str | None = None
-    """For ``oauth``: where the user agrees, if it has no metadata."""
+    """For ``oauth``: the page where the user grants access; default: the one in the server's metadata."""
     revocation_url: str | None = None
-    """For ``oauth``: where tokens are revoked, if it has no metadata (RFC 7009)."""
+    """For ``oauth``: the endpoint that revokes tokens (RFC 7009); default: the one in the server's metadata."""
     public_url: str | None = None
     """For ``oauth``: the URL of `operad serve` as browsers see it, such as ``https://gateway.example.com``. The
     redirect URI to register is ``<public_url>/connect/<name>/callback``."""
     client_id: str | None = None
-    """The client as which this process is registered there."""
+    """The id of the client that is registered with the authorization server for this process."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """Its secret."""
+    """The secret of the client."""
     private_key: str | None = attrs.field(default=None, repr=False)
-    """Its key instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
+    """The private key of the client, instead of a secret (RFC 7523): a JWK, a PEM, or the path of one."""
     client_auth: ClientAuth = "auto"
-    """How the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``."""
+    """How the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto``: with
+    the private key if there is one, else with the secret as the server's metadata state."""
     audience: str | None = None
-    """The service that the new token is for."""
+    """The name of the service that the new token is for (RFC 8693, 2.1)."""
     resource: list[str] = attrs.field(factory=list)
-    """The same by RFC 8707."""
+    """The URLs of the services that the new token is for (RFC 8707)."""
     scopes: list[str] = attrs.field(factory=list)
-    """The scopes that the new token should have."""
+    """The scopes to request for the new token."""
     extra: dict[str, str] = attrs.field(factory=dict, repr=False)
-    """For ``oauth``: further fields of requests to the server, such as ``access_type = "offline"``."""
+    """Further fields of requests to the authorization server, such as ``access_type = "offline"``."""
 
     def __attrs_post_init__(self) -> None:
         if self.type == "table" and not self.entries:
             raise ConfigError(
-                'credentials: type = "table" needs entries, such as entries = {ann = "${ANN_TOKEN}"}'
+                f'credentials "{self.name}": type = "table" requires entries, such as {{ann = "${{ANN_TOKEN}}"}}'
             )
         if self.type == "forward" and not self.origins:
-            raise ConfigError('credentials: type = "forward" needs origins: where the caller\'s token may be sent')
+            raise ConfigError(
+                f'credentials "{self.name}": type = "forward" requires the origins to which the token of the '
+                'caller may be sent, such as origins = ["https://api.example.com"]'
+            )
         if self.type == "exchange" and self.client_id is None:
-            raise ConfigError('credentials: type = "exchange" needs a client_id')
+            raise ConfigError(f'credentials "{self.name}": type = "exchange" requires client_id')
         if self.type == "oauth":
             self._check_oauth()
         for origin in self.origins:
@@ -90,21 +98,23 @@ class CallerCredentials:
 
     def _check_oauth(self) -> None:
         if self.client_id is None or self.public_url is None:
-            raise ConfigError('credentials: type = "oauth" needs a client_id and the public_url of this server')
+            raise ConfigError(
+                f'credentials "{self.name}": type = "oauth" requires client_id, and public_url of this server'
+            )
         require_secure(self.public_url, "public_url")
         if self.issuer is None and (self.authorization_url is None or self.token_url is None):
             raise ConfigError(
-                'credentials: type = "oauth" needs the issuer, or authorization_url and token_url of a server '
-                "without metadata"
+                f'credentials "{self.name}": type = "oauth" requires an issuer, or the authorization_url and the '
+                "token_url of a server without metadata"
             )
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f'credentials: expected a name of letters, digits, "_" and "-", which is part of a URL; got '
-                f'"{self.name}"'
+                'credentials: expected a name of 1 to 64 letters, digits, "_" and "-", because it is part of a '
+                f'URL; got "{self.name}"'
             )
 
     def oauth_options(self) -> OAuthOptions:
-        """Return the client of the authorization server."""
+        """Return the client of the authorization server. Raises `ConfigError` for an invalid option."""
         return client_of(
             self,
             token_url=self.token_url,
@@ -118,7 +128,7 @@ class CallerCredentials:
 
 
 def _origin(url: str) -> str:
-    """Return the origin of a URL: scheme, host and port in lower case. Raises `ConfigError`."""
+    """Return the origin of a URL: scheme, host and port in lower case. Raises `ConfigError` for any other text."""
     try:
         return origin_of(url)
     except ValueError:
@@ -129,7 +139,7 @@ def _origin(url: str) -> str:
 
 
 class Entries:
-    """A credential for each identity, from the configuration."""
+    """A provider of the credentials that a table lists, one for each identity id."""
 
     def __init__(self, options: CallerCredentials) -> None:
         self._name = options.name
@@ -142,7 +152,7 @@ class Entries:
         """Allow every origin."""
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
-        """Return the credential of the caller. Raises ``ACCESS_DENIED`` if it has none."""
+        """Return the credential of the caller. Raises ``ACCESS_DENIED`` if the caller has no entry."""
         identity = context.identity
         found = None if identity is None else self._entries.get(identity.id)
         if found is None:
@@ -151,27 +161,29 @@ class Entries:
 
 
 class Forward:
-    """Forwards the caller's own bearer token, to some origins only."""
+    """A provider of the caller's own bearer token, for the listed origins only."""
 
     def __init__(self, options: CallerCredentials) -> None:
         self._name, self._origins = options.name, {_origin(origin) for origin in options.origins}
 
     def check(self, origin: str) -> None:
-        """Raise `ConfigError` for an origin that the table does not name."""
+        """Raise `ConfigError` for an origin that the table does not list."""
         if _origin(origin) not in self._origins:
-            raise ConfigError(f'credentials "{self._name}" may not be sent to {origin}; add it to origins')
+            raise ConfigError(
+                f'credentials "{self._name}": tokens may not be sent to {origin}; add this origin to origins'
+            )
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
-        """Return the token. Raises ``ACCESS_DENIED`` if the caller has none, or for another origin."""
+        """Return the caller's token. Raises ``ACCESS_DENIED`` if it is missing or the origin is not listed."""
         if _origin(origin) not in self._origins:
             raise denied(context, f"has a token that may not be sent to {origin}")
         return {"type": "bearer", "token": _bearer(context)}
 
 
 class Exchange:
-    """Exchanges the caller's own token for another one at an authorization server (RFC 8693).
+    """A provider of tokens that an authorization server issues in exchange for the caller's (RFC 8693).
 
-    The new token is kept until it expires, and used only with the caller's token that it was exchanged for.
+    A new token is kept until it expires. It is used only for a caller who sends the same original token.
     """
 
     def __init__(self, options: CallerCredentials, fetch: Fetch = default_fetch) -> None:
@@ -183,7 +195,7 @@ class Exchange:
         """Allow every origin: the new token is meant for the service."""
 
     def refused(self, context: OperationContext, credential: AuthTable) -> bool:
-        """Forget a token that the service did not accept, so that the next request exchanges a new one."""
+        """Forget a token that the service rejected, so that `get` requests a new one. Return True."""
         token = credential.get("token")
         self._kept = {key: kept for key, kept in self._kept.items() if kept.access_token != token}
         return True
@@ -192,8 +204,9 @@ class Exchange:
         """Return the new token.
 
         Raises:
-            CallError: ``ACCESS_DENIED``, the caller has no token or the server refuses it; ``UNAVAILABLE``, the
-                server gives no response.
+            CallError: ``ACCESS_DENIED`` if the caller sent no token or the authorization server refuses it;
+                ``UNAVAILABLE`` if the authorization server does not respond.
+            ConfigError: the token endpoint is unknown.
         """
         token = _bearer(context)
         key = hashlib.sha256(token.encode()).hexdigest()
@@ -221,7 +234,7 @@ class Exchange:
 
 
 def _bearer(context: OperationContext) -> str:
-    """Return the bearer token of the caller. Raises ``ACCESS_DENIED`` if it came without one."""
+    """Return the bearer token of the caller. Raises ``ACCESS_DENIED`` if the caller sent none."""
     shown = context.credentials
     token = shown.bearer if isinstance(shown, Credentials) else None
     if token is None or context.identity is None:
@@ -230,6 +243,6 @@ def _bearer(context: OperationContext) -> str:
 
 
 def denied(context: OperationContext, what: str) -> CallError:
-    """Return the error for a caller without a credential."""
+    """Return the error ``ACCESS_DENIED``. Its message is the name of the caller, followed by ``what``."""
     who = "an anonymous caller" if context.identity is None else f'the caller "{context.identity.id}"'
     return CallError(ErrorCode.ACCESS_DENIED, f"{who} {what}")

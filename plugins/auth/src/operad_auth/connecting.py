@@ -1,9 +1,9 @@
 """Tokens that each user allows this server to use: ``type = "oauth"`` of ``[[credentials]]``.
 
 A call without a token fails with a link to a page of this server. The link has a ticket for one identity, and only
-a browser that is authenticated as this identity may go on. So a user who follows the link of another caller
-connects no account to that caller, and a caller cannot connect an account to another user. State between requests
-is sealed and sent along, not stored, so that any process of a server can take the next step.
+a browser that is authenticated as this identity can use it. So a user who follows the link of another caller does
+not connect an account to that caller. The state between two requests is encrypted and kept by the browser, so any
+process of the server can take the next step.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
 
 FOREIGN = "This link was made for another user. Call the operation yourself to get a link of your own."
 LIFETIME = 600
-"""Seconds for which a link, and a login that has begun, can be used."""
+"""The lifetime of a link, and of a login in a browser, in seconds."""
 FRESH = 60.0
-"""Seconds for which a token in memory is used. Another process may have disconnected or replaced the account."""
+"""Seconds until a token is read from the store again: another process may have disconnected the account."""
 _MAX_CLIENTS = 10_000
-"""Identities whose tokens are in memory; the longest unused ones are read from the store again."""
+"""The maximum number of identities with tokens in memory; the least recently used are dropped first."""
 _MAX_SEALED = 4_096
 
 
 class ConnectRefused(Exception):
-    """A link, or the response of the authorization server, cannot be used. The message is for the user."""
+    """Raised if a link, or the redirect of the authorization server, is not valid. The message is for the user."""
 
 
 class UserTokens:
     """The tokens of one ``[[credentials]]`` table, one for each identity, and the steps to get them.
 
     Args:
-        options: the table.
-        store: the store for tokens. It must encrypt.
+        options: the table, with ``type = "oauth"``.
+        store: the store of the tokens, which must encrypt; default: a file in the user's configuration folder.
         fetch: sends requests to the authorization server.
 
     Raises:
-        ConfigError: the store does not encrypt.
+        ConfigError: the store has no encryption key, or an option is not valid.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class UserTokens:
         self._cipher = self._store.cipher()
         if self._cipher is None:
             raise ConfigError(
-                f'credentials "{options.name}": tokens of users are kept encrypted only; expected a key in the '
-                f"environment variable {KEY_VARIABLE}; make one with: python -c "
+                f'credentials "{options.name}": tokens of users are stored only if they are encrypted; set the '
+                f"environment variable {KEY_VARIABLE} to a key; make one with: python -c "
                 '"from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
             )
         self.name = options.name
@@ -89,8 +89,9 @@ class UserTokens:
         """Return the token of the caller, renewed if it has expired.
 
         Raises:
-            CallError: ``ACCESS_DENIED``, the caller is anonymous; ``AUTHORIZATION_REQUIRED``, the user has not
-                agreed yet, and ``details.url`` is where to do that; ``UNAVAILABLE``, the server gives no response.
+            CallError: ``ACCESS_DENIED`` if the caller is anonymous; ``AUTHORIZATION_REQUIRED`` if the user must
+                first grant access, on the page ``details.url``; ``UNAVAILABLE`` if the authorization server does
+                not respond.
         """
         if context.identity is None:
             raise denied(context, f'cannot connect to "{self.name}"; authenticate first')
@@ -99,7 +100,7 @@ class UserTokens:
             token = await self._client(identity).token()
         except LoginRequired:
             url = self.link(identity)
-            message = f'"{self.name}" needs the consent of the user; open {url} in a browser, then call again'
+            message = f'"{self.name}" requires the consent of the user; open {url} in a browser, then call again'
             details = {"url": url, "provider": self.name}
             error = CallError("AUTHORIZATION_REQUIRED", message, details)
             error.ran, error.forwarded = False, True  # the same call, with its idempotency key, may be made again
@@ -107,7 +108,7 @@ class UserTokens:
         return {"type": "bearer", "token": token.access_token}
 
     def refused(self, context: OperationContext, credential: AuthTable) -> bool:
-        """Report that the service rejected a token: it is renewed when it is needed next."""
+        """Mark a token as rejected, so that `get` renews it. Return False for an anonymous caller."""
         if context.identity is not None:
             self._client(context.identity.id).refused(str(credential.get("token")))
         return context.identity is not None
@@ -129,7 +130,7 @@ class UserTokens:
 
     @property
     def path(self) -> str:
-        """The path of the page, below the root of this server."""
+        """The path of the page where the user connects an account, from the root of this server."""
         return f"/connect/{self.name}"
 
     @property
@@ -139,30 +140,30 @@ class UserTokens:
 
     @property
     def authorization_host(self) -> str:
-        """The host of the authorization server, to be shown to the user."""
+        """The host and port of the authorization server, to show to the user."""
         return urlsplit(self._options.issuer or self._options.authorization_url or "").netloc
 
     def link(self, identity: str) -> str:
-        """Return a link to the page; only this identity can use it, once, within `LIFETIME` seconds."""
+        """Return a link to the page. Only this identity can use the link, once and within `LIFETIME` seconds."""
         ticket = self._seal("ticket", {"identity": identity, "id": secrets.token_urlsafe(16)})
         return f"{self.public_url}{self.path}?ticket={quote(ticket)}"
 
     def identity_of(self, ticket: str) -> str:
-        """Return the identity that a ticket is for. Raises `ConnectRefused`."""
+        """Return the id of the identity that a ticket is for. Raises `ConnectRefused` if the ticket is invalid."""
         identity: str = self._opened("ticket", ticket)["identity"]
         return identity
 
     async def begin(self, ticket: str, identity: str) -> tuple[str, str]:
-        """Use up a ticket; return the URL to send the browser to, and the value of a cookie for the way back.
+        """Use up a ticket. Return the URL of the login page, and the value of a cookie for `finish`.
 
         Args:
             ticket: the ticket of the link.
-            identity: the authenticated identity of the browser.
+            identity: the id of the identity as which the browser is authenticated.
 
         Raises:
             ConnectRefused: the ticket is for another identity, was used, or has expired.
-            CallError: the metadata of the authorization server cannot be loaded.
-            ConfigError: it has no authorization endpoint.
+            CallError: ``UNAVAILABLE`` if the authorization server does not respond.
+            ConfigError: the authorization endpoint is unknown.
         """
         if not hmac.compare_digest(self.identity_of(ticket).encode(), identity.encode()):
             raise ConnectRefused(FOREIGN)
@@ -184,20 +185,20 @@ class UserTokens:
         return with_query(address, query), self._seal("login", kept)
 
     def identity_of_login(self, kept: str) -> str:
-        """Return the identity for which a browser began a login. Raises `ConnectRefused`."""
+        """Return the id of the identity in a cookie of `begin`. Raises `ConnectRefused` for an invalid cookie."""
         identity: str = self._opened("login", kept)["identity"]
         return identity
 
     async def finish(self, answer: Mapping[str, str], kept: str) -> str:
-        """Exchange the code of the redirect for a token, and store it; return the identity.
+        """Exchange the code of the redirect for a token, and store the token. Return the id of the identity.
 
         Args:
-            answer: the query of the redirect.
-            kept: the cookie of the browser.
+            answer: the parameters of the redirect.
+            kept: the value of the cookie that `begin` returned.
 
         Raises:
-            ConnectRefused: the browser began no login here, or another one.
-            CallError: the user or the authorization server refused.
+            ConnectRefused: the cookie is invalid or has expired, or the redirect belongs to another login.
+            CallError: the user or the authorization server refused, or the server does not respond.
         """
         login = self._opened("login", kept)
         if not hmac.compare_digest(str(login["state"]).encode(), answer.get("state", "").encode()):
@@ -213,7 +214,7 @@ class UserTokens:
         return identity
 
     async def disconnect(self, identity: str) -> str:
-        """Forget the token of an identity, and revoke it if the server can; return what was done, in words."""
+        """Delete the token of an identity, and revoke it if the server can. Return a sentence with the outcome."""
         return await self._client(identity).logout()
 
     # --- what a browser keeps --------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class UserTokens:
         return sealed.decode()
 
     def _opened(self, kind: str, sealed: str) -> dict[str, str]:
-        """Return what was sealed for this provider and purpose. Raises `ConnectRefused`."""
+        """Return the values that `_seal` encrypted. Raises `ConnectRefused` if they are invalid or expired."""
         from cryptography.fernet import InvalidToken
 
         try:
@@ -234,15 +235,13 @@ class UserTokens:
         except (InvalidToken, ValueError):
             values = {}
         if values.get("kind") != kind or values.get("name") != self.name:
-            what = "link" if kind == "ticket" else "login"
-            raise ConnectRefused(
-                f"This {what} has expired, or did not begin in this browser. Call the operation again for a link."
-            )
+            what = "link is not valid" if kind == "ticket" else "login did not begin in this browser"
+            raise ConnectRefused(f"This {what}, or it has expired. Call the operation again to get a new link.")
         found: dict[str, str] = values
         return found
 
     def _use_up(self, id: str) -> bool:
-        """Return True the first time, in any process; remove the marks of tickets that have expired."""
+        """Mark a ticket as used. Return False if any process did so before. Remove marks of expired tickets."""
         folder = self._store.folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for old in folder.glob("ticket-*"):
@@ -260,10 +259,10 @@ _MADE: WeakKeyDictionary[OperationRegistry, tuple[Any, dict[str, UserTokens]]] =
 
 
 def user_tokens(registry: OperationRegistry) -> dict[str, UserTokens]:
-    """Return the tokens of the tables ``[[credentials]]`` with ``type = "oauth"``, by name, for all sources.
+    """Return the `UserTokens` of each ``[[credentials]]`` table with ``type = "oauth"``, by the name of the table.
 
     Raises:
-        ConfigError: a table cannot be used, or no key encrypts the tokens.
+        ConfigError: a table is not valid, or the key that encrypts tokens is missing.
     """
     configuration = registry.configuration
     if configuration is None or "credentials" not in configuration.tables:

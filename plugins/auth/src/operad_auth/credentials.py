@@ -32,9 +32,9 @@ class Credentials:
     """The credentials of a request over HTTP or MCP, or of a connection to a hub. Secrets are not in its repr.
 
     Args:
-        scheme: the authentication scheme in lower case (``bearer``, ``basic``); empty without one.
+        scheme: the authentication scheme in lower case, such as ``bearer``; empty if it is missing.
         token: the text after the scheme, or ``None``.
-        headers: the request's headers; names are made lower case.
+        headers: the headers of the request. Their names are converted to lower case.
         peer: the caller's address as the server sees it, for logs.
     """
 
@@ -45,19 +45,19 @@ class Credentials:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], peer: str | None = None) -> Self:
-        """Return the credentials in the ``Authorization`` header (RFC 9110, 11.6.2); without it, empty ones."""
+        """Return the credentials in the ``Authorization`` header (RFC 9110, 11.6.2); empty ones without it."""
         lowered = _lower_names(headers)
         scheme, _, token = lowered.get("authorization", "").strip().partition(" ")
         return cls(scheme.lower(), token.strip() or None, lowered, peer)
 
     @property
     def bearer(self) -> str | None:
-        """The bearer token (RFC 6750), if there is one of at most `MAX_TOKEN` characters."""
+        """The bearer token (RFC 6750); ``None`` if it is missing, or longer than `MAX_TOKEN` characters."""
         return self.token if self.scheme == "bearer" and self.token and len(self.token) <= MAX_TOKEN else None
 
     @property
     def basic(self) -> tuple[str, str] | None:
-        """The user and password of HTTP Basic (RFC 7617), or ``None``."""
+        """The user and password of HTTP Basic (RFC 7617); ``None`` if they are missing or malformed."""
         if self.scheme != "basic" or not self.token or len(self.token) > MAX_TOKEN:
             return None
         try:
@@ -69,26 +69,29 @@ class Credentials:
 
 
 Authenticator = Callable[[Credentials], Awaitable[Identity | None]]
-"""Returns the identity of a caller by its credentials, or ``None`` if they are missing or not valid.
+"""A coroutine function that returns the identity of a caller, or ``None`` if it is unknown.
 
-Invalid credentials never raise. `CallError` ``UNAVAILABLE`` means that this cannot be decided now, for example if
-the issuer's keys cannot be fetched: a server then responds with 503, not 401.
+It does not raise for invalid credentials. It raises `CallError` ``UNAVAILABLE`` if it cannot check them now, for
+example because the issuer's keys cannot be loaded. A server then responds with 503, not 401.
 """
 
 AnyAuthenticator = Callable[[Credentials], "Awaitable[Identity | None] | Identity | None"]
-"""What is accepted as an `Authenticator`: also a plain function, which must not block."""
+"""An `Authenticator`, or a plain function that returns the same and does not block."""
 
 
 def as_authenticator(function: AnyAuthenticator) -> Authenticator:
-    """Return ``function`` as an `Authenticator`. It may be a plain or a coroutine function.
+    """Return a plain or coroutine function as an `Authenticator`.
 
-    An exception other than `CallError` is logged by its type alone, because its message may quote the token; the
-    caller is then anonymous. The function must return an `Identity` or ``None``.
+    If the function raises another exception than `CallError`, or returns anything but an `Identity` or ``None``,
+    the caller is anonymous. The log has only the type of the exception, because its message may quote the token.
+
+    Raises:
+        ConfigError: ``function`` is not callable.
     """
     if getattr(function, "is_authenticator", False):
         return function  # type: ignore[return-value]  # marked below, or by a class of this package
     if not callable(function):
-        raise ConfigError(f"an authenticator is a callable, got {type(function).__name__}")
+        raise ConfigError(f"authenticator: expected a function, got {type(function).__name__}")
     name = getattr(function, "__qualname__", type(function).__qualname__)
 
     async def authenticate(credentials: Credentials) -> Identity | None:
@@ -101,7 +104,11 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
             logger.error("authenticator %s raised %s; the caller is anonymous", name, type(error).__name__)
             return None
         if identity is not None and not isinstance(identity, Identity):
-            logger.error("authenticator %s returned %s, expected an Identity", name, type(identity).__name__)
+            logger.error(
+                "authenticator %s: expected an Identity or None, got %s; the caller is anonymous",
+                name,
+                type(identity).__name__,
+            )
             return None
         return identity
 
@@ -110,9 +117,13 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
 
 
 def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
-    """Return an authenticator that tries several; the first that knows the credentials decides the identity.
+    """Return an authenticator that tries several in order and returns the first identity.
 
-    If one of them cannot decide (`CallError`), the next ones are tried. If none knows them, the error is raised.
+    If an authenticator raises `CallError`, the next ones are tried. The first error is raised if none of them
+    returns an identity.
+
+    Raises:
+        ConfigError: an authenticator is not callable.
     """
     members = [as_authenticator(member) for member in authenticators]
 
@@ -135,14 +146,14 @@ def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
 
 
 def authenticator(name: str, base_dir: str | Path | None = None) -> Authenticator:
-    """Return the authenticator that a configuration names.
+    """Import the authenticator that a configuration names.
 
     Args:
         name: ``package.module:callable``, or ``folder/file.py:callable`` with the path of a Python file.
-        base_dir: where a relative path starts; default: the current folder.
+        base_dir: the folder from which a relative path starts; default: the current folder.
 
     Raises:
-        ConfigError: the module or the callable does not exist; the message says which one.
+        ConfigError: the module cannot be imported, or the name in it is missing, a class, or not callable.
     """
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
@@ -151,12 +162,12 @@ def authenticator(name: str, base_dir: str | Path | None = None) -> Authenticato
     value: Any = module
     for part in attribute.split("."):
         if not hasattr(value, part):
-            raise ConfigError(f'authenticate: "{where}" has no "{attribute}"')
+            raise ConfigError(f'authenticate: "{where}" has no attribute "{attribute}"')
         value = getattr(value, part)
     if not callable(value):
-        raise ConfigError(f'authenticate: "{name}" is not callable but {type(value).__name__}')
+        raise ConfigError(f'authenticate: expected "{name}" to be a function, got {type(value).__name__}')
     if isinstance(value, type):
-        raise ConfigError(f'authenticate: "{name}" is a class; name an instance of it, or a function')
+        raise ConfigError(f'authenticate: expected "{name}" to be a function or an instance, got a class')
     return as_authenticator(value)
 
 
@@ -166,14 +177,14 @@ def _named_module(name: str) -> Any:
     except Exception as error:
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
-            hint = '; if it is a file beside the configuration, write "file.py:name"'
+            hint = '; for a file next to the configuration, write "file.py:name"'
         message = f'authenticate: module "{name}" cannot be imported: {type(error).__name__}: {error}{hint}'
         raise ConfigError(message) from error
 
 
 def _file_module(path: Path) -> Any:
     if not path.is_file():
-        raise ConfigError(f'authenticate: "{path}" does not exist')
+        raise ConfigError(f'authenticate: the file "{path}" does not exist')
     spec = importlib.util.spec_from_file_location(f"_operad_authenticate_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -186,7 +197,7 @@ def _file_module(path: Path) -> Any:
 
 
 def strings_of(value: Any) -> Iterable[str]:
-    """Return the strings of a claim: a string of words (RFC 8693, 4.2) or a list. Other values are ignored."""
+    """Return the strings in a claim: a list, or words with spaces between them (RFC 8693, 4.2)."""
     if isinstance(value, str):
         return value.split()
     if isinstance(value, (list, tuple)):

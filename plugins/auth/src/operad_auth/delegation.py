@@ -1,7 +1,7 @@
 """Delegation: a signed statement that the caller acts on behalf of a user.
 
-A ``delegation`` is a compact JWS (RFC 7515) with the claims ``iss, sub, scope, resources?, aud`` (the operation's
-id), ``iat, exp`` (at most 60 s later) and ``jti``.
+A ``delegation`` is a compact JWS (RFC 7515) with the claims ``iss``, ``sub``, ``scope``, ``aud`` (the id of the
+operation), ``iat``, ``exp`` (at most 60 s after ``iat``), ``jti`` and, optionally, ``resources``.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ if TYPE_CHECKING:
     from operad.transports import Delivery
 
 LIFETIME = 60
-"""The longest life of a delegation, in seconds."""
+"""The maximum lifetime of a delegation, in seconds."""
 _TYPES = (None, "jwt", "delegation+jwt")
 _REQUIRED = ("iss", "sub", "aud", "iat", "exp", "jti")
 
 
 class JWTDelegation:
-    """Verifies the ``delegation`` of requests: ``CallHandler(registry, transport, identity=JWTDelegation(…))``.
+    """A verifier of delegations: ``CallHandler(registry, transport, identity=JWTDelegation(…))``.
 
     A request without a delegation is anonymous. A request with an invalid one is rejected. Each delegation is
     valid for one request: its ``jti`` is remembered until it expires, and only the same request of the same peer,
-    delivered again by the transport, may use it again. Needs ``operad-auth[jwt]``.
+    delivered again by the transport, may use it again. Requires ``operad-auth[jwt]``.
 
     Args:
-        keys: ``{issuer: keys}``, where keys are a URL, a path or a JWKS; or one of these for all ``issuers``.
-        issuers: the trusted issuers; default: those of ``keys``. A key is valid for its own issuer only.
-        algorithms: the accepted algorithms of signatures.
-        leeway: the accepted difference of clocks, in seconds.
-        fetch: sends requests for keys.
-        capacity: the maximum number of remembered ``jti``; beyond it requests are rejected as ``OVERLOADED``.
+        keys: ``{issuer: keys}``, or the keys of all ``issuers``. Keys are a URL, a path or a JWKS.
+        issuers: the trusted issuers; default: the issuers in ``keys``. A key is valid for its own issuer only.
+        algorithms: the accepted signature algorithms; default: those with public keys, such as ``RS256``.
+        leeway: the accepted difference between clocks, in seconds.
+        fetch: sends requests for keys; default: the standard library in a thread.
+        capacity: the maximum number of remembered ``jti``. Requests above it are rejected as ``OVERLOADED``.
+        clock: returns the current time in seconds since 1970.
 
     Raises:
-        ConfigError: there is no issuer, keys cannot be used, or PyJWT is not installed.
+        ConfigError: no issuer is named, keys cannot be used, an algorithm is unknown, or PyJWT is missing.
     """
 
     def __init__(
@@ -64,11 +65,11 @@ class JWTDelegation:
         self._seen: dict[tuple[str, str], tuple[float, str, str | None]] = {}
 
     async def __call__(self, payload: dict[str, Any], delivery: Delivery) -> Identity | None:
-        """Return the identity on whose behalf the request is made; ``None`` without a delegation.
+        """Return the identity on whose behalf the request is made, or ``None`` without a delegation.
 
         Raises:
-            CallError: ``ACCESS_DENIED``, the delegation is invalid; ``UNAVAILABLE``, the issuer's keys cannot be
-                loaded; ``OVERLOADED``, too many delegations are remembered.
+            CallError: ``ACCESS_DENIED`` if the delegation is invalid; ``UNAVAILABLE`` if the issuer's keys cannot
+                be loaded; ``OVERLOADED`` if too many delegations are remembered.
         """
         token = payload.get("delegation")
         if token is None:
@@ -85,16 +86,16 @@ class JWTDelegation:
 
     async def _claims(self, token: Any, operation_id: Any) -> dict[str, Any]:
         if not isinstance(token, str) or len(token) > MAX_TOKEN:
-            raise TokenRefused("it is not a compact JWS")
+            raise TokenRefused(f"it is not a compact JWS of at most {MAX_TOKEN} characters")
         issuer = _issuer_of(token)
         if not isinstance(issuer, str) or issuer not in self._keys:
             raise TokenRefused("its issuer is not trusted")
         claims = await verified_claims(token, self._keys[issuer], issuer, [str(operation_id)], self._checks)
         if claims["aud"] not in (operation_id, [operation_id]):
-            raise TokenRefused("it is for more than this operation")
+            raise TokenRefused("its aud names other operations, too")
         times = (claims["exp"], claims["iat"])
         if not all(isinstance(each, (int, float)) for each in times) or not 0 < times[0] - times[1] <= LIFETIME:
-            raise TokenRefused(f"its lifetime is longer than {LIFETIME} s")
+            raise TokenRefused(f"its exp is not within {LIFETIME} s after its iat")
         if len(claims["jti"]) > 256:
             raise TokenRefused("its jti is longer than 256 characters")
         return claims
@@ -111,24 +112,27 @@ class JWTDelegation:
         if len(self._seen) >= self._capacity:
             self._seen = {kept: entry for kept, entry in self._seen.items() if entry[0] > now}
             if len(self._seen) >= self._capacity:
-                raise CallError(ErrorCode.OVERLOADED, f"{self._capacity} delegations are remembered already")
+                raise CallError(
+                    ErrorCode.OVERLOADED, f"{self._capacity} delegations are remembered already; retry later"
+                )
         self._seen[key] = (claims["exp"] + self._checks.leeway, *request)
 
 
 class DelegationSigner:
-    """Signs delegations: ``signer(operation_id, identity)`` returns the compact JWS for one call.
+    """A signer of delegations: ``signer(operation_id, identity)`` returns the compact JWS for one call.
 
-    Needs ``operad-auth[jwt]``.
+    Requires ``operad-auth[jwt]``.
 
     Args:
-        key: the private key: a JWK, or a PEM as text, or the path of either.
-        issuer: the name of the signer, as the serving side knows it.
-        algorithm: default: that of the JWK, else the one that fits the key.
-        key_id: the ``kid`` in the header; default: that of the JWK.
+        key: the private key: a JWK, a PEM as text, or the path of either.
+        issuer: the name of the signer (``iss``), which the called process must trust.
+        algorithm: the signature algorithm; default: the one that the key names, or that fits its type.
+        key_id: the ``kid`` in the header; default: the one in the JWK.
         lifetime: seconds until a delegation expires, at most 60.
+        clock: returns the current time in seconds since 1970.
 
     Raises:
-        ConfigError: the key cannot sign, or the lifetime is longer.
+        ConfigError: the key cannot be read or cannot sign, the lifetime is not valid, or PyJWT is missing.
     """
 
     def __init__(
@@ -142,7 +146,9 @@ class DelegationSigner:
         clock: Callable[[], float] = time.time,
     ) -> None:
         if not 0 < lifetime <= LIFETIME:
-            raise ConfigError(f"delegation: lifetime is at most {LIFETIME} s, got {lifetime:g}")
+            raise ConfigError(
+                f"delegation: expected a lifetime above 0 and at most {LIFETIME} s, got {lifetime:g} s"
+            )
         self._issuer, self._lifetime, self._clock = issuer, lifetime, clock
         jwk = signing_key(key)
         self._key, self._algorithm = jwk.key, algorithm or jwk.algorithm_name
@@ -173,7 +179,14 @@ class DelegationSigner:
 
 
 def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
-    """Return a private key as PyJWT's ``PyJWK``. Raises `ConfigError`, whose message does not quote the key."""
+    """Return a private key as PyJWT's ``PyJWK``.
+
+    Args:
+        key: a JWK, a PEM as text, or the path of either.
+
+    Raises:
+        ConfigError: the key cannot be read, or is not a private key. The message does not quote the key.
+    """
     import json
 
     jwt = pyjwt()
@@ -184,11 +197,13 @@ def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
             key = json.loads(key) if key.lstrip().startswith("{") else _jwk_of_pem(key)
         jwk = jwt.PyJWK(dict(key))
     except OSError as error:
-        raise ConfigError(f"the signing key cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"the signing key cannot be read: {error.strerror}; expected a JWK, a PEM, or the path of one"
+        ) from None
     except Exception as error:  # noqa: BLE001  # messages of the libraries may quote the key
         raise ConfigError(f"the signing key is not a usable JWK or PEM ({type(error).__name__})") from None
     if "d" not in key and key.get("kty") != "oct":
-        raise ConfigError("the signing key is a public key; signing needs the private one")
+        raise ConfigError("expected a private key as the signing key, got a public key")
     return jwk
 
 
@@ -216,7 +231,7 @@ def _per_issuer(keys: Any, issuers: Iterable[str] | None) -> dict[str, KeySource
     else:
         sources = dict.fromkeys(names or (), keys)
     if not sources:
-        raise ConfigError("delegation: name the issuers to believe, issuers=[…] or keys={issuer: …}")
+        raise ConfigError("delegation: expected at least one trusted issuer; pass issuers=[…] or keys={issuer: …}")
     return sources
 
 
@@ -225,4 +240,4 @@ def _issuer_of(token: str) -> Any:
     try:
         return pyjwt().decode(token, options={"verify_signature": False}).get("iss")
     except Exception:  # noqa: BLE001  # hostile bytes
-        raise TokenRefused("it cannot be read") from None
+        raise TokenRefused("it is not a JSON Web Token") from None

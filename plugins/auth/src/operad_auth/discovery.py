@@ -1,4 +1,4 @@
-"""Metadata of an authorization server (RFC 8414; OpenID Connect Discovery 1.0)."""
+"""The metadata of an authorization server (RFC 8414; OpenID Connect Discovery 1.0)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from operad_auth.http.urls import shown_url
 
 
 async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
-    """Return the metadata of an issuer, from the first well-known address that has them.
+    """Load the metadata of an issuer from the first well-known URL that returns a JSON object.
 
     Raises:
-        ConfigError: no address has metadata, or they are those of another issuer (RFC 8414, 3.3).
-        CallError: ``UNAVAILABLE``, the server gives no response.
+        ConfigError: the issuer is not a secure URL, publishes no metadata, or its metadata name another issuer
+            (RFC 8414, 3.3).
+        CallError: ``UNAVAILABLE`` if the server does not respond.
     """
     require_secure(issuer, "issuer")
     for url in well_known_urls(issuer):
@@ -24,16 +25,16 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
         if not isinstance(metadata, dict):
             continue
         if metadata.get("issuer") != issuer:
-            said = shown_url(str(metadata.get("issuer")))
-            raise ConfigError(f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{said}"')
+            named = shown_url(str(metadata.get("issuer")))
+            raise ConfigError(f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{named}"')
         return metadata
     raise ConfigError(
-        f"{shown_url(issuer)} publishes no metadata (RFC 8414); name its endpoints in the configuration"
+        f"{shown_url(issuer)} publishes no metadata (RFC 8414); set the URLs of its endpoints in the configuration"
     )
 
 
 def well_known_urls(issuer: str) -> list[str]:
-    """Return the possible addresses of an issuer's metadata (RFC 8414, 3.1; OpenID Connect Discovery 1.0)."""
+    """Return the possible URLs of an issuer's metadata (RFC 8414, 3.1; OpenID Connect Discovery 1.0)."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     paths = [

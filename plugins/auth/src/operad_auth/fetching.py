@@ -1,4 +1,4 @@
-"""HTTP requests of this package: a function of the application, or the standard library in a thread."""
+"""HTTP requests of this package, sent by a function of the application or by the standard library in a thread."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from operad.errors import CallError, ConfigError, ErrorCode
 from operad_auth.http.urls import is_loopback_host, shown_url
 
 MAX_BODY = 1 << 20
-"""The largest answer of an authorization server that is read, in bytes."""
+"""The maximum size of the body of a response, in bytes."""
 
 
 @attrs.frozen
 class FetchResponse:
-    """An HTTP response. ``headers`` have lower-case names; the body is at most 1 MiB."""
+    """An HTTP response. Names of headers are in lower case, and the body is at most 1 MiB."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
@@ -34,10 +34,10 @@ class FetchResponse:
 
 
 class Fetch(Protocol):
-    """Sends one HTTP request and reads the response, without following redirects.
+    """A function that sends one HTTP request and returns the response. It does not follow redirects.
 
-    Raises `CallError` ``UNAVAILABLE`` if there is no connection, no response within ``timeout`` seconds, or a body
-    above 1 MiB.
+    It raises `CallError` ``UNAVAILABLE`` if it cannot connect, if there is no response within ``timeout`` seconds,
+    or if the body is larger than 1 MiB.
     """
 
     async def __call__(
@@ -49,7 +49,7 @@ class Fetch(Protocol):
         body: bytes | None = None,
         timeout: float = 10.0,
     ) -> FetchResponse:
-        """Send the request."""
+        """Send the request and return the response."""
         ...
 
 
@@ -61,7 +61,12 @@ async def default_fetch(
     body: bytes | None = None,
     timeout: float = 10.0,
 ) -> FetchResponse:
-    """Send a request with the standard library, in a thread; ``HTTPS_PROXY`` and similar variables apply."""
+    """Send a request with the standard library, in a thread; ``HTTPS_PROXY`` and similar variables apply.
+
+    Raises:
+        CallError: ``UNAVAILABLE``; see `Fetch`.
+        ConfigError: the URL is not an http or https URL.
+    """
     return await asyncio.to_thread(_fetch, method, url, dict(headers or {}), body, timeout)
 
 
@@ -98,17 +103,17 @@ def require_http(url: str) -> None:
 
 
 def require_secure(url: str, what: str) -> None:
-    """Raise `ConfigError` unless the URL uses https or is on this machine, because secrets are sent there."""
+    """Raise `ConfigError`, which names ``what``, unless a URL for secrets uses https or is on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        raise ConfigError(f"{what}: not a URL") from None
+        raise ConfigError(f"{what}: expected an https URL, got a text that is not a URL") from None
     if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))):
         return
     raise ConfigError(f'{what}: expected an https URL (http only for this machine), got "{shown_url(url)}"')
 
 
 def unavailable(url: str, reason: str) -> CallError:
-    """Return the error for a server that gives no usable response."""
-    return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} gives no answer: {reason[:300]}")
+    """Return the error ``UNAVAILABLE`` for a server that gives no usable response."""
+    return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} gives no usable response: {reason[:300]}")

@@ -1,4 +1,4 @@
-"""Responses of an authorization server (RFC 6749, 5): a token, or an error."""
+"""The responses of an authorization server (RFC 6749, 5): tokens and errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from operad.errors import CallError, ErrorCode
 from operad_auth.http.urls import shown_url
 
 RETRIED = frozenset({429, 502, 503, 504})
-"""Statuses of requests that were not processed."""
+"""The HTTP statuses that say that the server did not process the request."""
 
 
 class OAuthError(CallError):
-    """An authorization server refused a request. ``details``: ``{error, description?, statusCode}``."""
+    """Raised if an authorization server refuses a request. ``details``: ``{error, description?, statusCode}``."""
 
     @property
     def error(self) -> str:
@@ -25,46 +25,46 @@ class OAuthError(CallError):
 
 
 class LoginRequired(CallError):
-    """There is no valid token, and the user must log in. Its code is ``AUTHORIZATION_REQUIRED``."""
+    """Raised with the code ``AUTHORIZATION_REQUIRED`` if there is no valid token and the user must log in."""
 
 
 @attrs.frozen(kw_only=True)
 class OAuthToken:
-    """An access token, and the token that renews it. Times are epoch seconds; secrets are not in its repr."""
+    """An access token and its refresh token. Times are in seconds since 1970. The repr shows no secrets."""
 
     access_token: str = attrs.field(repr=False)
     token_type: str = "Bearer"  # noqa: S105  # a name, no secret
     refresh_token: str | None = attrs.field(default=None, repr=False)
     expires_at: float | None = None
-    """When it expires; ``None`` if the server did not say."""
+    """When the access token expires; ``None`` if the server did not state it."""
     obtained_at: float = 0.0
     scope: str | None = None
-    """The granted scopes, if the server named them."""
+    """The granted scopes, separated by spaces; ``None`` if the server did not state them."""
 
     def usable(self, now: float) -> bool:
-        """Return True unless it has expired or will in 30 s, or in a quarter of its lifetime if that is less."""
+        """Return False if the token has expired or will within 30 s (or a quarter of its lifetime, if less)."""
         if self.expires_at is None:
             return True
         return now < self.expires_at - min(30.0, (self.expires_at - self.obtained_at) / 4)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the record for a `TokenStore`."""
+        """Return the fields that are not ``None``, as the record for a `TokenStore`."""
         return {name: value for name, value in attrs.asdict(self).items() if value is not None}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self | None:
-        """Return the token of a record, or ``None`` if the record has none."""
+        """Return the token of a record, or ``None`` if the record has no access token."""
         known = {field.name for field in attrs.fields(cls)}
         values = {name: value for name, value in record.items() if name in known}
         return cls(**values) if isinstance(values.get("access_token"), str) else None
 
     @classmethod
     def from_answer(cls, answer: Mapping[str, Any], before: OAuthToken | None = None) -> Self:
-        """Return the token in a response of a token endpoint (RFC 6749, 5.1), received now.
+        """Return the token in a response that a token endpoint has just sent (RFC 6749, 5.1).
 
         Args:
-            answer: the JSON object.
-            before: the token that it renews; fields that the response omits are kept (RFC 6749, 6).
+            answer: the JSON object of the response, with an ``access_token``.
+            before: the token that was renewed; it supplies fields that the response omits (RFC 6749, 6).
         """
         now = time.time()
         lasts = answer.get("expires_in")
@@ -85,7 +85,7 @@ class OAuthToken:
 
 
 def refusal(url: str, status: int, answer: Mapping[str, Any]) -> CallError:
-    """Return the error for a response without a token."""
+    """Return the error for a response without a token: `OAuthError`, or ``UNAVAILABLE`` if the server failed."""
     error = answer.get("error")
     if not isinstance(error, str) or not error:
         if status in RETRIED or status >= 500:

@@ -22,9 +22,9 @@ from operad_auth.server import AuthorizationServer, ClientAuth, client_of
 logger = logging.getLogger("operad.auth")
 
 MAX_KEPT = 10_000
-"""Tokens whose response is kept; the oldest are dropped first."""
+"""The maximum number of tokens with a kept response; the oldest are dropped first."""
 MAX_REQUESTS = 64
-"""Requests to the server at the same time; further tokens wait."""
+"""The maximum number of concurrent requests to the authorization server; further ones wait."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,46 +32,49 @@ class IntrospectionOptions:
     """The table ``[serve.introspection]``; see `IntrospectionAuthenticator`."""
 
     audience: str | list[str]
-    """What ``aud`` of a token must name: one, or a list."""
+    """The name of this service, or several. ``aud`` of a token must contain one of them."""
     client_id: str
-    """The client as which this server asks."""
+    """The id of the client that is registered with the authorization server for this server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """Its secret."""
+    """The secret of the client."""
     private_key: str | None = attrs.field(default=None, repr=False)
-    """Its key instead of a secret (RFC 7523): a JWK or PEM, or the path of one."""
+    """The private key of the client, instead of a secret (RFC 7523): a JWK, a PEM, or the path of one."""
     client_auth: ClientAuth = "auto"
-    """How the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``."""
+    """How the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto``: with
+    the private key if there is one, else with the secret as the server's metadata state."""
     issuer: str | None = None
-    """The authorization server, whose metadata name the endpoint; ``iss`` of a token must be the same."""
+    """The URL of the authorization server, whose metadata name the endpoint. ``iss`` of a token must equal it."""
     url: str | None = None
-    """The introspection endpoint, if the metadata do not name it."""
+    """The introspection endpoint; default: the one in the metadata of the issuer."""
     cache_seconds: float = attrs.field(default=30.0, validator=attrs.validators.ge(0))
-    """Seconds for which a response is kept: a revoked token may be valid for so long. 0: ask for each request."""
+    """How long a response is kept, in seconds. A revoked token may stay valid for this time. 0 keeps nothing."""
     id_claim: str = "sub"
-    """The field that becomes the caller's id."""
+    """The field of the response that becomes the caller's id."""
     id_prefix: str = ""
-    """A text before the id."""
+    """A text that is put before the id."""
     scope_claims: list[str] = attrs.field(factory=lambda: ["scope", "scp"])
-    """The fields that have scopes."""
+    """The fields with scopes. The scopes of all of them are combined."""
     resources_claim: str = "resources"
-    """The field with grants on resources."""
+    """The field with grants on resources, ``{"type:id": ["action"]}``."""
 
     def __attrs_post_init__(self) -> None:
         if not self.audience or not all(self._audience):
-            raise ConfigError("introspection: audience is required; else tokens for other services would be valid")
+            raise ConfigError(
+                "introspection: audience is required; without it tokens for other services would be valid"
+            )
         if self.issuer is None and self.url is None:
-            raise ConfigError("introspection: expected issuer, or url")
+            raise ConfigError("introspection: expected an issuer or a url; set one of them")
         for name in ("issuer", "url"):
             value = getattr(self, name)
             if value is not None:
-                require_secure(value, name)
+                require_secure(value, f"introspection: {name}")
 
     @property
     def _audience(self) -> Sequence[str]:
         return [self.audience] if isinstance(self.audience, str) else self.audience
 
     def authenticator(self, fetch: Fetch | None = None) -> IntrospectionAuthenticator:
-        """Return the authenticator that the table describes."""
+        """Return the authenticator that the table describes. Raises `ConfigError` for invalid options."""
         return IntrospectionAuthenticator(self, fetch)
 
 
@@ -80,8 +83,8 @@ class IntrospectionAuthenticator:
 
     A token is valid if the response has ``active: true``, an ``aud`` of this service, an ``exp`` in the future or
     no ``exp``, and no proof of possession (``cnf``), which cannot be checked here. Responses are kept by the
-    digest of the token, for ``cache_seconds`` and not beyond ``exp``. Requests about one token are not repeated
-    while one is running.
+    digest of the token, for ``cache_seconds`` and not beyond ``exp``. Concurrent calls with the same token share
+    one request.
 
     Args:
         options: the table.
@@ -103,10 +106,10 @@ class IntrospectionAuthenticator:
         return f"IntrospectionAuthenticator({self._where()!r}, audience={self._options.audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None``; why it is refused is in the log of ``operad.auth``.
+        """Return the identity of a bearer token, or ``None``. The log of ``operad.auth`` has the reason.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the server gives no usable response. The token is not accepted.
+            CallError: ``UNAVAILABLE`` if the authorization server gives no usable response.
         """
         token = credentials.bearer
         if token is None:
@@ -161,7 +164,7 @@ class IntrospectionAuthenticator:
         return answer
 
     def _identity(self, answer: Mapping[str, Any]) -> tuple[Identity, float | None]:
-        """Return the identity of a response, and when its token expires. Raises `TokenRefused`."""
+        """Return the identity of a response, and when the token expires. Raises `TokenRefused`."""
         options = self._options
         if answer.get("active") is not True:
             raise TokenRefused("it is not active")
@@ -177,9 +180,9 @@ class IntrospectionAuthenticator:
         named = [given] if isinstance(given, str) else given if isinstance(given, list) else []
         audience = [options.audience] if isinstance(options.audience, str) else options.audience
         if not any(each in audience for each in named):
-            raise TokenRefused("it is for another audience, or names none")
+            raise TokenRefused("its aud does not name this service")
         if options.issuer is not None and answer.get("iss", options.issuer) != options.issuer:
-            raise TokenRefused("it is by another issuer")
+            raise TokenRefused("it is from another issuer")
         kind = answer.get("token_type", "bearer")
         if "cnf" in answer or not isinstance(kind, str) or kind.lower() not in ("bearer", "access_token"):
             raise TokenRefused("it is not a bearer token")

@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad.auth")
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""The algorithms that are accepted by default: signatures, without shared secrets and ``none``."""
+"""The algorithms that are accepted by default: signatures with public keys."""
 _TYPES = (None, "jwt", "at+jwt", "application/jwt", "application/at+jwt")
 _KNOWN_ALGORITHMS = (*ALGORITHMS, "HS256", "HS384", "HS512")
 
 
 @attrs.frozen
 class Checks:
-    """The requirements for every token, whatever its issuer."""
+    """The requirements that a token must meet, apart from its issuer and audience."""
 
     algorithms: tuple[str, ...]
     types: tuple[str | None, ...]
-    """The values of ``typ`` that count, in lower case."""
+    """The accepted values of ``typ``, in lower case; ``None`` accepts a token without ``typ``."""
     required: tuple[str, ...]
-    """The claims that must be there."""
+    """The claims that a token must have."""
     leeway: float
+    """The accepted difference between clocks, in seconds."""
 
 
 class TokenRefused(Exception):
-    """A token is invalid; the message says why and never quotes it."""
+    """Raised if a token is invalid. The message says why and never quotes the token."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,28 +49,33 @@ class JWTOptions:
     """The table ``[serve.jwt]``; see `JWTAuthenticator`."""
 
     issuer: str
-    """Who has to have issued a token (``iss``)."""
+    """The required issuer of a token (``iss``)."""
     audience: str | list[str]
-    """The required audience (``aud``): one, or a list."""
+    """The name of this service, or several. ``aud`` of a token must contain one of them."""
     jwks: str | None = None
-    """The URL or file of the issuer's keys; default: what its metadata name."""
+    """The URL or file of the issuer's keys; default: ``jwks_uri`` in the issuer's metadata."""
     algorithms: list[str] | None = None
-    """Signatures that count; default: those of public keys."""
+    """The accepted signature algorithms; default: those with public keys, such as ``RS256``."""
     leeway: float = 30.0
-    """Seconds that clocks may differ."""
+    """The accepted difference between clocks, in seconds."""
     id_claim: str = "sub"
     """The claim that becomes the caller's id."""
     id_prefix: str = ""
-    """Put in front of it."""
+    """A text that is put before the id."""
     scope_claims: list[str] = attrs.field(factory=lambda: ["scope", "scp"])
-    """Claims with scopes; the first that is there counts."""
+    """The claims with scopes. The scopes of all of them are combined."""
     resources_claim: str = "resources"
-    """The claim with grants on resources."""
+    """The claim with grants on resources, ``{"type:id": ["action"]}``."""
 
     def authenticator(self, base_dir: Path | None = None, fetch: Fetch | None = None) -> JWTAuthenticator:
         """Return the authenticator that the table describes.
 
-        A relative path of ``jwks`` starts at ``base_dir``.
+        Args:
+            base_dir: the folder from which a relative path of ``jwks`` starts; default: the current folder.
+            fetch: sends requests for keys; default: the standard library in a thread.
+
+        Raises:
+            ConfigError: see `JWTAuthenticator`.
         """
         options = attrs.asdict(self)
         jwks: KeySource | None = options.pop("jwks")
@@ -79,30 +85,30 @@ class JWTOptions:
 
 
 class JWTAuthenticator:
-    """An authenticator of access tokens that an authorization server signed. Needs ``operad-auth[jwt]``.
+    """An authenticator of access tokens that an authorization server signed. Requires ``operad-auth[jwt]``.
 
     A token is valid if its signature is by a key of the issuer with a listed algorithm, and ``iss``, ``aud``,
     ``exp`` (and ``nbf`` and ``iat``, if present) are valid. The identity's id comes from ``id_claim``, its scopes
     from ``scope_claims`` (a string of words, or a list), its grants from ``resources_claim``.
 
     Args:
-        issuer: the exact ``iss``.
-        audience: what ``aud`` must name: one or several spellings of this service. It is required: without it any
-            token that the issuer gave to any client for any service would be valid.
-        jwks: the issuer's keys: a URL, a path or a JWKS; ``None``: as its metadata say (RFC 8414).
-        algorithms: the accepted algorithms of signatures.
-        leeway: the accepted difference of clocks, in seconds.
+        issuer: the required ``iss``, compared exactly.
+        audience: the name of this service, or several. ``aud`` must contain one of them, because the issuer gives
+            out tokens for other services, too.
+        jwks: the issuer's keys: a URL, a path or a JWKS; ``None`` uses ``jwks_uri`` in its metadata (RFC 8414).
+        algorithms: the accepted signature algorithms; default: those with public keys, such as ``RS256``.
+        leeway: the accepted difference between clocks, in seconds.
         id_claim: the claim that is the identity's id, a string.
-        id_prefix: put before the id, for several issuers that number the same users differently.
-        scope_claims: the claims that hold scopes; all of them together.
+        id_prefix: a text before the id, if several issuers use the same ids for different users.
+        scope_claims: the claims with scopes. The scopes of all of them are combined.
         resources_claim: the claim with grants, ``{"type:id": ["action"]}``.
         fetch: sends requests; default: the standard library in a thread.
         max_age: seconds after which keys are loaded again.
-        cooldown: seconds between two attempts to load them.
+        cooldown: the minimum time between two attempts to load keys, in seconds.
 
     Raises:
-        ConfigError: the audience is missing, an algorithm is unknown, a URL is not secure, or PyJWT is not
-            installed.
+        ConfigError: the issuer or audience is missing, an algorithm is unknown, a URL is not secure, the keys are
+            malformed, or PyJWT is not installed.
     """
 
     is_authenticator = True
@@ -126,7 +132,9 @@ class JWTAuthenticator:
         self._issuer = issuer
         self._audience = [audience] if isinstance(audience, str) else list(audience)
         if not issuer or not self._audience or not all(self._audience):
-            raise ConfigError("jwt: issuer and audience are required; else tokens for any service would be valid")
+            raise ConfigError(
+                "jwt: issuer and audience are required; without them tokens for any service would be valid"
+            )
         required = ("exp", "iss", "aud", id_claim)
         self._checks = Checks(checked_algorithms(algorithms), _TYPES, required, leeway)
         self._id_claim, self._id_prefix = id_claim, id_prefix
@@ -137,10 +145,10 @@ class JWTAuthenticator:
         return f"JWTAuthenticator(issuer={self._issuer!r}, audience={self._audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None``; why it is refused is in the log of ``operad.auth``.
+        """Return the identity of a bearer token, or ``None``. The log of ``operad.auth`` has the reason.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the issuer's keys cannot be loaded.
+            CallError: ``UNAVAILABLE`` if the issuer's keys cannot be loaded.
         """
         token = credentials.bearer
         if token is None or token.count(".") != 2:
@@ -160,27 +168,27 @@ class JWTAuthenticator:
 
 
 def subject_of(claims: Mapping[str, Any], name: str) -> str:
-    """Return the id of the caller in a claim. Raises `TokenRefused` if it cannot be one."""
+    """Return the id in a claim. Raises `TokenRefused` unless the claim is a string of printable characters."""
     subject = claims.get(name)
     if not isinstance(subject, str) or not subject or not subject.isprintable():
-        raise TokenRefused(f'claim "{name}" is not a string, or empty, or has characters that cannot be printed')
+        raise TokenRefused(f'its claim "{name}" is empty, or not a string of printable characters')
     return subject
 
 
 def granted(claim: Any) -> dict[str, list[str]]:
-    """Return the grants in a claim. Raises `TokenRefused` if it is not a table of lists."""
+    """Return the grants in a claim, or an empty dict for ``None``. Raises `TokenRefused` for another form."""
     if claim is None:
         return {}
     if not isinstance(claim, Mapping) or not all(
         isinstance(actions, list) and all(isinstance(action, str) for action in actions)
         for actions in claim.values()
     ):
-        raise TokenRefused('the claim with grants is not {"type:id": ["action"]}')
+        raise TokenRefused('its claim with grants is not of the form {"type:id": ["action"]}')
     return dict(claim)
 
 
 def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the accepted algorithms. Raises `ConfigError` for ``none`` and for unknown ones."""
+    """Return the accepted algorithms, by default `ALGORITHMS`. Raises `ConfigError` for an unknown one."""
     if algorithms is None:
         return ALGORITHMS
     if isinstance(algorithms, str) or not algorithms:
@@ -192,7 +200,7 @@ def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def unverified_header(token: str) -> dict[str, Any]:
-    """Return the header of a token; nothing in it is verified. Raises `TokenRefused`."""
+    """Return the unverified header of a token. Raises `TokenRefused` if the header cannot be read."""
     try:
         header: dict[str, Any] = pyjwt().get_unverified_header(token)
     except Exception as error:  # noqa: BLE001  # hostile bytes; PyJWT's messages may quote them
@@ -203,21 +211,21 @@ def unverified_header(token: str) -> dict[str, Any]:
 async def verified_claims(
     token: str, keys: KeySet, issuer: str, audience: Sequence[str], checks: Checks
 ) -> dict[str, Any]:
-    """Return the claims of a compact JWS that one of ``keys`` signed, after all checks.
+    """Return the claims of a compact JWS after all checks, with a key of ``keys``.
 
     Raises:
         TokenRefused: the token is invalid; the message says why.
-        CallError: ``UNAVAILABLE``, the keys cannot be loaded.
+        CallError: ``UNAVAILABLE`` if the keys cannot be loaded.
     """
     header = unverified_header(token)
     algorithm, kind = header.get("alg"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
         raise TokenRefused("its algorithm is not accepted")
     if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
-        raise TokenRefused("its typ is that of another kind of token")
+        raise TokenRefused("its typ is for another kind of token")
     candidates = await keys.find(header.get("kid"), algorithm)
     if not candidates:
-        raise TokenRefused("no key of the issuer has its key id and algorithm")
+        raise TokenRefused("the issuer has no key for its key id and algorithm")
     refusal: TokenRefused | None = None
     for key in candidates:
         try:
@@ -246,14 +254,14 @@ def _decode(
     return claims
 
 
-_BAD_SIGNATURE = "its signature is not by the issuer's key"
+_BAD_SIGNATURE = "its signature was not made with the issuer's key"
 _REASONS = {
     "InvalidSignatureError": _BAD_SIGNATURE,
     "ExpiredSignatureError": "it has expired",
     "InvalidAudienceError": "it is for another audience",
-    "InvalidIssuerError": "it is by another issuer",
+    "InvalidIssuerError": "it is from another issuer",
     "ImmatureSignatureError": "it is not valid yet",
-    "MissingRequiredClaimError": "a claim that it needs is missing",
+    "MissingRequiredClaimError": "a required claim is missing",
 }
 
 

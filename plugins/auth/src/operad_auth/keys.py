@@ -23,37 +23,40 @@ KeySource = str | Path | Mapping[str, Any]
 """Where keys come from: a URL, the path of a JSON file, or a JWKS ``{"keys": […]}`` itself."""
 
 MAX_KEYS = 100
-"""How many keys of one set are looked at."""
+"""The maximum number of keys in a set; further keys are ignored."""
 _MAX_STALE = 86_400.0
-"""Seconds for which a set counts that cannot be loaded again."""
+"""How long keys are valid while they cannot be loaded again, in seconds."""
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP", "HS": "oct"}
 
 
 def pyjwt() -> Any:
-    """Return the module of PyJWT. Raises `ConfigError` that names the extra if it is not installed."""
+    """Return the module ``jwt`` of PyJWT. Raises `ConfigError` if it is not installed."""
     try:
         import cryptography  # noqa: F401  # PyJWT verifies signatures with it
         import jwt
     except ImportError as error:
-        raise ConfigError(f"JSON Web Tokens need the extra: install 'operad[jwt]' ({error})") from None
+        raise ConfigError(f"JSON Web Tokens require an extra: pip install 'operad[jwt]' ({error})") from None
     return jwt
 
 
 class KeySet:
-    """The keys of one issuer, loaded when they are first needed and again for an unknown key id.
+    """The keys of one issuer, loaded when they are first needed.
 
     The keys are loaded again after ``max_age`` seconds, and at once for an unknown key id, but never twice within
-    ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While they cannot be loaded,
+    ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While keys cannot be loaded,
     the last ones are valid for a day.
 
     Args:
-        source: see `KeySource`; ``None`` finds ``jwks_uri`` in the issuer's metadata.
-        issuer: the issuer, for ``source=None``.
-        fetch: sends requests.
+        source: see `KeySource`; ``None`` uses ``jwks_uri`` in the issuer's metadata.
+        issuer: the URL of the issuer, for ``source=None``.
+        fetch: sends requests; default: the standard library in a thread.
+        max_age: seconds after which keys are loaded again.
+        cooldown: the minimum time between two attempts to load keys, in seconds.
+        clock: returns the current time of a monotonic clock, in seconds.
 
     Raises:
-        ConfigError: the set is malformed, or the URL is not secure.
+        ConfigError: the set is malformed, a URL is not secure, or PyJWT is not installed.
     """
 
     def __init__(
@@ -83,10 +86,14 @@ class KeySet:
             require_secure(issuer or "", "issuer")
 
     async def find(self, key_id: Any, algorithm: str) -> list[PyJWK]:
-        """Return the keys that may have signed a token with this ``kid`` and ``alg``; ``kid`` may be missing.
+        """Return the keys that may have signed a token.
+
+        Args:
+            key_id: ``kid`` in the header of the token; ``None`` allows every key.
+            algorithm: ``alg`` in the header of the token.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the keys could not be loaded, or not for more than a day.
+            CallError: ``UNAVAILABLE`` if the keys cannot be loaded, and the last ones are older than a day.
         """
         age = self._clock() - self._loaded
         if self._keys is None or (age > self._max_age and not isinstance(self._source, Mapping)):
@@ -113,7 +120,7 @@ class KeySet:
         return self._made[position, algorithm]
 
     def _usable(self, key: dict[str, Any], algorithm: str) -> PyJWK | None:
-        """Return the key for the algorithm. Families must match: a public key must never be an HMAC secret."""
+        """Return the key if it fits the algorithm. A public key must never be used as an HMAC secret."""
         operations = key.get("key_ops")
         if (
             key.get("kty") != _FAMILIES.get(algorithm[:2])
@@ -133,7 +140,7 @@ class KeySet:
     # --- loading -------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        """Load the keys once for all waiting callers. One that is cancelled does not stop it for the others."""
+        """Load the keys once for all waiting callers, even if one of the callers is cancelled."""
         if self._loading is not None and self._loading.get_loop() is not asyncio.get_running_loop():
             self._loading = None  # its loop was closed
         if self._loading is None and self._clock() - self._tried >= self._cooldown:

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Tell = Callable[[str], None]
-"""Shows a line to the user who logs in."""
+"""A function that shows a line of text to the user who logs in."""
 OpenURL = Callable[[str], Any]
-"""Opens a URL in the user's browser. Its result is ignored. It may block: it runs in a thread."""
+"""A function that opens a URL in the user's browser. It runs in a thread, so it may block."""
 
 
 class Login(Protocol):
-    """How to log in to a service and out of it; `operad.auth.OAuthClient` is one."""
+    """A login to one service; for example an `operad.auth.OAuthClient`."""
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in and keep the token; return a sentence that says where it is kept.
+        """Log in and keep the token. Return a sentence that says where the token is kept.
 
         Args:
             tell: shows a line to the user.
             open_url: opens a URL in the user's browser; ``None`` if there is no browser on this machine.
-            timeout: how long to wait for the user, in seconds.
+            timeout: the maximum time to wait for the user, in seconds.
         """
         ...
 
     async def logout(self) -> str:
-        """Forget the token; return a sentence that says what was done."""
+        """Delete the token. Return a sentence with the outcome."""
         ...

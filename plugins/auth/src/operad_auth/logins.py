@@ -1,4 +1,4 @@
-"""Log in with a browser on this machine (RFC 8252, 7636), or with a code in any browser (RFC 8628)."""
+"""The two ways to log in: a browser on this machine (RFC 8252, 7636), or a code in any browser (RFC 8628)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ def pkce() -> tuple[str, str]:
 async def authorization_code(
     server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
 ) -> dict[str, Any]:
-    """Return the response of the token endpoint after the user agreed in a browser on this machine."""
+    """Let the user log in with a browser on this machine. Return the response of the token endpoint.
+
+    Raises:
+        CallError: the user or the server refused, or the user did not log in within ``timeout`` seconds.
+        ConfigError: an endpoint is unknown, or ``redirect_uri`` cannot be used.
+    """
     options = server.options
     address = await server.endpoint("authorization_endpoint", options.authorization_url)
     verifier, challenge = pkce()
@@ -55,13 +60,18 @@ async def authorization_code(
 
 
 def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
-    """Return the code of a redirect, if the redirect came from the right authorization server (RFC 9207)."""
+    """Return the code in a redirect.
+
+    Raises:
+        OAuthError: the redirect is from another authorization server (RFC 9207), or has an error or no code.
+    """
     named = answer.get("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
     if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):
         raise OAuthError(
             ErrorCode.EXECUTION_ERROR,
-            "the response came from another authorization server (RFC 9207); nothing was sent to it",
+            f"expected a redirect from {issuer}, got one from another authorization server (RFC 9207); "
+            "no code was sent",
             {"error": "invalid_issuer"},
         )
     if "error" in answer or not answer.get("code"):
@@ -72,7 +82,12 @@ def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: M
 async def device_code(
     server: AuthorizationServer, *, tell: Tell, open_url: OpenURL | None, timeout: float
 ) -> dict[str, Any]:
-    """Return the response of the token endpoint after the user entered a code in any browser (RFC 8628)."""
+    """Let the user enter a code in any browser (RFC 8628). Return the response of the token endpoint.
+
+    Raises:
+        CallError: the user or the server refused, or the user did not enter the code in time.
+        ConfigError: an endpoint is unknown.
+    """
     options = server.options
     url = await server.endpoint("device_authorization_endpoint", options.device_url)
     response = await server.post(url, server.fields())
@@ -103,19 +118,19 @@ async def _poll(server: AuthorizationServer, fields: Fields, interval: float, la
                 raise
         except CallError:  # RFC 8628, 3.5: no answer is a reason to ask less often
             interval *= 2
-    raise CallError(ErrorCode.TIMEOUT, f"the user did not enter the code within {lasts:g} s")
+    raise CallError(ErrorCode.TIMEOUT, f"the user did not enter the code within {lasts:g} s; log in again")
 
 
 @asynccontextmanager
 async def _opened(open_url: OpenURL | None, url: str, tell: Tell) -> AsyncIterator[None]:
-    """Open the URL in a thread: some browsers, such as those in a terminal, return only when they are closed."""
+    """Open the URL in a thread: some browsers, such as those in a terminal, block until they are closed."""
 
     async def run() -> None:
         if open_url is not None:
             try:
                 await asyncio.to_thread(open_url, url)
             except Exception as error:  # noqa: BLE001  # each system's browsers fail in ways of their own
-                tell(f"No browser can be opened here ({type(error).__name__}); open the address yourself.")
+                tell(f"The browser cannot be opened ({type(error).__name__}); open the address yourself.")
 
     opening = asyncio.create_task(run())
     try:
@@ -134,7 +149,7 @@ def _printable(value: Any) -> str:
 
 
 def with_query(url: str, query: Mapping[str, str | list[str]]) -> str:
-    """Return the URL with more fields in its query; existing ones are kept (RFC 6749, 3.1)."""
+    """Return the URL with the fields added to its query (RFC 6749, 3.1), and without a fragment."""
     parts = urlsplit(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     text = urlencode(pairs) + ("&" if pairs else "") + urlencode(query, doseq=True)

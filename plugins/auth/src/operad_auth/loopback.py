@@ -1,4 +1,4 @@
-"""Receive the redirect of an authorization server on a loopback address (RFC 8252, 7.3)."""
+"""The loopback address that receives the redirect of an authorization server (RFC 8252, 7.3)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</
 
 
 class LoopbackListener:
-    """Waits on this machine for the redirect that ends an authorization; an asynchronous context manager.
+    """An asynchronous context manager that waits on this machine for the redirect of an authorization server.
 
     Args:
         state: the ``state`` of the request. A redirect with another one is rejected and does not end the wait.
-        redirect_uri: where the browser is sent: ``http://127.0.0.1[:port]/path``. Without a port, or with port 0,
-            a free port is used (RFC 8252 has servers accept any port).
+        redirect_uri: the URI to which the browser is sent: ``http://127.0.0.1[:port]/path``. Without a port, or
+            with port 0, a free port is used (RFC 8252 requires servers to accept any port).
 
     Raises:
-        ConfigError: ``redirect_uri`` is not on this machine.
+        ConfigError: ``redirect_uri`` is not on this machine, or its port cannot be used.
     """
 
     def __init__(self, state: str, redirect_uri: str = "http://127.0.0.1:0/callback") -> None:
@@ -47,7 +47,7 @@ class LoopbackListener:
             self._server = await asyncio.start_server(self._serve, address, self._port, limit=_HEAD)
         except OSError as error:
             raise ConfigError(
-                f"cannot listen on {address}:{self._port} for the browser: {error.strerror}"
+                f"redirect_uri: cannot listen on {address}:{self._port}: {error.strerror}; use port 0"
             ) from None
         self._port = self._server.sockets[0].getsockname()[1]
         return self
@@ -64,7 +64,7 @@ class LoopbackListener:
 
     @property
     def redirect_uri(self) -> str:
-        """The URI, with the port on which it listens."""
+        """The redirect URI, with the port that is in use."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}{self._path}"
 
@@ -72,12 +72,14 @@ class LoopbackListener:
         """Return the parameters of the redirect with the right ``state``.
 
         Raises:
-            CallError: ``TIMEOUT``, no redirect came within ``timeout`` seconds.
+            CallError: ``TIMEOUT`` if there was no such redirect within ``timeout`` seconds.
         """
         try:
             return await asyncio.wait_for(asyncio.shield(self._answer), timeout)
         except TimeoutError:
-            raise CallError(ErrorCode.TIMEOUT, f"the user did not log in within {timeout:g} s") from None
+            raise CallError(
+                ErrorCode.TIMEOUT, f"the user did not log in within {timeout:g} s; log in again"
+            ) from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -101,16 +103,20 @@ class LoopbackListener:
         target = rest.partition(" ")[0]
         path, _, query = target.partition("?")
         if path != self._path:
-            return _page(404, "Not here", "There is nothing at this address.")
+            return _page(404, "Not found", "There is no page at this address.")
         if method != "GET":
-            return _page(405, "Not like this", "This address takes GET only.")
+            return _page(405, "Method not allowed", "This address accepts GET only.")
         parameters = dict(parse_qsl(query, max_num_fields=50)) if query.count("&") < 50 else {}
         if not hmac.compare_digest(parameters.get("state", "").encode(), self._state.encode()):
-            return _page(400, "Not expected", "This answer belongs to no login that is under way. Start it again.")
+            return _page(400, "Unexpected response", "This response belongs to no running login. Log in again.")
         if not self._answer.done():
             self._answer.set_result(parameters)
         if "error" in parameters:
-            return _page(200, "Not logged in", "The login was refused. The terminal says more; close this window.")
+            return _page(
+                200,
+                "Not logged in",
+                "The login was refused. You can close this window; the terminal shows the reason.",
+            )
         return _page(200, "Almost done", "You can close this window and go back to the terminal.")
 
 

@@ -1,4 +1,4 @@
-"""An OAuth 2.0 client for this user: gets, stores and renews its token."""
+"""The OAuth 2.0 client, which gets, stores and renews tokens of this user."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from operad_auth.store import TokenKey, TokenStore
 
 
 class OAuthClient(Login):
-    """Gets, keeps and renews the access token of one client and account.
+    """An OAuth 2.0 client that gets, stores and renews the access token of one account.
 
     Args:
-        options: the server, the client, the grant.
+        options: the authorization server, the client and the grant.
         store: keeps tokens for later processes; default: a `TokenStore`.
         fetch: sends requests; default: the standard library in a thread.
-        name: its name in ``operad login``, for messages.
-        key: where the token is kept; default: by the options.
+        name: the argument of ``operad login`` in messages.
+        key: the key of the token in the store; default: ``options.key``.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class OAuthClient(Login):
     # --- the token, when it is needed ------------------------------------------------------------------
 
     async def token(self) -> OAuthToken:
-        """Return a valid token: the kept one, a renewed one, or a new one. Concurrent callers share one request.
+        """Return a valid token: the stored one, a renewed one, or a new one. Concurrent callers share one request.
 
         Raises:
             LoginRequired: the user must log in.
-            OAuthError: the server refused.
-            CallError: ``UNAVAILABLE``, the server gives no response.
-            ConfigError: the store cannot be read, or an endpoint is missing.
+            OAuthError: the authorization server refused.
+            CallError: ``UNAVAILABLE`` if the server does not respond, or another process holds the lock.
+            ConfigError: the store cannot be read, or an endpoint is unknown.
         """
         if self._counts(self._token):
             assert self._token is not None
@@ -119,7 +119,7 @@ class OAuthClient(Login):
         return kept
 
     def login_required(self, why: str) -> LoginRequired:
-        """Return the error that asks the user to log in."""
+        """Return the error that asks the user to run ``operad login``; ``why`` is the reason in its message."""
         account = f" --account {self.options.account}" if self.options.account else ""
         command = f"operad login {self._name}{account}"
         return LoginRequired("AUTHORIZATION_REQUIRED", f"{why}; run: {command}", {"command": command})
@@ -127,17 +127,17 @@ class OAuthClient(Login):
     # --- logging in and out ----------------------------------------------------------------------------
 
     async def login(self, *, tell: Tell = print, open_url: OpenURL | None = None, timeout: float = 300.0) -> str:
-        """Log in by the grant of the options and keep the token; return a sentence that says where it is kept.
+        """Log in with the grant of the options and store the token. Return a sentence that says where.
 
-        Without ``open_url``, the device flow is used if the server has it.
+        Without ``open_url``, the device flow is used if the server supports it.
 
         Raises:
             CallError: the user or the server refused, or the user did not log in within ``timeout`` seconds.
-            ConfigError: an endpoint is missing, or the token cannot be kept.
+            ConfigError: an endpoint is unknown, or the token cannot be stored.
         """
         if self.options.grant == "client_credentials":
             self._token = await self._by_credentials()
-            return "no login is needed: the client's own credentials get a token when it is needed"
+            return "no login is needed: the client gets tokens with its own credentials"
         by_device = self.options.grant == "device_code"
         if open_url is None and not by_device:
             by_device = bool(
@@ -149,7 +149,7 @@ class OAuthClient(Login):
         return f"the token is in {await self.keep(OAuthToken.from_answer(answer))}"
 
     async def keep(self, token: OAuthToken) -> str:
-        """Keep a token from now on, instead of an earlier one; return a sentence that says where it is."""
+        """Store a token in place of an earlier one. Return a phrase that says where, as `TokenStore.set`."""
         # Not during a renewal, in whichever process: its result would replace this token.
         async with self._once(), self._store.lock(self._key):
             where = await self._store.set(self._key, token.to_record())
@@ -157,11 +157,11 @@ class OAuthClient(Login):
         return where
 
     async def has_token(self) -> bool:
-        """Return True if a token is kept, whether or not it is still valid."""
+        """Return True if a token is stored or configured, even if it has expired."""
         return await self._stored() is not None
 
     async def logout(self) -> str:
-        """Delete the token, and revoke it (RFC 7009) if the server can. Return a message with the outcome."""
+        """Delete the token, and revoke it (RFC 7009) if the server can. Return a sentence with the outcome."""
         # Not during a renewal, in whichever process: its result would be kept after the end of the login.
         async with self._once(), self._store.lock(self._key):
             kept, self._token = await self._stored_or_nothing(), None
@@ -169,8 +169,8 @@ class OAuthClient(Login):
         if not found:
             return "there was no token"
         if kept is None or not await self._revoke(kept):
-            return "the token is forgotten here; the server does not know, or was not told"
-        return "the token is forgotten here, and revoked"
+            return "the token was deleted here; the server could not revoke it"
+        return "the token was deleted here and revoked by the server"
 
     async def _stored_or_nothing(self) -> OAuthToken | None:
         try:

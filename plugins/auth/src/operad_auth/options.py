@@ -1,4 +1,4 @@
-"""Make the authenticator that a table of a configuration describes, for servers and the hub."""
+"""The authenticator that a configuration describes, for servers and the hub."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def authenticator_from(
     base_dir: str | Path | None = None,
     fetch: Fetch | None = None,
 ) -> Authenticator | None:
-    """Return the authenticator that ``[serve]`` or ``[hub]`` describes; ``None`` if it describes none.
+    """Return the authenticator that ``[serve]`` or ``[hub]`` describes, or ``None`` without any of the arguments.
 
-    Several are asked in this order: listed tokens, JSON Web Tokens, token introspection, the callable.
+    It tries listed tokens, JSON Web Tokens, token introspection and the function ``authenticate``, in this order.
 
     Args:
-        authenticate: ``module:name`` or ``file.py:name``.
+        authenticate: the name of a function, ``module:name`` or ``file.py:name``.
         jwt: the table ``[serve.jwt]``.
         introspection: the table ``[serve.introspection]``.
-        tokens: the records ``[[serve.tokens]]``.
-        tokens_file: a TOML or JSON file with more of them.
-        base_dir: the folder of relative paths.
-        fetch: sends requests for the issuer's keys.
+        tokens: the tables ``[[serve.tokens]]``.
+        tokens_file: a TOML or JSON file with more tokens.
+        base_dir: the folder from which relative paths start; default: the current folder.
+        fetch: sends requests to authorization servers; default: the standard library in a thread.
 
     Raises:
-        ConfigError: one of them cannot be used.
+        ConfigError: a file, a table or the function cannot be used.
     """
     base = Path(base_dir or ".")
     members: list[Authenticator] = []

@@ -1,4 +1,4 @@
-"""The entry point: the tables ``[[credentials]]`` of a configuration."""
+"""The plugin ``auth``: the tables ``[[credentials]]`` of a configuration."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _options() -> type[Any]:
 
 @hookimpl
 def operad_tables() -> list[Table]:
-    """Return the tables ``[[credentials]]``."""
+    """Return the kind of table ``[[credentials]]``."""
     return [Table("credentials", _options, "How sources act for the caller of each call.")]
 
 
 @hookimpl
 def operad_credentials(registry: OperationRegistry) -> list[CredentialProvider]:
-    """Return the providers that the tables ``[[credentials]]`` describe. Raises `ConfigError`."""
+    """Return the providers that the tables ``[[credentials]]`` describe. Raises `ConfigError` for invalid ones."""
     if registry.configuration is None or "credentials" not in registry.configuration.tables:
         return []
     from operad import ConfigError
@@ -40,7 +40,7 @@ def operad_credentials(registry: OperationRegistry) -> list[CredentialProvider]:
         ]
         if options.type == "forward" and issuing:
             # MCP forbids it: who publishes RFC 9728 metadata gets tokens that are meant for this server alone.
-            message = 'credentials "{}": with [serve.{}] tokens are for this server alone; use type = "exchange"'
+            message = 'credentials "{}": tokens of [serve.{}] are for this server only; use type = "exchange"'
             raise ConfigError(message.format(options.name, issuing[0]))
         provider = users[options.name] if options.type == "oauth" else kinds[options.type](options)
         more = {"refused": provider.refused} if hasattr(provider, "refused") else {}

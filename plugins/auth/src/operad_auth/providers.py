@@ -1,4 +1,4 @@
-"""Providers of credentials, with which sources act for the caller of each call."""
+"""Providers of credentials, with which sources act on behalf of the caller of each call."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 
 @record
 class CredentialProvider:
-    """Gives a source the credential of the caller of each call.
+    """A provider that gives a source the credential of the caller of each call.
 
     Args:
-        name: the name in ``provider`` of the source's credential table.
+        name: the name to which ``provider`` in the ``auth`` table of a source refers.
         get: ``await get(context, origin)`` returns a credential in the form of the source's own table, such as
-            ``{"type": "bearer", "token": "…"}``, for requests to ``origin`` (``https://api.example.com``). Raises
-            `CallError` if the caller has none.
-        check: ``check(origin)`` raises `ConfigError` if no credential may be sent there; called at load.
-        refused: ``refused(context, credential)`` is called when the service does not accept what `get` returned.
-            It returns True if `get` may return another one now; the request is then sent once more.
+            ``{"type": "bearer", "token": "…"}``, for requests to ``origin`` (``https://api.example.com``). It
+            raises `CallError` if the caller has no credential.
+        check: ``check(origin)`` raises `ConfigError` if no credential may be sent to the origin. It is called when
+            the source is loaded.
+        refused: ``refused(context, credential)`` is called when the service rejects a credential of `get`. It
+            returns True if `get` may return another one now; the request is then sent once more.
     """
 
     name: str
@@ -36,16 +37,17 @@ class CredentialProvider:
 
 
 def provider_of(registry: OperationRegistry | None, name: str) -> CredentialProvider:
-    """Return the provider with this name; a source has the registry in its `SourceContext`.
+    """Return the provider with this name. A source finds the registry in its `SourceContext`.
 
     Raises:
-        ConfigError: no plugin has it, or more than one.
+        ConfigError: no provider has this name, or several have it.
     """
     hooks = () if registry is None else registry.plugins.implementations("operad_credentials")
     providers: list[CredentialProvider] = [provider for hook in hooks for provider in hook(registry=registry)]
     found = [provider for provider in providers if provider.name == name]
     if len(found) == 1:
         return found[0]
-    what = "no plugin has a" if not found else "more than one plugin has a"
+    if found:
+        raise ConfigError(f'credentials: {len(found)} providers have the name "{name}"; rename all but one')
     hint = did_you_mean(name, {provider.name for provider in providers})
-    raise ConfigError(f'{what} provider of credentials "{name}"{hint}; write it as [[credentials]]')
+    raise ConfigError(f'credentials: no provider has the name "{name}"{hint}; add a table [[credentials]] for it')

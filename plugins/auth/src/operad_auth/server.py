@@ -1,4 +1,4 @@
-"""Requests to an authorization server: its endpoints, and how the client authenticates (RFC 6749)."""
+"""Requests of a client to an authorization server: endpoints and client authentication (RFC 6749)."""
 
 from __future__ import annotations
 
@@ -29,25 +29,28 @@ def _words(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 @attrs.frozen(kw_only=True)
 class OAuthOptions:
-    """How to get tokens from an authorization server, as a table of a configuration has it.
+    """The options of an OAuth 2.0 client, as in a table of a configuration.
 
     Args:
-        client_id: the client, as registered with the server.
-        client_secret: its secret, if it has one.
-        private_key: its key, for assertions instead of a secret (RFC 7523): a JWK or PEM, or the path of one.
-        refresh_token: one that the application has already; the user need not log in. Renewed ones are kept.
+        client_id: the id of the client, as registered with the authorization server.
+        client_secret: the secret of the client, if it has one.
+        private_key: the private key of the client, instead of a secret (RFC 7523): a JWK, a PEM, or a path.
+        refresh_token: a refresh token that the application already has, so that the user need not log in.
         grant: ``authorization_code`` (RFC 6749, 4.1, with PKCE; a browser), ``device_code`` (RFC 8628; any browser
             on any machine), or ``client_credentials`` (RFC 6749, 4.4; no user).
-        issuer: the server; its metadata (RFC 8414) name the endpoints that are not named here.
-        token_url, authorization_url, device_url, revocation_url: its endpoints.
-        scopes: the requested scopes.
-        audience: the service that the token is for, if the server requires it (Auth0 and others).
-        resource: the same by RFC 8707.
-        extra: additional fields for token requests.
+        issuer: the URL of the authorization server. Its metadata (RFC 8414) name the endpoints that are not set.
+        token_url, authorization_url, device_url, revocation_url: the URLs of the endpoints.
+        scopes: the scopes to request.
+        audience: the name of the service that the token is for, if the server requires it (Auth0 and others).
+        resource: the URLs of the services that the token is for (RFC 8707).
+        extra: further fields of authorization and token requests.
         client_auth: how the client authenticates: ``basic``, ``post``, ``private_key_jwt``, ``none``; ``auto``:
-            with its key if it has one, else as the server's metadata say.
-        redirect_uri: where the browser returns to, on this machine; port 0 is any free one.
-        account: which of several accounts of this user.
+            with the private key if there is one, else with the secret as the server's metadata state.
+        redirect_uri: the URI on this machine to which the browser returns; port 0 is any free port.
+        account: a name for the account, if the user has several.
+
+    Raises:
+        ConfigError: options are missing, or a URL does not use https.
     """
 
     client_id: str
@@ -70,28 +73,31 @@ class OAuthOptions:
 
     def __attrs_post_init__(self) -> None:
         if self.issuer is None and self.token_url is None:
-            raise ConfigError("oauth: name the issuer, or the token_url")
+            raise ConfigError("oauth: expected an issuer or a token_url; set one of them")
         has_own = self.client_secret is not None or self.private_key is not None
         if self.grant == "client_credentials" and not has_own and self.client_auth != "none":
-            raise ConfigError("oauth: client_credentials needs a client_secret, or a private_key")
+            raise ConfigError('oauth: grant "client_credentials" requires a client_secret or a private_key')
         if self.client_auth == "private_key_jwt" and self.private_key is None:
-            raise ConfigError('oauth: client_auth "private_key_jwt" needs a private_key')
+            raise ConfigError('oauth: client_auth "private_key_jwt" requires a private_key')
         for url in (self.issuer, self.token_url, self.authorization_url, self.device_url, self.revocation_url):
             if url is not None:
                 require_secure(url, "oauth")
 
     @property
     def key(self) -> TokenKey:
-        """The key under which the token is kept."""
+        """The key of the token in a `TokenStore`."""
         return TokenKey(self.issuer or self.token_url or "", self.client_id, self.account)
 
 
 def client_of(table: Any, **more: Any) -> OAuthOptions:
-    """Return the client that a table of a configuration describes with the keys that such tables share.
+    """Return the client of a table of a configuration.
 
     Args:
-        table: its options.
-        more: additional arguments of `OAuthOptions`.
+        table: the table, with ``client_id``, ``client_secret``, ``private_key``, ``client_auth`` and ``issuer``.
+        more: further arguments of `OAuthOptions`.
+
+    Raises:
+        ConfigError: see `OAuthOptions`.
     """
     names = ("client_id", "client_secret", "private_key", "client_auth", "issuer")
     return OAuthOptions(**{name: getattr(table, name) for name in names}, **more)
@@ -105,7 +111,7 @@ Fields = Mapping[str, str | list[str]]
 
 
 class AuthorizationServer:
-    """Sends requests to one authorization server as one client."""
+    """The requests of one client to one authorization server."""
 
     def __init__(self, options: OAuthOptions, fetch: Fetch) -> None:
         self.options = options
@@ -113,7 +119,12 @@ class AuthorizationServer:
         self._metadata: dict[str, Any] | None = None
 
     async def metadata(self) -> Mapping[str, Any]:
-        """Return the metadata of the issuer; an empty mapping if no issuer is named."""
+        """Return the metadata of the issuer, loaded once; an empty mapping if ``issuer`` is not set.
+
+        Raises:
+            ConfigError: there are no metadata and no ``token_url``.
+            CallError: ``UNAVAILABLE`` if the server does not respond.
+        """
         if self._metadata is None:
             self._metadata = await self._discover()
         return self._metadata
@@ -129,20 +140,28 @@ class AuthorizationServer:
             return {}  # it publishes nothing, and need not
 
     async def endpoint(self, name: str, configured: str | None) -> str:
-        """Return the endpoint with that name in RFC 8414. Raises `ConfigError` if it is not known."""
+        """Return the URL of an endpoint.
+
+        Args:
+            name: the name of the endpoint in the metadata (RFC 8414, 2), such as ``token_endpoint``.
+            configured: the URL in the options, which takes precedence over the metadata.
+
+        Raises:
+            ConfigError: the endpoint is unknown, or its URL does not use https.
+        """
         url = configured or (await self.metadata()).get(name)
         if not isinstance(url, str) or not url:
             option = {"device_authorization_endpoint": "device_url"}.get(name, name.replace("_endpoint", "_url"))
             where = shown_url(self.options.issuer or self.options.token_url or "")
-            raise ConfigError(f"{where}: the authorization server names no {name}; set {option}")
+            raise ConfigError(f"{where}: the metadata of the authorization server have no {name}; set {option}")
         require_secure(url, name)
         return url
 
     def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
-        """Return the fields of a request that state the scopes, the audience and the resources.
+        """Return the fields of a request for the scopes, the audience and the resources, and the extra fields.
 
         Args:
-            scope: whether to add the scopes; a code or a refresh token already has its own (RFC 6749, 6).
+            scope: whether to add the scopes. A code and a refresh token already have scopes (RFC 6749, 6).
         """
         fields: dict[str, str | list[str]] = dict(self.options.extra)
         if self.options.scopes and scope:
@@ -154,13 +173,13 @@ class AuthorizationServer:
         return fields
 
     async def token(self, fields: Fields, *, retry: bool = False) -> dict[str, Any]:
-        """Request a token; return the JSON object with an ``access_token`` that the token endpoint sends.
+        """Request a token. Return the JSON object of the token endpoint, with an ``access_token``.
 
         The arguments are those of `post`.
 
         Raises:
-            OAuthError: the server refused; its message is in the details.
-            CallError: ``UNAVAILABLE``, the server gave no response.
+            OAuthError: the server refused, or its token is not a bearer token.
+            CallError: ``UNAVAILABLE`` if the server does not respond.
             ConfigError: the endpoint is unknown.
         """
         url = await self.endpoint("token_endpoint", self.options.token_url)
@@ -176,25 +195,29 @@ class AuthorizationServer:
         if isinstance(kind, str) and kind.lower() not in ("bearer", ""):
             raise OAuthError(
                 ErrorCode.EXECUTION_ERROR,
-                f'{shown_url(url)} gave a token of type "{kind[:40]}"; only bearer tokens can be used',
+                f'expected a bearer token from {shown_url(url)}, got a token of type "{kind[:40]}"',
                 {"error": "unsupported_token_type", "statusCode": response.status},
             )
         return answer
 
     async def post(self, url: str, fields: Fields, *, retry: bool = False) -> FetchResponse:
-        """Post a form to an endpoint, authenticated as the client.
+        """Send a form to an endpoint, authenticated as the client, and return the response.
 
         Args:
-            url: the endpoint; HTTPS, or on this machine.
-            fields: the form.
-            retry: whether to send it again if the response is lost. Statuses in `RETRIED` are always tried again,
-                twice.
+            url: the endpoint.
+            fields: the fields of the form.
+            retry: whether to send the form again, at most twice, if there is no response. After a status in
+                `RETRIED` the form is always sent again.
+
+        Raises:
+            CallError: ``UNAVAILABLE`` if the server does not respond.
+            ConfigError: the URL does not use https and is not on this machine, or the private key cannot be used.
         """
         require_secure(url, "endpoint of the authorization server")
         metadata = await self.metadata()
         for attempt in range(1, _ATTEMPTS + 1):
             wait = 0.2 * 2**attempt
-            # Anew each time: an assertion counts once.
+            # For each attempt, because an assertion is valid once.
             headers, own = self._authorization(metadata, url)
             headers |= {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
             body = urlencode({**fields, **own}, doseq=True).encode()
@@ -211,7 +234,7 @@ class AuthorizationServer:
             await asyncio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
-    # --- who asks --------------------------------------------------------------------------------
+    # --- client authentication --------------------------------------------------------------------------------
 
     def _authorization(self, metadata: Mapping[str, Any], url: str) -> tuple[dict[str, str], dict[str, str]]:
         """Return the headers and form fields that authenticate the client at an endpoint (RFC 6749, 2.3.1)."""

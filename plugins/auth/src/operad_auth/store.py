@@ -1,4 +1,4 @@
-"""Store the tokens of this user: in the system's keyring, else in a file that only they can read."""
+"""The store of this user's tokens: the system's keyring, or else a file that only the user can read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from operad.errors import CallError, ConfigError, ErrorCode
 logger = logging.getLogger("operad.auth")
 
 KEY_VARIABLE = "OPERAD_TOKEN_KEY"
-"""The environment variable with the key (or keys, separated by commas, the first one encrypts) of the file."""
+"""The environment variable with the keys of the file, separated by commas; the first encrypts."""
 SERVICE = "operad"
 _FILE, _LOCK = "tokens.json", "tokens.lock"
 _LOCK_SECONDS = 10.0
@@ -31,7 +31,7 @@ _LOCK_SECONDS = 10.0
 
 @attrs.frozen
 class TokenKey:
-    """The key of a token: the issuer (or the token URL without one), the client, and the account of the user."""
+    """The key of a token: the issuer (or else the token URL), the client id, and the account of the user."""
 
     issuer: str
     client_id: str
@@ -43,7 +43,7 @@ class TokenKey:
 
 
 def default_folder() -> Path:
-    """Return the folder of this user's configuration."""
+    """Return the folder ``operad`` in the configuration folder of the user."""
     if sys.platform == "win32":
         return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "operad"
     if sys.platform == "darwin":
@@ -52,16 +52,15 @@ def default_folder() -> Path:
 
 
 class TokenStore:
-    """Records (JSON objects) under a `TokenKey`, safe to share between processes.
+    """A store of records (JSON objects) by `TokenKey`, which several processes can share.
 
-    They are kept in the system's keyring if the package ``keyring`` is installed and finds one. Otherwise they are
-    in ``tokens.json`` in the user's configuration folder, mode 0600, replaced as a whole, and encrypted (Fernet)
-    if ``OPERAD_TOKEN_KEY`` is set. `set` returns a sentence that says which of these it was.
+    Records are kept in the system's keyring if the package ``keyring`` is installed and finds one. Otherwise they
+    are kept in the file ``tokens.json`` with mode 0600, encrypted (Fernet) if ``OPERAD_TOKEN_KEY`` is set.
 
     Args:
         folder: the folder of the file; default: ``operad`` in the user's configuration folder.
         keyring: ``False`` uses the file only.
-        encryption_key: instead of ``OPERAD_TOKEN_KEY`` of the environment.
+        encryption_key: the key of the file; default: the value of ``OPERAD_TOKEN_KEY``.
     """
 
     def __init__(
@@ -73,31 +72,37 @@ class TokenStore:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file ``tokens.json``, whether or not it exists."""
         return self.folder / _FILE
 
     async def get(self, key: TokenKey) -> dict[str, Any] | None:
-        """Return the record, or ``None``.
+        """Return the record of a key, or ``None``.
 
         Raises:
-            ConfigError: the file cannot be read, or is encrypted with another key than ``OPERAD_TOKEN_KEY``.
+            ConfigError: the file cannot be read, or its encryption key is missing or another one.
         """
         return await asyncio.to_thread(self._get, key)
 
     async def set(self, key: TokenKey, record: Mapping[str, Any]) -> str:
-        """Keep a record; return a sentence that says where it is and whether it is encrypted. Raises as `get`."""
+        """Store a record. Return a phrase that says where it is, and for the file whether it is encrypted.
+
+        Raises:
+            ConfigError: the file cannot be read, or its folder cannot be written.
+            CallError: ``UNAVAILABLE`` if another process locks the file for 10 s.
+        """
         return await asyncio.to_thread(self._set, key, dict(record))
 
     async def delete(self, key: TokenKey) -> bool:
-        """Forget a record; return whether there was one. Raises as `get`."""
+        """Delete a record, and return True if there was one. Raises as `set`."""
         return await asyncio.to_thread(self._delete, key)
 
     @contextlib.asynccontextmanager
     async def lock(self, key: TokenKey, timeout: float = 30.0) -> AsyncIterator[None]:
-        """Hold a lock between processes for this key: a refresh token may be valid only once.
+        """Hold the lock of a key between processes, because a refresh token may be valid only once.
 
         Raises:
-            CallError: ``UNAVAILABLE``, another process held it for ``timeout`` seconds.
+            CallError: ``UNAVAILABLE`` if another process holds the lock for ``timeout`` seconds.
+            ConfigError: the folder cannot be written.
         """
         name = f"refresh-{hashlib.sha256(key.text().encode()).hexdigest()[:16]}.lock"
         file = await asyncio.to_thread(self._open_lock, name)
@@ -160,7 +165,7 @@ class TokenStore:
         return self._change(key, None) or found
 
     def _keyring(self) -> Any:
-        """Return the system's keyring; ``None`` if there is none, or it keeps plain text or nothing."""
+        """Return the system's keyring; ``None`` if it is missing, or if it stores plain text or nothing."""
         if not self._use_keyring:
             return None
         try:
@@ -172,14 +177,14 @@ class TokenStore:
             return None
 
     def cipher(self) -> Any:
-        """Return the Fernet that encrypts the file, ``None`` without a key. Raises `ConfigError` for a bad one."""
+        """Return the Fernet cipher of the file, or ``None`` without a key. Raises `ConfigError` for a bad key."""
         keys = self._encryption_key or os.environ.get(KEY_VARIABLE)
         if not keys:
             return None
         try:
             from cryptography.fernet import Fernet, MultiFernet
         except ImportError:
-            raise ConfigError(f"{KEY_VARIABLE} needs an extra: pip install 'operad[login]'") from None
+            raise ConfigError(f"{KEY_VARIABLE} requires an extra: pip install 'operad[login]'") from None
         try:
             return MultiFernet([Fernet(key.strip()) for key in keys.split(",")])
         except ValueError:
@@ -202,7 +207,7 @@ class TokenStore:
             return _record(fernet.decrypt(str(sealed).encode()).decode())
         except InvalidToken:
             raise ConfigError(
-                f"the token in {self.path} is encrypted with another {KEY_VARIABLE}; set that one, or log in again"
+                f"the token in {self.path} is encrypted with another {KEY_VARIABLE}; set that key, or log in again"
             ) from None
 
     def _read(self) -> dict[str, Any]:
@@ -227,7 +232,7 @@ class TokenStore:
         return entries
 
     def _change(self, key: TokenKey, entry: dict[str, Any] | None) -> bool:
-        """Put or remove one entry of the file atomically; return whether there was one."""
+        """Set or remove one entry of the file atomically; return True if there was one before."""
         if entry is None and not self.path.exists():
             return False
         with self._locked():
@@ -270,11 +275,11 @@ class TokenStore:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             return os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise ConfigError(f"tokens cannot be kept in {self.folder}: {error.strerror}") from None
+            raise ConfigError(f"tokens cannot be stored in {self.folder}: {error.strerror}") from None
 
 
 def _held(path: Path, seconds: float) -> CallError:
-    return CallError(ErrorCode.UNAVAILABLE, f"another process has held {path} for {seconds:g} s")
+    return CallError(ErrorCode.UNAVAILABLE, f"another process has locked {path} for {seconds:g} s; retry later")
 
 
 def _digest(key: TokenKey) -> str:

@@ -1,4 +1,4 @@
-"""Static bearer tokens: each represents one identity."""
+"""Static bearer tokens, each of which represents one identity."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from operad_auth.credentials import Credentials
 
 @attrs.frozen(kw_only=True)
 class TokenRecord:
-    """One ``[[serve.tokens]]`` of a configuration: a token and the identity that it represents."""
+    """One ``[[serve.tokens]]`` table: a bearer token and the identity that the token represents."""
 
     token: str = attrs.field(repr=False)
-    """What the caller sends as ``Authorization: Bearer``."""
+    """The token that the caller sends in ``Authorization: Bearer TOKEN``."""
     id: str
-    """Who that is."""
+    """The id of the caller."""
     scopes: list[str] = attrs.field(factory=list)
-    """What it may do."""
+    """The scopes of the caller."""
     resources: dict[str, list[str]] = attrs.field(factory=dict)
-    """Grants: ``type:id`` -> actions."""
+    """The grants of the caller on resources, ``{"type:id": ["action"]}``."""
 
     def identity(self) -> Identity:
         """Return the identity that the token represents."""
@@ -39,15 +39,16 @@ class TokenRecord:
 class StaticTokens:
     """An authenticator of listed bearer tokens.
 
-    Only the HMAC of a token is kept, under a random key of this process, so looking one up takes the same time
-    however much of it is right.
+    Only the HMAC of a token is kept, with a random key of this process, so that the time of a lookup reveals
+    nothing about the listed tokens.
 
     Args:
-        tokens: ``{token: Identity}``; an identity may be its JSON form ``{id, scopes, resources}`` or its id
-            alone. Or records, each with ``token, id, scopes, resources``, as in ``[[serve.tokens]]``.
+        tokens: a mapping of tokens to identities, each an `Identity`, its JSON form ``{id, scopes, resources}`` or
+            its id. Or records with ``token``, ``id``, ``scopes`` and ``resources``, as in ``[[serve.tokens]]``.
 
     Raises:
-        ConfigError: a token is missing, empty or listed twice, or a record is malformed. No token is quoted.
+        ConfigError: a token is missing, empty or listed twice, or a record is malformed. The message quotes no
+            token.
     """
 
     is_authenticator = True
@@ -62,7 +63,7 @@ class StaticTokens:
         for number, (token, owner) in enumerate(pairs, start=1):
             where = f"token {number}"
             if not isinstance(token, str) or not token.strip() or token != token.strip():
-                raise ConfigError(f"{where}: expected a string without white space around it, and not empty")
+                raise ConfigError(f"{where}: expected a string that is not empty and has no spaces around it")
             digest = self._digest(token)
             if digest in self._identities:
                 raise ConfigError(f"{where}: the same token is already used above; each caller needs its own")
@@ -70,10 +71,10 @@ class StaticTokens:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Return the tokens of a TOML or JSON file: ``{token = "id"}``, or an array ``tokens`` of records.
+        """Load the tokens of a TOML or JSON file: a table ``{token = "id"}``, or an array ``tokens`` of records.
 
         Raises:
-            ConfigError: the file cannot be read, or holds something else; no token is quoted.
+            ConfigError: the file cannot be read, or has another form. The message quotes no token.
         """
         file = Path(path)
         try:
@@ -82,7 +83,7 @@ class StaticTokens:
         except (OSError, ValueError) as error:
             # The parser's message may quote the line; its place will do.
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise ConfigError(f"the tokens of {file} cannot be read: {reason}") from None
+            raise ConfigError(f"{file}: the tokens cannot be read: {reason}") from None
         if isinstance(document, Mapping) and isinstance(document.get("tokens"), (list, Mapping)):
             document = document["tokens"]
         if not isinstance(document, (list, Mapping)):
@@ -99,7 +100,7 @@ class StaticTokens:
         return f"StaticTokens(<{len(self)} tokens>)"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None``."""
+        """Return the identity of a bearer token, or ``None`` if it is missing or not listed."""
         token = credentials.bearer
         return None if token is None else self._identities.get(self._digest(token))
 
@@ -114,7 +115,7 @@ def _pair(record: TokenRecord | Mapping[str, Any]) -> tuple[Any, Any]:
         raise ConfigError(f"tokens: expected tables with token and id, got {type(record).__name__}")
     unknown = record.keys() - {field.name for field in attrs.fields(TokenRecord)}
     if unknown:
-        raise ConfigError(f"tokens: a record has token, id, scopes and resources, not {_words(unknown)}")
+        raise ConfigError(f"tokens: expected token, id, scopes and resources in a record, got {_words(unknown)}")
     return record.get("token"), {key: value for key, value in record.items() if key != "token"}
 
 

@@ -1,4 +1,4 @@
-"""What the HTTP sides of several distributions share: allowed hosts, retries, server-sent events, cache files."""
+"""HTTP helpers that several distributions share: allowed hosts, retries, server-sent events, cache files."""
 
 from operad.lazy import lazily
 

@@ -12,7 +12,7 @@ from typing import Any
 
 _MOST_FILES = 256
 _LARGEST = 64 * 2**20
-"""Bytes. A larger file is ignored."""
+"""The largest cache file that is read, in bytes."""
 
 
 def cache_folder() -> str:
@@ -28,12 +28,12 @@ def cache_folder() -> str:
 
 
 def recall(kind: str, slot: Any, key: Any) -> Any:
-    """Return what `remember` kept; None if there is nothing, the key differs, or others can write the file.
+    """Return the value that `remember` kept; None if it is missing, for another ``key``, or others can write it.
 
     Args:
-        kind: the kind of the value, a word.
-        slot: the key within the kind, as JSON.
-        key: a value that changes when the kept value becomes wrong, as JSON.
+        kind: a word for the kind of the value. File names begin with it.
+        slot: a JSON value that identifies the value among those of its kind.
+        key: a JSON value that differs from the one given to `remember` if the kept value is out of date.
     """
     try:
         found = json.loads(read_private(_file(kind, slot)) or b"null")
@@ -44,7 +44,7 @@ def recall(kind: str, slot: Any, key: Any) -> Any:
 
 
 def remember(kind: str, slot: Any, key: Any, value: Any, *, most: int = _MOST_FILES) -> None:
-    """Keep a value as JSON, if the cache can be written. Of each kind the latest ``most`` are kept."""
+    """Keep a JSON value, if the cache can be written. Only the latest ``most`` values of a kind are kept."""
     write_private(_file(kind, slot), json.dumps({"slot": slot, "key": key, "value": value}).encode())
     with suppress(OSError), os.scandir(cache_folder()) as entries:
         own = sorted(
@@ -55,7 +55,7 @@ def remember(kind: str, slot: Any, key: Any, value: Any, *, most: int = _MOST_FI
 
 
 def read_private(path: str) -> bytes | None:
-    """Return the content of a file; None if it is missing, another user's, or others can write it."""
+    """Return the content of a file; None if it is missing, too large, another user's, or others can write it."""
     if not os.path.isabs(path):
         return None
     flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))  # a pipe would block
@@ -73,7 +73,7 @@ def read_private(path: str) -> bytes | None:
 
 
 def write_private(path: str, content: bytes) -> None:
-    """Write a file that only the user can read: all of it, or nothing. Errors are ignored."""
+    """Write a file atomically, so that only the user can read it. Ignore errors and relative paths."""
     if not os.path.isabs(path):
         return
     new = f"{path}.{os.getpid()}"

@@ -1,4 +1,4 @@
-"""Check ``Host`` and ``Origin``, so that a page whose own name resolves to 127.0.0.1 gets no response."""
+"""Checks of ``Host`` and ``Origin``: a page whose host name resolves to 127.0.0.1 must get no response."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from urllib.parse import urlsplit
 from operad_auth.http.urls import is_loopback_host
 
 _SINGLE = frozenset({b"authorization", b"content-length", b"content-type", b"host", b"origin"})
-"""Headers that decide the caller, the target and the origin of a request."""
+"""Headers that a request may have only once: they decide its caller, target, origin and content."""
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class HostRules:
-    """The rules of one server.
+    """The values of ``Host`` and ``Origin`` that one server accepts.
 
     Args:
-        hosts: allowed values of ``Host``, with or without a port; ``*``: any.
-        origins: origins whose pages may send requests; ``*``: any.
+        hosts: allowed values of ``Host``, with or without a port; ``*`` allows every value. Loopback
+            addresses and Unix sockets also allow the names of this machine; other addresses without hosts allow
+            every value.
+        origins: origins whose pages may send requests; ``*`` allows every origin.
     """
 
     def __init__(self, hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
@@ -28,13 +30,13 @@ class HostRules:
     def refusal(
         self, server: Sequence[Any] | None, host: str | None, origin: str | None
     ) -> tuple[int, str] | None:
-        """Return the HTTP status and the reason to refuse a request, or ``None``.
+        """Return the HTTP status and the reason to refuse a request, or ``None`` if it is allowed.
 
         Args:
             server: the address and port of the server, as in ASGI's ``scope["server"]``; the path and ``None`` of
                 a Unix socket, for which the names of this machine are allowed too.
-            host: the header ``Host``.
-            origin: the header ``Origin``.
+            host: the header ``Host``, or ``None``.
+            origin: the header ``Origin``, or ``None``.
         """
         local = is_loopback(server) or _is_unix(server)
         if not self._is_host(host, local):
@@ -48,22 +50,22 @@ class HostRules:
     def ambiguity(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         """Return the HTTP status and the reason to refuse an ambiguous request; ``None`` for all others.
 
-        A proxy in front may have read another ``Host`` or ``Authorization`` than this server, or another end of
-        the body (RFC 9112, 6.1 and 11.2).
+        A proxy may read another ``Host`` or ``Authorization`` in such a request than this server, or another end
+        of the body (RFC 9112, 6.1 and 11.2).
 
         Args:
-            headers: as in ASGI's ``scope["headers"]``.
+            headers: names in lower case and values, as in ASGI's ``scope["headers"]``.
         """
         seen = dict(headers)
         if len(seen) == len(headers) and b"transfer-encoding" not in seen:  # of all requests but a few
             return None
         names = [name for name, _ in headers]
         if b"transfer-encoding" in seen and b"content-length" in seen:
-            return 400, "the length of the body is said by Content-Length and by Transfer-Encoding; expected one"
+            return 400, "expected Content-Length or Transfer-Encoding, got both"
         if len(seen) < len(names):
             for name in sorted(_SINGLE & seen.keys()):
                 if names.count(name) > 1:
-                    return 400, f"the header {name.decode().title()} is there more than once"
+                    return 400, f"the header {name.decode().title()} is present more than once; expected one"
         return None
 
     def allows_origin(self, origin: str) -> bool:
@@ -81,12 +83,12 @@ class HostRules:
 
 
 def is_loopback(server: Sequence[Any] | None) -> bool:
-    """Return True if only this machine can reach an address ``(host, …)``."""
+    """Return True if only this machine can reach an address ``(host, …)``; False for ``None``."""
     return bool(server) and is_loopback_host(str(server[0]))  # type: ignore[index]  # not None here
 
 
 def _is_unix(server: Sequence[Any] | None) -> bool:
-    """Return True for a Unix socket. A proxy in front of it passes on the names of pages, too."""
+    """Return True for a Unix socket. A proxy before the socket may pass on any ``Host`` of a browser."""
     return server is not None and len(server) > 1 and server[1] is None
 
 
@@ -96,7 +98,7 @@ def _without_port(host: str) -> str:
 
 
 def _is_same(origin: str, host: str | None) -> bool:
-    """Return True if the page came from this server. Behind a proxy the scheme may differ, the name does not."""
+    """Return True if the page came from this server. Schemes are not compared: behind a proxy they may differ."""
     try:
         return host is not None and urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 Values = float | Mapping[str, float]
-"""The value of a metric, or the values of its samples by the end of their names, such as ``{status="200"}``."""
+"""The value of a metric, or of each sample by the suffix of its name, such as ``{status="200"}``."""
 
 
 def metrics_text(metrics: Iterable[tuple[str, str, str, Values]]) -> str:
-    """Return the text of metrics: for each name, type (``gauge``, ``counter``, ``histogram``), help and values."""
+    """Return metrics as text. Each is a name, type (``gauge``, ``counter``, ``histogram``), help and values."""
     lines = []
     for name, kind, text, values in metrics:
         sample = f"{name}_total" if kind == "counter" else name

@@ -1,4 +1,4 @@
-"""Decide when a request to a server is sent again, and how long it waits; nothing is sent here.
+"""Rules for retries: when a request to a server is sent again, and after which delay. Nothing is sent here.
 
 Sources: RFC 9110, 9.2.2 (idempotent methods) and 10.2.3 (Retry-After); RFC 6585, 4 (429); the IETF draft
 "RateLimit header fields for HTTP", and the ``X-RateLimit-*`` that came before it.
@@ -50,32 +50,36 @@ def _also(value: Mapping[str, Iterable[int]]) -> dict[str, frozenset[int]]:
 
 @record(kw_only=True)
 class RetryPolicy:
-    """When a request is sent again.
+    """The rules by which a failed request is sent again.
 
     A request is repeated after a lost connection or one of ``statuses`` if its method is one of ``methods``, or
     if it has an ``Idempotency-Key``. It is also repeated after the statuses that ``also`` lists for its method.
-    The delay is that of ``Retry-After``, else a random one of at most ``backoff * 2 ** attempt``.
+    The delay is that of ``Retry-After``, or else random and at most ``backoff * 2 ** attempt`` seconds.
     """
 
     attempts: int = attrs.field(default=2, validator=_at_least_0)
     """The maximum number of further attempts."""
     backoff: float = attrs.field(default=0.25, validator=_at_least_0)
-    """The first delay, in seconds."""
+    """The longest first delay, in seconds. It doubles with each attempt."""
     max_delay: float = attrs.field(default=10.0, validator=_at_least_0)
-    """The longest delay, in seconds. For a longer ``Retry-After`` the request fails."""
+    """The longest delay, in seconds. A request with a longer ``Retry-After`` fails at once."""
     methods: frozenset[str] = attrs.field(default=_METHODS, converter=_methods)
-    """Methods that may be repeated without harm."""
+    """Methods that are repeated without an ``Idempotency-Key``."""
     statuses: frozenset[int] = attrs.field(default=_STATUSES, converter=_statuses)
     """Statuses after which a request is sent again."""
     also: dict[str, frozenset[int]] = attrs.field(factory=dict, converter=_also)
-    """Further statuses by method after which it is repeated, such as ``{"POST": [429]}``, because the server does
-    nothing before it sends them."""
+    """Further statuses after which a method is repeated, such as ``{"POST": [429]}``. The server must send them
+    before it does anything."""
     rate_limit: bool = False
-    """Whether a request waits, up to ``max_delay``, if the server has announced that its limit is reached."""
+    """Whether a request waits, up to ``max_delay`` seconds, if the server has announced an exhausted limit."""
 
     @classmethod
     def of(cls, value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
-        """Return the policy for a number of attempts, a table, or a policy itself. Raises `ConfigError`."""
+        """Return the policy for a number of attempts or a table of options; return a policy as it is.
+
+        Raises:
+            ConfigError: an option is unknown, or its value is not valid.
+        """
         if isinstance(value, RetryPolicy):
             return value
         if isinstance(value, Mapping):
@@ -95,7 +99,15 @@ class RetryPolicy:
         *,
         repeatable: bool = False,
     ) -> float | None:
-        """Return the seconds to wait before a failed request is sent again; ``None`` if it must not be."""
+        """Return the seconds to wait before a failed request is sent again; ``None`` if it must not be.
+
+        Args:
+            attempt: the number of earlier retries, from 0.
+            method: the HTTP method, in upper case.
+            status: the status of the response; ``None`` after a lost connection.
+            headers: the headers of the response, with names in lower case.
+            repeatable: whether the request has an ``Idempotency-Key``.
+        """
         if attempt >= self.attempts:
             return None
         is_safe = repeatable or method in self.methods
@@ -109,16 +121,16 @@ class RetryPolicy:
         return wished if wished <= self.max_delay else None
 
     def jitter(self, attempt: int) -> float:
-        """Return a random delay in seconds, so that many callers do not retry at the same time."""
+        """Return a random delay in seconds for an attempt (from 0), so that callers do not retry all at once."""
         return random.uniform(0, min(self.max_delay, self.backoff * 2**attempt))  # noqa: S311  # no secret
 
 
 def retry_after(value: str | None, now: float | None = None) -> float | None:
-    """Return the seconds of a ``Retry-After``, which holds seconds or a date (RFC 9110, 10.2.3).
+    """Return the delay in a ``Retry-After`` header, in seconds; ``None`` if it is missing or malformed.
 
     Args:
-        value: the value of the header.
-        now: seconds since 1970; default: now.
+        value: the value of the header, a number of seconds or a date (RFC 9110, 10.2.3).
+        now: the current time in seconds since 1970; default: the time of the system.
     """
     if value is None:
         return None
@@ -133,7 +145,7 @@ def retry_after(value: str | None, now: float | None = None) -> float | None:
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a response asks its client to wait: ``Retry-After``, or in ms ``Retry-After-Ms``."""
+    """Return the seconds to wait by ``Retry-After-Ms``, or else ``Retry-After``; ``None`` without them."""
     millis = headers.get("retry-after-ms", "").strip()
     if millis.isascii() and millis.isdigit() and len(millis) < 12:
         return int(millis) / 1000
@@ -141,17 +153,17 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
 
 
 class RateLimits:
-    """How long servers have asked clients to wait.
+    """The rate limits that servers have announced, and when they end.
 
-    Read from ``X-RateLimit-Remaining: 0`` with its ``-Reset``, ``RateLimit: …;r=0;t=30``, and the ``Retry-After``
-    of a 429. Limits are stored by key, which is what the server counts by, such as origin and credential.
+    They are read from ``X-RateLimit-Remaining: 0`` with ``X-RateLimit-Reset``, from ``RateLimit: …;r=0;t=30``, and
+    from the ``Retry-After`` of a 429. A key identifies what a server limits, such as an origin and a credential.
     """
 
     def __init__(self) -> None:
         self._until: dict[Hashable, float] = {}
 
     def observe(self, key: Hashable, status: int, headers: Mapping[str, str], now: float | None = None) -> None:
-        """Record a response. ``now`` is in seconds since 1970."""
+        """Record the limit that a response announces, if any. ``now`` is in seconds since 1970."""
         now = time.time() if now is None else now
         wait = retry_after(headers.get("retry-after"), now) if status == 429 else None
         if wait is None:
@@ -164,7 +176,7 @@ class RateLimits:
         self._until[key] = now + wait
 
     def wait(self, key: Hashable, now: float | None = None) -> float:
-        """Return the seconds until the limit of a key ends; 0 if a request may be sent now."""
+        """Return the seconds until the limit of a key ends; 0 if a request may be sent at ``now``."""
         until = self._until.get(key)
         if until is None:
             return 0.0
@@ -184,7 +196,7 @@ def _exhausted(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _reset(text: str, now: float) -> float | None:
-    """Return the seconds of a ``-Reset``: an interval, or seconds (or ms) since 1970."""
+    """Return the seconds until a ``-Reset``, which is in seconds from now, or in s or ms since 1970."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a program needs to run as a service: signals that start a drain, and messages for the service manager."""
+"""Helpers of programs that run as a service: signals that start a drain, messages for the service manager."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operad import OperadError
 def until_stopped() -> Iterator[asyncio.Event]:
     """Yield an event that SIGINT or SIGTERM sets, so that the program can drain.
 
-    A second signal cancels the current task inside the context, to end a drain that takes too long.
+    A second signal ends a drain that takes too long: it cancels the task that entered the context.
 
     Raises:
         OperadError: a second signal was received.
@@ -38,7 +38,7 @@ def until_stopped() -> Iterator[asyncio.Event]:
     except asyncio.CancelledError:
         if not again or task.uncancel():
             raise
-        raise OperadError("a second signal ended the process before running calls had finished") from None
+        raise OperadError("a second signal ended the process before the running calls had finished") from None
     finally:
         for handled in undo:
             handled()
@@ -64,7 +64,7 @@ def _on_signal(loop: asyncio.AbstractEventLoop, number: int, stop: Callable[[], 
 
 
 def tell_manager(state: str) -> None:
-    """Send a state to the service manager, if there is one, by the protocol of systemd (sd_notify(3)).
+    """Send a state to the service manager of ``NOTIFY_SOCKET``, if set, as systemd specifies (sd_notify(3)).
 
     Args:
         state: ``READY=1`` when clients can connect, ``STOPPING=1`` when a drain begins.

@@ -1,4 +1,4 @@
-"""Server-sent events: an incremental parser, exact to the WHATWG text.
+"""An incremental parser of server-sent events that follows the WHATWG standard exactly.
 
 Source: HTML Living Standard, section 9.2 "Server-sent events" (parsing and interpreting an event stream).
 """
@@ -13,7 +13,7 @@ _MAX_RETRY_DIGITS = 15
 
 
 class SSEEvent(msgspec.Struct, frozen=True):
-    """One dispatched event of a stream."""
+    """One event of a stream."""
 
     data: str
     """The ``data`` lines, joined with LF."""
@@ -22,24 +22,24 @@ class SSEEvent(msgspec.Struct, frozen=True):
     id: str = ""
     """The last event id of the stream when the event was dispatched."""
     retry: int | None = None
-    """The reconnection time in ms, if the event's own block set one."""
+    """The reconnection time in ms, or ``None`` if the event does not set it."""
 
 
 class SSEEventTooLargeError(ValueError):
-    """An event, or a single line, is larger than the parser's ``max_event_size``."""
+    """Raised if an event is larger than ``max_event_size`` of the parser."""
 
 
 class SSEParser:
-    """A stateful parser: `feed` it the bytes of a stream as they come; it returns the completed events.
+    """A parser of one stream: `feed` takes bytes as they arrive and returns the completed events.
 
     Malformed lines and unknown fields are ignored, as the standard requires. An event at the end of the stream
     without a blank line after it is never dispatched.
 
     Args:
-        max_event_size: the largest event, in characters of input, that is kept in memory.
+        max_event_size: the maximum size of an event, in characters of input.
 
     Attributes:
-        last_event_id: what a client sends as ``Last-Event-ID`` when it reconnects.
+        last_event_id: the value that a client sends as ``Last-Event-ID`` when it reconnects.
         retry: the reconnection time in ms that the server requested last, or ``None``.
     """
 
@@ -107,7 +107,7 @@ class SSEParser:
         return events
 
     def _keep(self, text: str) -> None:
-        """Keep the beginning of a line."""
+        """Keep the beginning of a line that is not complete."""
         if text:
             self._tail.append(text)
             self._tail_size += len(text)
@@ -157,7 +157,7 @@ class SSEParser:
         return events
 
     def _set(self, name: str, value: str) -> None:
-        """Apply a field that does not belong to the event itself; unknown ones are ignored."""
+        """Apply the field ``id`` or ``retry``; ignore unknown fields."""
         if name == "id":
             if "\0" not in value:
                 self._id = value

@@ -1,4 +1,4 @@
-"""Remove from errors what callers of a server must not see of upstream servers."""
+"""Errors of upstream servers, without the details that callers of this server must not see."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _URL = re.compile(r"(?:\b[A-Z]+ )?\bhttps?://[^\s\"'<>]*[^\s\"'<>:.,;)\]]")
 _CONSENT = "AUTHORIZATION_REQUIRED"
 """The code of a call whose user must agree first, on the page ``details.url``: a page of this server."""
 _UPSTREAM = ("statusCode", "headers", "url")
-"""Details that only errors of an upstream have."""
+"""Keys of details that only errors of an upstream server have."""
 
 
 def without_upstream(error: CallError) -> CallError:
-    """Return an error without the addresses and headers of an upstream. Its status and body are kept."""
+    """Return an error without the addresses and headers of upstream servers, but with their status and body."""
     if error.code == _CONSENT:
         return error
     message, details = _outer(error.message, error.details)
@@ -24,7 +24,7 @@ def without_upstream(error: CallError) -> CallError:
 
 
 def _outer(message: str, details: Any) -> tuple[str, Any]:
-    """Return what callers may see of the message and the details of an error."""
+    """Return the message and the details of an error as callers may see them."""
     if not isinstance(details, dict):
         return message, details
     outer = dict(details)

@@ -1,4 +1,4 @@
-"""URLs and host names: remove secrets from them, and recognise this machine."""
+"""Helpers for URLs and host names: remove secrets, recognize this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def origin_of(url: str) -> str:
 
 @lru_cache(maxsize=256)
 def is_loopback_host(host: str) -> bool:
-    """Return True if a host name or address means this machine only (RFC 6761, 6.3)."""
+    """Return True if a host name (RFC 6761, 6.3) or address always refers to this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
