@@ -252,6 +252,4 @@ def test_a_provider_that_does_not_exist_is_named(tmp_path: Path) -> None:
     api.url = "http://127.0.0.1:1"
     with pytest.raises(ExceptionGroup) as caught:
         asyncio.run(loaded(api, tmp_path, TABLE.replace("users", "user")))
-    assert 'credentials: no provider has the name "users"; did you mean "user"?' in str(
-        caught.value.exceptions[0]
-    )
+    assert 'credentials: no provider has the name "users"; did you mean "user"?' in str(caught.value.exceptions[0])

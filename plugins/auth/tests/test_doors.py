@@ -160,7 +160,7 @@ async def test_a_callable_is_named_by_module_or_by_file(tmp_path: Path, monkeypa
         ("who", 'expected "module:name"'),
         ("who:absent", 'has no attribute "absent"'),
         ("who:number", "to be a function, got int"),
-        ("who:Door", "is a class"),
+        ("who:Door", "got a class"),
         ("nowhere_at_all:caller", "file next to the configuration"),
         ("absent.py:caller", "does not exist"),
     ]:

@@ -139,7 +139,7 @@ async def test_a_peer_cannot_send_what_only_a_link_makes(caplog: pytest.LogCaptu
     link.come(event("link.error"))
     link.take(b"\xff", Delivery(), lambda _: True, "here")
     assert link.events == []
-    assert "dropped what came on 'here'" in caplog.text
+    assert "dropped a message at 'here'" in caplog.text
 
 
 async def test_a_defect_of_the_owner_does_not_reach_the_connection(caplog: pytest.LogCaptureFixture) -> None:

@@ -234,7 +234,7 @@ async def test_a_call_can_be_aborted_by_its_id_and_nothing_else_can():
         assert (handler.active, calls.pending) == (0, 0)
         with pytest.raises(LookupError, match=f'no request "{request_id}" is in flight on this link'):
             await calls.abort(request_id)
-        with pytest.raises(RuntimeError, match=r"serving by hand needs PendingRequestMap\(…, on_request=…\)"):
+        with pytest.raises(RuntimeError, match=r"make the map with PendingRequestMap\(…, on_request=…\)"):
             await calls.serve("t.op")
 
 
@@ -277,13 +277,13 @@ def offer(instance="a", via=(), **more):
 def test_an_operation_that_came_a_long_way_is_left_out(via, taken, caplog):
     found = offer_of("a", {**spec().to_wire(), "via": [str(number) for number in range(via)]})
     assert (found is not None) is taken
-    assert ("forwarded by 8 handlers: ignored" in caplog.text) is not taken
+    assert ("8 handlers forward it, expected fewer than 8" in caplog.text) is not taken
 
 
 @pytest.mark.parametrize("wire", [5, None, {}, {"id": 5}])
 def test_an_entry_of_a_listing_that_is_none_is_left_out(wire, caplog):
     assert offer_of("a", wire) is None
-    assert "peer a offers an operation that cannot be used: " in caplog.text
+    assert "peer a lists an operation that cannot be used: " in caplog.text
 
 
 def test_the_way_of_an_offer_holds_names_alone():
@@ -338,7 +338,7 @@ def test_of_two_that_agree_the_one_at_first_hand_is_named(caplog):
 def test_where_two_disagree_what_allows_less_counts(one, other, kind, idempotent, caplog):
     found = stricter(offer("a", **one), offer("b", **other))
     assert (found.spec.type.value, found.spec.idempotent, found.instance) == (kind, idempotent, "a")
-    assert "t.op is listed differently by a and b: the stricter listing applies" in caplog.text
+    assert "a and b list t.op differently; the requirements of both apply" in caplog.text
 
 
 @pytest.mark.parametrize(

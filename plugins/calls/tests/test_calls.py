@@ -534,7 +534,7 @@ async def test_a_verifier_that_names_no_identity_refuses(answer, later):
     handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify)
     async with handler, PendingRequestMap(transport) as calls:
         error = await error_of(calls.call("t.echo"))
-        assert "identity=: expected an Identity or None from the verifier, got" in error.message
+        assert "identity: expected an Identity or None from the verifier, got" in error.message
 
 
 async def test_a_verifier_has_the_time_of_the_request():
@@ -846,7 +846,7 @@ async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
         PendingRequestMap(transport) as calls,
     ):
         assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
-        with pytest.raises(ValueError, match="credit: expected at least 1, got 0"):
+        with pytest.raises(ValueError, match="credit: expected an integer of at least 1, got 0"):
             [item async for item in calls.subscribe("t.op", {"to": 3}, credit=0)]
 
 
@@ -888,7 +888,7 @@ async def test_the_log_tells_of_a_lost_connection_but_not_of_one_that_is_drained
     async with CallHandler(registry_of(wait=("query", waiting)), transport, drain_timeout=0.05) as handler:
         transport.flap()
         lost, back = caplog.messages
-        assert ("was lost" in lost, "is back: 1 operations" in back) == (True, True)
+        assert ("was lost" in lost, "is back; operations served: 1" in back) == (True, True)
         async with Participant.open(transport.bus) as caller:
             await caller.request("t.wait", "1")
             closing = asyncio.create_task(handler.aclose())

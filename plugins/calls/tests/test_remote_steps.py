@@ -189,7 +189,7 @@ async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_
     calls.answers["operad.list.one"] = answer
     await session.refresh()
     assert ids(session) == left
-    assert ("peer one does not list its operations: " in caplog.text) is warned
+    assert ("the operations of peer one could not be listed: " in caplog.text) is warned
     calls.changed("one")
     await settle()
     assert (ids(session), "one" in calls.listed()[0]) == (left, True)
@@ -207,7 +207,7 @@ async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_kn
     calls.link.served_by = served_by
     await session.refresh()
     assert (ids(session), asked) == (["t.a"], [("one", ["op:t.a", "op:t.b"])])
-    assert "peer one lists 1 operations that it does not serve" in caplog.text
+    assert "ignored operations that peer one lists and does not serve: 1" in caplog.text
     caplog.clear()
     for names in ([], ["a"]):
         calls.answers["operad.list.one"] = {"operations": [wire(name) for name in names]}
@@ -270,7 +270,7 @@ async def test_another_instance_is_asked_when_the_first_does_not_answer(describe
     await session.describe("t.a")
     assert questions(calls) == ["operad.describe.one", "operad.describe"]
     assert session.operations[0].spec.input_schema.raw == SCHEMA
-    (record,) = [one for one in caplog.records if "does not describe" in one.getMessage()]
+    (record,) = [one for one in caplog.records if "did not describe" in one.getMessage()]
     assert record.levelno == logging.DEBUG
 
 
@@ -279,8 +279,8 @@ async def test_what_nobody_describes_is_asked_for_again_after_a_while(described,
     monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now.at))
     session, calls = await described({"nonsense": 1}, CallError("X", ""))
     await session.describe("t.a")
-    assert "t.a cannot be described: it is called without its schemas" in caplog.text
-    assert [one.levelno for one in caplog.records if "does not describe" in one.getMessage()] == [logging.WARNING]
+    assert "no peer describes t.a: it is called without its schemas" in caplog.text
+    assert [one.levelno for one in caplog.records if "did not describe" in one.getMessage()] == [logging.WARNING]
     now.at += 29.9
     await session.describe("t.a")
     assert len(questions(calls)) == 2
@@ -460,7 +460,7 @@ async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_a
     calls.instances = [{"instance": "one"}]
     await session.refresh()
     assert ids(session) == []
-    assert "peer one offers an operation that cannot be used" in caplog.text
+    assert "peer one lists an operation that cannot be used" in caplog.text
 
 
 async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):

@@ -174,7 +174,7 @@ def test_no_more_ended_requests_are_remembered_than_the_bound(clock, monkeypatch
 def test_a_request_that_comes_to_another_address_is_refused(clock, to):
     error = Table().refusal(delivery=Delivery(to=to))
     assert error.code == ErrorCode.OPERATION_NOT_FOUND
-    assert "is not what is called at this address" in error.message
+    assert "cannot be called at this address" in error.message
 
 
 def test_one_caller_has_as_many_as_are_allowed_to_each(clock):
@@ -235,7 +235,7 @@ def test_a_deadline_that_no_clock_reaches_is_none(clock, deadline):
 @pytest.mark.parametrize(("deadline", "told"), [(1_000_000, 1_000_000.0), (-(10**400), 0.0), (-5, 0.0), (7, 7.0)])
 def test_what_comes_at_its_deadline_or_later_does_not_run(clock, deadline, told):
     error = Table(STORE).refusal(deadline=deadline)
-    assert (error.code, error.message) == ("TIMEOUT", '"t.op" arrived after its deadline')
+    assert (error.code, error.message) == ("TIMEOUT", '"t.op": the request arrived after its deadline')
     assert error.details == {"deadline": told}
 
 
@@ -375,7 +375,7 @@ async def test_a_stream_whose_consumer_is_silent_for_longer_than_the_lease_ends(
     ((name, error),) = table.ended
     assert (name, error.code) == ("stream", "ABORTED")
     assert error.message == '"t.op": its consumer gave no sign of life for 2.5 s'
-    assert "the consumer of t.op gave no sign of life: ended" in caplog.text
+    assert "ended a stream of t.op: its consumer gave no sign of life" in caplog.text
     assert [key[1] for key in table.requests.active] == ["single"]
     table.requests.stop()
 

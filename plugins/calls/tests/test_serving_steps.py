@@ -92,7 +92,7 @@ def describe(listing, *args):
 def test_a_request_may_name_nobody_and_must_not_name_what_is_none():
     verify = identity_rule("delegate", SimpleNamespace(capabilities=Capabilities()))
     assert verify({}, Delivery(identity=BOB)) is None
-    with pytest.raises(CallError, match="the identity in the request cannot be used: ") as caught:
+    with pytest.raises(CallError, match="the identity in the request is not valid: ") as caught:
         verify({"identity": 5}, Delivery())
     assert caught.value.code == ErrorCode.ACCESS_DENIED
 
@@ -269,7 +269,7 @@ async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
     side.link.refuses = {"op:t.b"}
     side.add("b")
     async with asyncio.timeout(30):
-        while caplog.text.count("could not be registered, trying again in 0.01 s: op:t.b is taken") < 3:
+        while caplog.text.count("could not be registered; the next attempt is in 0.01 s: op:t.b is taken") < 3:
             await asyncio.sleep(0.005)
         side.link.refuses = set()
         while "t.b" not in side.following.registered:
@@ -534,13 +534,13 @@ async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
     assert heard == sent
     assert heard["payload"] is not sent["payload"]
     with pytest.raises(
-        PayloadTooLargeError, match=f"the event has {size + 1} bytes, the transport accepts at most {size}"
+        PayloadTooLargeError, match=f"the event has {size + 1} bytes; max_payload of the transport is {size}"
     ):
         await ear.link.send(ear.link.inbox, event(a=[11]))
     (plain,) = await ears(InProcessTransport(), 1)
     await plain.link.send(plain.link.inbox, sent)
     assert plain.took()[0][0] is sent
-    with pytest.raises(ValueError, match="max_payload needs strict=True"):
+    with pytest.raises(ValueError, match="max_payload requires strict=True"):
         InProcessTransport(max_payload=5)
     assert InProcessTransport().capabilities == Capabilities(
         balances=True, detects_no_responders=True, detects_peer_loss=True, same_process=True
@@ -739,7 +739,7 @@ async def test_credit_for_what_is_not_here_is_answered_where_nobody_tells_of_los
     )
     ((type_, payload),) = await caller.told()
     assert (type_, payload["code"]) == ("call.error", "UNAVAILABLE")
-    assert payload["message"] == "no such stream: its handler was restarted"
+    assert payload["message"] == "the handler does not have this stream; it may have been restarted"
     for odd in ({"requestId": 9, "replyTo": caller.link.inbox}, {"requestId": "9"}):
         await caller.link.send(handler.link.inbox, event("call.credit", total=3, **odd))
     await settle()

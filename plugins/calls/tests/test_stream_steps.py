@@ -123,7 +123,7 @@ async def test_how_many_unread_items_are_kept_of_who_ignores_credit(window, boun
     assert (len(one.items), one.end) == (bound, None)
     responded(side, one, item(bound))
     assert one.end.code == ErrorCode.SLOW_CONSUMER
-    assert one.end.message == f'"t.op" sent {bound} items that were not read'
+    assert one.end.message == f'"t.op" ignored credit and sent {bound} items that were not read'
     assert one.end.details == {"limit": bound}
     assert side.requests.table == {}
     await side.end(first)

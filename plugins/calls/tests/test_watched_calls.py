@@ -138,11 +138,11 @@ def test_a_request_that_a_transport_held_has_so_much_less_time(clock, capabiliti
 def test_one_that_was_held_past_its_deadline_was_not_begun_unless_it_came_before(clock):
     error = Table(STORE).refusal(timeoutMs=500, delivery=Delivery(held=500))
     assert (error.code, error.ran) == ("UNAVAILABLE", False)
-    assert error.message == '"t.op": arrived 0.5 s late, after its deadline'
+    assert error.message == '"t.op": the request arrived 0.5 s late, after its deadline'
     again = Table(STORE, repeatable=("t.op",)).refusal(
         timeoutMs=500, delivery=Delivery(held=500, redelivered=True)
     )
-    assert (again.code, again.message) == ("TIMEOUT", '"t.op" arrived after its deadline')
+    assert (again.code, again.message) == ("TIMEOUT", '"t.op": the request arrived after its deadline')
 
 
 def test_an_instance_has_an_id_that_nobody_guesses():

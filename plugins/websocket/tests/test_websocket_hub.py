@@ -358,8 +358,8 @@ async def test_a_hub_that_restarts_gets_its_spokes_back(caplog):
         assert (await error_of(calls.call("bank.pay", retry=True))).code == ErrorCode.ACCESS_DENIED
         said = [record.message for record in caplog.records if record.name == "operad.calls"]
         assert said == [
-            "the connection was lost: 3 operations are served again when it is back",
-            "the connection is back: 3 operations are served again",
+            "the connection was lost; operations to serve when it is back: 3",
+            "the connection is back; operations served: 3",
         ]
         await calls.aclose()
         await handler.aclose()

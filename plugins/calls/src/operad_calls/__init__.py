@@ -1,7 +1,7 @@
-"""The call protocol over any transport: `PendingRequestMap` calls, `CallHandler` serves.
+"""The call protocol over any transport: `PendingRequestMap` makes calls, `CallHandler` serves them.
 
 `from_remote` turns the operations of peers into operations of this process. Correlation, identity, deadlines,
-cancellation, credit and the end of streams are implemented here, once; a transport only moves events, those of
+cancellation, credit and the end of streams are implemented here. A transport only carries the events of
 `operad_calls.protocol`.
 """
 

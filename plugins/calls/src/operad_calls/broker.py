@@ -1,4 +1,4 @@
-"""The base of links over a broker: it reconnects after a loss, and checks what peers send."""
+"""The base class of links over a broker, such as NATS or Redis."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from operad_calls.reports import Reports
 from operad_calls.unusable import unreadable
 
 _LONGEST_WAIT = 2.0
-"""Seconds between two attempts to reconnect, at most."""
+"""The longest pause between two attempts to reconnect, in seconds."""
 
 
 class BrokerLink(ABC):
-    """A link over a broker: it reconnects after each loss, and passes on only events that a peer may send.
+    """A link over a broker, which reconnects after each loss and passes on only events that a peer may send.
 
     A transport implements the abstract methods. It calls `lost` when a connection breaks, and `take` for each
     message.
 
     Args:
         on_event: receives events; see `operad.plugin.Transport.open`.
-        on_link: receives "up" and "down", likewise.
-        reconnect_wait: seconds before the first attempt to reconnect; doubled up to 2 s, minus a random part.
-        logger: logs what is dropped.
+        on_link: receives "up" and "down"; see `operad.plugin.Transport.open`.
+        reconnect_wait: seconds before the first attempt to reconnect. The pause doubles up to 2 s, and a random
+            part of it is left out.
+        logger: the logger for dropped messages and lost connections.
     """
 
     lost_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """The errors of the broker's client if it cannot connect, or if the connection is lost."""
+    """The errors that the client of the broker raises if it cannot connect or loses the connection."""
 
     def __init__(
         self, on_event: OnEvent, on_link: OnLink, *, reconnect_wait: float, logger: logging.Logger
@@ -52,28 +53,28 @@ class BrokerLink(ABC):
 
     @abstractmethod
     def host(self) -> str:
-        """Return the broker's address for messages, without credentials."""
+        """Return the address of the broker for messages, without credentials."""
 
     @abstractmethod
     async def establish(self) -> None:
-        """Connect, listen at the inbox, and register all addresses. Raises one of `lost_errors`."""
+        """Connect, subscribe to the inbox, and register all addresses. Raises one of `lost_errors`."""
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Close what `establish` opened, in any state."""
+        """Close everything that `establish` opened, even if it failed."""
 
     @abstractmethod
     async def sign_off(self) -> None:
-        """Give back unfinished work before the link closes; the connection may be lost already."""
+        """Return unfinished requests to the broker before the link closes. The connection may be lost."""
 
     @abstractmethod
     def reply(self, to: str, event: Event) -> None:
-        """Send an event soon, if there is a connection. Raises `TransportError` if ``to`` is not an address."""
+        """Send an event in the background. Raises `TransportError` if ``to`` is not an address."""
 
     # --- the connection --------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect for the first time. Raises `LinkDownError`."""
+        """Connect for the first time. Raises `LinkDownError` if the broker cannot be reached."""
         try:
             await self._start()
         except BaseException as error:
@@ -86,13 +87,13 @@ class BrokerLink(ABC):
         self._broken = None
         await self.establish()
         if self._broken is not None:
-            raise ConnectionError("lost again") from self._broken
+            raise ConnectionError("the connection was lost while it was set up") from self._broken
         self._epoch += 1
         self.is_up = True
         self._on_link("up", self._epoch)
 
     def lost(self, error: BaseException | None) -> None:
-        """Report that a connection broke, and reconnect from nothing."""
+        """Handle a broken connection: report "down", and connect again."""
         if self.is_closed:
             return
         if not self.is_up:
@@ -125,7 +126,7 @@ class BrokerLink(ABC):
             raise LinkDownError(f"the connection to {self.host()} is down")
 
     async def close(self) -> None:
-        """Flush, then disconnect; idempotent. A cancelled caller does not stop it."""
+        """Sign off and disconnect, even if the caller is cancelled. Later calls have no effect."""
         if self._closing is None:
             self.is_closed = True
             self._closing = asyncio.create_task(self._close())
@@ -145,13 +146,14 @@ class BrokerLink(ABC):
     # --- events in ---------------------------------------------------------------------------------------
 
     def take(self, data: bytes, delivery: Delivery, is_address: Callable[[Event], bool], where: str) -> None:
-        """Give a message to the link's owner, if it is an event that a peer may send.
+        """Pass a message to the owner of the link, if it is an event that a peer may send.
 
         Args:
             data: the message.
-            delivery: passed on with the event; done at once if the event is not a request.
-            is_address: return True if a request came to the address of its operation; permissions are by address.
-            where: the address that the message came to, for the log.
+            delivery: the delivery of the message. It is acknowledged at once unless the event is a request.
+            is_address: returns True if a request arrived at the address of its operation. Brokers check
+                permissions by address, so other requests are refused.
+            where: the address at which the message arrived, for the log.
         """
         try:
             event = decode(data)
@@ -164,7 +166,7 @@ class BrokerLink(ABC):
             if delivery.done is not None:  # no handler works on it
                 delivery.done()
         elif not is_address(event):
-            why = "it came to an address that is not its operation's"
+            why = "it arrived at the address of another operation"
             self.refuse(data, delivery, why, where, ErrorCode.ACCESS_DENIED)
             return
         self.tell(event, delivery)
@@ -177,8 +179,8 @@ class BrokerLink(ABC):
         where: str,
         code: str = ErrorCode.SERIALIZATION_ERROR,
     ) -> None:
-        """Drop a message; end the call that it belongs to with an error, if the call's id can be read."""
-        self.reports.refuse("bus", f"dropped what came on {where!r}: {why}")
+        """Drop a message. If the id of its call can be read, end the call with an error of the given code."""
+        self.reports.refuse("bus", f"dropped a message at {where!r}: {why}")
         if delivery.done is not None:
             delivery.done()
         found = unreadable(data, why, code)
@@ -193,7 +195,7 @@ class BrokerLink(ABC):
                 self._logger.debug("the sender of a dropped message cannot be reached: %s", error)
 
     def tell(self, event: Event, delivery: Delivery) -> bool:
-        """Give an event to the link's owner; return True unless the owner failed."""
+        """Pass an event to the owner of the link. Return False if the owner fails; the failure is logged."""
         try:
             self._on_event(event, delivery)
         except Exception:  # a defect of the owner must not end the connection

@@ -1,4 +1,4 @@
-"""The JSON Schema of each event of the call protocol, and a check by them."""
+"""The JSON Schemas of the events of the call protocol, and a check of events against them."""
 
 from __future__ import annotations
 
@@ -115,16 +115,16 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         ),
     }
 )
-"""The JSON Schema of each event, by type, as JSON values."""
+"""The JSON Schema of each event of the call protocol, by the type of the event."""
 
 
 class FrameCheck:
-    """Checks events by the schemas of their types, with fastjsonschema. An event of an unknown type is accepted.
+    """A check of events against the schemas of their types. An event of an unknown type is accepted.
 
-    The constructor imports fastjsonschema and compiles the schemas as draft 7, which is all that they use.
+    The schemas are compiled with fastjsonschema as draft 7, because they use no newer keywords.
 
     Args:
-        schemas: the schemas by type, of trusted origin.
+        schemas: the schemas by type of event. They must be trusted, because Python code is made of them.
 
     Raises:
         ModuleNotFoundError: fastjsonschema is not installed.
@@ -140,7 +140,7 @@ class FrameCheck:
         }
 
     def error(self, event: Event) -> str | None:
-        """Return what is wrong with an event, or None."""
+        """Return a message that says why an event is invalid, or ``None`` if it is valid."""
         check = self._checks.get(event["type"])
         if check is not None:
             try:

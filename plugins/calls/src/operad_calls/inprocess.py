@@ -1,4 +1,4 @@
-"""The in-process transport: a bus within one process, and the default."""
+"""The in-process transport, which is the default."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ _MAX_DELIVERIES = 4_096
 
 
 class InProcessTransport:
-    """A bus within one process and one event loop; each object is a bus of its own.
+    """A transport within one process and one event loop. Each object is a separate bus.
 
-    Events are passed as they are, without encoding or copying: caller and handler share the objects, as in a
-    function call.
+    Events are not encoded or copied: caller and handler share the objects, as in a function call.
 
     Args:
-        strict: encode and decode every event, as a wire would. For tests.
-        max_payload: the largest encoded event in bytes; needs ``strict``.
+        strict: whether to encode and decode every event, as other transports do. For tests.
+        max_payload: the maximum size of an encoded event in bytes; requires ``strict``. ``None`` sets no limit.
+
+    Raises:
+        ValueError: ``max_payload`` is given without ``strict``.
     """
 
     def __init__(self, *, strict: bool = False, max_payload: int | None = None) -> None:
         if max_payload is not None and not strict:
-            raise ValueError("max_payload needs strict=True: without encoding, an event has no size")
+            raise ValueError("max_payload requires strict=True, because an event that is not encoded has no size")
         self.capabilities = Capabilities(
             max_payload=max_payload,
             balances=True,
@@ -51,13 +53,13 @@ class InProcessTransport:
         self._topics: dict[str, deque[InProcessLink]] = {}
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> InProcessLink:
-        """Return a link to this bus. Raises `TransportError` if it has links in another event loop."""
+        """Return a new link to this bus. Raises `TransportError` if the bus has links in another event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._links and self._loop is not None and not self._loop.is_closed():
                 raise TransportError(
-                    "an in-process transport works in one event loop, and this one has links in another loop: "
-                    "use a hub between threads"
+                    "this in-process transport has links in another event loop, expected one event loop: "
+                    "use a WebSocket hub between threads"
                 )
             self._loop, self._links, self._topics = loop, {}, {}
         link = InProcessLink(self, on_event, on_link)
@@ -66,7 +68,7 @@ class InProcessTransport:
         return link
 
     def _server(self, to: str) -> InProcessLink:
-        """Return the member of an address whose turn it is. Raises `NoRespondersError`."""
+        """Return the next member of an address, in turn. Raises `NoRespondersError` if it has none."""
         members = self._topics.get(to)
         if not members:
             raise NoRespondersError(f"no peer serves {to[3:]}" if to.startswith("op:") else "the peer is gone")
@@ -79,25 +81,25 @@ class InProcessTransport:
         data = protocol.encode(event)
         limit = self.capabilities.max_payload
         if limit is not None and len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport accepts at most {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes; max_payload of the transport is {limit}")
         return protocol.decode(data)
 
 
 class InProcessLink:
-    """One participant of an `InProcessTransport`."""
+    """A link of an `InProcessTransport`."""
 
     def __init__(self, bus: InProcessTransport, on_event: OnEvent, on_link: OnLink) -> None:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
         self._bus = bus
         self.deliver = on_event
-        """Passes an event to the owner of this link."""
+        """Passes an event to the owner of the link."""
         self._on_link = on_link
         self._topics: set[str] = set()
         self._deliveries: dict[str, Delivery] = {}
         self._closed = False
 
     async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
-        """See `operad.transports.Link.register`; all members take turns, whatever their group."""
+        """See `operad.transports.Link.register`. All members of an address take turns; ``group`` is ignored."""
         if self._closed:
             raise LinkDownError("the link is closed")
         if topic not in self._topics:
@@ -106,7 +108,7 @@ class InProcessLink:
         return InProcessRegistration(self, topic)
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`; the receiver has the event when this returns."""
+        """See `operad.transports.Link.send`. The receiver has the event when this returns."""
         if self._closed:
             raise LinkDownError("the link is closed")
         bus = self._bus
@@ -133,12 +135,12 @@ class InProcessLink:
             member.deliver(event, Delivery(self.inbox, to=to))
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses; there is nothing to flush."""
+        """Stop serving all addresses. ``timeout`` is ignored, because events are delivered at once."""
         for topic in tuple(self._topics):
             self._unregister(topic)
 
     async def close(self) -> None:
-        """Leave the bus; the other links learn that this peer is gone."""
+        """Close the link, and report its loss to the other links; idempotent."""
         if self._closed:
             return
         self._closed = True

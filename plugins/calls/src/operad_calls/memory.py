@@ -1,18 +1,18 @@
-"""Memory for large messages."""
+"""Reuse of memory for large messages."""
 
 from __future__ import annotations
 
 _KEPT = 16 * 2**20
-"""Bytes: about four of the largest messages, as many as one message has copies on its way through a process."""
+"""The size in bytes: four of the largest messages, because a process may hold four copies of a message."""
 
 
 def keep_memory() -> None:
     """Let this process keep the memory of large messages for the next one.
 
-    glibc returns each large block to the system at once, and the next one causes a page fault for each 4 KiB: half
-    of the time that a message of 1 MB takes in a hub. The largest block that was ever freed decides which blocks
-    are large (mallopt(3), ``M_MMAP_THRESHOLD``), so this allocates one, never writes to it, and frees it. The
-    process keeps at most twice its size. With another allocator, or with thresholds set by the environment
-    (``MALLOC_TRIM_THRESHOLD_``), this changes nothing.
+    glibc returns each large block to the system at once, and the next block causes a page fault for each 4 KiB.
+    These take half of the time that a message of 1 MB spends in a hub. Which blocks are large depends on the
+    largest block that was ever freed (mallopt(3), ``M_MMAP_THRESHOLD``), so this function allocates and frees a
+    block of 16 MiB without writing to it. The process then keeps at most 32 MiB. With another allocator, or with
+    thresholds set by the environment (``MALLOC_TRIM_THRESHOLD_``), this changes nothing.
     """
     bytearray(_KEPT)

@@ -1,4 +1,4 @@
-"""The plugin: call maps and call servers for any transport, and the source ``remote``."""
+"""The plugin ``calls``: call maps and call servers for any transport, and the source ``remote``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
-    """Connect to the peers. Raises `SourceError` if they cannot be reached, and the errors of the transport."""
+    """Connect to the peers of a source ``remote``.
+
+    Raises:
+        SourceError: the peers cannot be reached, or the URL names no transport of the call protocol.
+    """
     # The call protocol is imported here: finding plugins does not need it.
     from operad.config import with_paths
     from operad.transports import Transport
@@ -29,7 +33,7 @@ async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
     if not isinstance(transport, Transport):
         scheme = config.url.partition(":")[0]
         raise SourceError(
-            f"remote: expected a transport such as ws://, got {scheme}://, which lists no operations"
+            f"remote: url: expected a transport such as ws://, got {scheme}://, which lists no operations"
         )
     return await from_remote(
         transport,
@@ -54,7 +58,7 @@ def operad_sources() -> list[Source]:
 
 @hookimpl(trylast=True)
 def operad_call_map(transport: Transport, options: Options) -> CallMap:
-    """Return a `PendingRequestMap`; it takes any transport, so other plugins are asked first."""
+    """Return a `PendingRequestMap`. It works with any transport, so other plugins are asked first."""
     from operad_calls.calling.map import PendingRequestMap
 
     return PendingRequestMap(transport, **options)
@@ -62,7 +66,7 @@ def operad_call_map(transport: Transport, options: Options) -> CallMap:
 
 @hookimpl(trylast=True)
 def operad_call_server(registry: OperationRegistry, transport: Transport, options: Options) -> CallServer:
-    """Return a `CallHandler`; it takes any transport, so other plugins are asked first."""
+    """Return a `CallHandler`. It works with any transport, so other plugins are asked first."""
     from operad_calls.serving.handler import CallHandler
     from operad_calls.settings import CallSettings
 

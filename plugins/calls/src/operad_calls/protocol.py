@@ -1,8 +1,8 @@
-"""The events of the call protocol, and their JSON.
+"""The events of the call protocol, and their encoding as JSON.
 
-An event is ``{"type": str, "id": str, "payload": dict}``, JSON in UTF-8. Four types make the original protocol
-(``call.requested``, ``call.responded``, ``call.error``, ``call.aborted``), whose shapes never change;
-``call.completed`` and ``call.credit`` are additions, and each side works if the other one lacks them.
+An event is ``{"type": str, "id": str, "payload": dict}``, JSON in UTF-8. The original protocol has four types:
+``call.requested``, ``call.responded``, ``call.error`` and ``call.aborted``. Their shapes never change.
+``call.completed`` and ``call.credit`` are additions; each side also works with a peer that does not know them.
 Unknown types and fields are ignored. The JSON follows the strict profile of `operad.wire`.
 """
 
@@ -25,28 +25,28 @@ ABORTED = "call.aborted"
 COMPLETED = "call.completed"
 CREDIT = "call.credit"
 LOST = "link.lost"
-"""Sent by a transport that detects lost peers, never by a peer: ``payload.peer`` is gone."""
+"""The event of a transport, never of a peer, that says that ``payload.peer`` was lost."""
 STORED = "link.stored"
-"""Sent by a transport that stores requests, never by a peer: ``payload.requestId`` outlives the connection."""
+"""The event of a transport, never of a peer, that says that the request ``payload.requestId`` is stored."""
 REGISTERED = "link.registered"
 """The reply to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
-registers again after a lost connection passes the reply on: a refused topic is not served until a later reply."""
+registers again after a lost connection passes the reply on. A refused topic is not served until a later reply."""
 
 CHANGED = "operad.changed"
-"""Topic and type of the event by which a handler (``payload.instance``) reports that its operations changed."""
+"""The topic and type of the event that says that the operations of the handler ``payload.instance`` changed."""
 DISCOVER = "operad.discover"
-"""The request to every handler: the only operation that runs when it is sent to ``all:``."""
+"""The operation that every handler serves, and the only operation that can be called at ``all:``."""
 
 MAX_ID_LENGTH = 512
-"""The longest request id that is accepted, in characters."""
+"""The maximum length of a request id, in characters."""
 
 
 class ProtocolError(ValueError):
-    """A message is not an event of the call protocol; the text states what was expected and where."""
+    """Raised if a message is not an event of the call protocol. The text states what was expected and where."""
 
 
 def error_event(request_id: str, code: str, message: str = "", details: Any = None) -> Event:
-    """Return a ``call.error``; ``details`` is any JSON value, ``None`` is left out."""
+    """Return a ``call.error``. ``details`` is any JSON value; ``None`` is left out."""
     payload: dict[str, Any] = {"requestId": request_id, "code": str(code), "message": message}
     if details is not None:
         payload["details"] = details
@@ -54,7 +54,7 @@ def error_event(request_id: str, code: str, message: str = "", details: Any = No
 
 
 def call_error(payload: Mapping[str, Any]) -> CallError:
-    """Return the `CallError` of a ``call.error``; without a usable code it is ``UNKNOWN_ERROR``."""
+    """Return the `CallError` in a ``call.error``. Without a valid code it is ``UNKNOWN_ERROR``."""
     code, message, details = payload.get("code"), payload.get("message"), payload.get("details")
     if not isinstance(code, str) or not code:
         return CallError(ErrorCode.UNKNOWN_ERROR, "the peer sent an error without a code", {"raw": dict(payload)})
@@ -68,15 +68,15 @@ def call_error(payload: Mapping[str, Any]) -> CallError:
 
 _encode = msgspec.json.Encoder().encode
 _LARGE = 16 * 1024
-"""Bytes: the JSON of larger data is sent as a part of its own instead of being copied."""
+"""The size in bytes above which the JSON of data is sent as a separate part instead of being copied."""
 _HOLE = b"\0"
-"""A placeholder in JSON, which has no such byte."""
+"""A placeholder: JSON never has this byte."""
 _BYTES = (bytes, bytearray, memoryview)
 
 
 @final
 class Parts:
-    """JSON in parts, to be written one after the other, so that a large text is never copied."""
+    """A JSON text in parts that are written one after the other, so that a large text is never copied."""
 
     __slots__ = ("pieces", "size")
 
@@ -92,14 +92,14 @@ class Parts:
 
 
 class Encoded(Event):
-    """An event with its JSON: it was encoded to count its bytes, and `encode` does not encode it again."""
+    """An event with its JSON, which was encoded to count the bytes. `encode` does not encode the event again."""
 
     __slots__ = ("data", "fields", "size")
 
     def __init__(self, event: Event, data: bytes | Parts) -> None:
         dict.__init__(self, event)  # every event on a wire is one of these, and super() takes longer
         self.data = data
-        """The JSON; it is ignored if a link has added or removed a field since."""
+        """The JSON. It is ignored if a link has added or removed a field since."""
         self.size, self.fields = len(event), len(event["payload"])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,24 +108,24 @@ class Encoded(Event):
 
 
 def with_sent_bytes(event: Event, data: bytes | Parts, count: int) -> Encoded:
-    """Return the event with ``payload.sentBytes`` at the end of its JSON; ``data`` is the JSON without it."""
+    """Return the event with ``payload.sentBytes`` set to ``count``. ``data`` is the JSON without this field."""
     event["payload"]["sentBytes"] = count
     *before, last = data.pieces if isinstance(data, Parts) else (data,)
     return Encoded(event, Parts(*before, memoryview(last)[:-2], b',"sentBytes":%d}}' % count))
 
 
 def encode(event: Event) -> bytes:
-    """Return the JSON of an event of this process; an envelope in ``payload.output`` is converted.
+    """Return the JSON of an event of this process. An envelope in ``payload.output`` is converted.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR`` if a value has no form in the strict profile; the message states where.
+        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form; the message says where the value is.
     """
     data = encode_in_parts(event)
     return bytes(data) if type(data) is Parts else data
 
 
 def encode_in_parts(event: Event) -> bytes | Parts:
-    """As `encode`, for a link that writes the parts of a large event one after the other."""
+    """Return the JSON of an event as `encode` does, but a large one in parts. Raises as `encode`."""
     payload = event["payload"]
     if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
         return event.data
@@ -136,7 +136,7 @@ def encode_in_parts(event: Event) -> bytes | Parts:
 
 
 def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelope[Any]) -> bytes | Parts:
-    """Return the JSON of an event with an envelope; of a local one only the data need a check."""
+    """Return the JSON of an event with an envelope. If the envelope is local, only its data are checked."""
     meta, data = output.meta, output.data
     is_local = type(meta) is LocalResponseMeta and type(data) not in _BYTES
     if not (is_local and type(meta.operation_id) is str and type(meta.timestamp) is int):
@@ -159,7 +159,7 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
 
 
 def encode_checked(event: Event) -> bytes:
-    """Encode an event that `decode` returned, which needs no check."""
+    """Return the JSON of an event that `decode` returned, without checks."""
     return _encode(event)
 
 
@@ -177,7 +177,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
 
 
 def checked(event: Any) -> Event:
-    """Return ``event`` if it has the shape of one. Raises `ProtocolError`."""
+    """Return ``event`` if it has the shape of an event, else raise `ProtocolError`."""
     if type(event) is not dict:
         raise ProtocolError(f"expected an object with type and payload, got {type(event).__name__}")
     if type(event.get("type")) is not str:

@@ -1,4 +1,4 @@
-"""Log lines about peers: limited in number and length, and safe against forged lines."""
+"""Warnings about peers, limited in number and length. A peer cannot forge log lines with its text."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from operad_calls.requests import remember
 
 _LONGEST = 200
 _BURST, _A_SECOND = 20, 1.0
-"""How many lines one peer may cause at once, and how many more each second."""
+"""The number of lines that one peer may cause at once, and how many more per second."""
 _ALL_BURST, _ALL_A_SECOND = 200, 10.0
-"""The same for all peers together."""
+"""The limits for all peers together: lines at once, and per second."""
 _REMEMBERED = 1_000
 
 
 class Allowance:
-    """A bucket of log lines.
+    """A rate limit for log lines (a token bucket).
 
     Args:
-        burst: how many lines may be written at once.
-        a_second: how many more lines may be written each second.
+        burst: the number of lines that may be written at once.
+        a_second: the number of further lines per second.
     """
 
     def __init__(self, burst: float, a_second: float) -> None:
@@ -29,10 +29,10 @@ class Allowance:
         self._a_second = a_second
         self._at = time.monotonic()
         self.kept = 0
-        """Lines that were not written since the last one."""
+        """The number of lines that were left out since the last line."""
 
     def take(self) -> bool:
-        """Return True if one more line may be written now; otherwise count it in ``kept``."""
+        """Return True if a line may be written now; otherwise add 1 to ``kept``."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
         self._at = now
@@ -44,30 +44,30 @@ class Allowance:
 
 
 class Reports:
-    """Warnings about peers, limited in number; those left out are counted and reported with the next one.
+    """A log of warnings about peers, limited in number. A line states how many before it were left out.
 
     Args:
-        logger: the logger for the lines.
+        logger: the logger for the warnings.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self.count = 0
-        """How many frames and connections were refused, logged or not."""
+        """The number of refused frames and connections, logged or not."""
         self._all = Allowance(_ALL_BURST, _ALL_A_SECOND)
         self._each: dict[str, Allowance] = {}
 
     def refuse(self, account: str, line: str) -> None:
-        """Count a refused frame or connection, and warn."""
+        """Count a refused frame or connection in ``count``, and log a warning as `warn` does."""
         self.count += 1
         self.warn(account, line)
 
     def warn(self, account: str, line: str) -> None:
-        """Warn about a peer.
+        """Log a warning about a peer, unless the limit is reached.
 
         Args:
-            account: the peer whose limit the line counts against.
-            line: the text; it may quote the peer.
+            account: the name of the peer whose limit applies.
+            line: the text. It may quote the peer: unprintable characters are replaced.
         """
         allowance = self._each.pop(account, None) or Allowance(_BURST, _A_SECOND)
         remember(self._each, account, allowance, _REMEMBERED)  # now the last one to be forgotten

@@ -16,10 +16,10 @@ from operad_calls import protocol
 _Value = TypeVar("_Value")
 
 TRACE = ("traceparent", "tracestate", "baggage")
-"""The context of a trace: fields of a request, and metadata of its call."""
+"""The fields of a trace context, in a request and in the metadata of a context."""
 
 LARGE = 64 * 1024
-"""Bytes: a larger request states its size, and its handler responds at once or acknowledges it soon."""
+"""The size in bytes above which a request states its size, and its handler must acknowledge it soon."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -36,21 +36,24 @@ class CallRequest:
     idempotency_key: str | None = None
     baggage: str | None = None
     request_id: str | None = None
-    """The id of the first attempt, if observers were told of it; ``None``: make a new one."""
+    """The id of the first attempt, if observers know it; ``None`` makes a new one."""
     limit: float = math.inf
     """When the call must finish, in epoch ms."""
     timeout: float | None = None
-    """Of a stream: seconds to wait for each item."""
+    """For a stream: the maximum time to wait for each item, in seconds."""
     credit: int | None = None
-    """Of a stream: how many items may be in flight."""
+    """For a stream: the maximum number of items in flight."""
 
     def event(self, request_id: str, reply_to: str | None, now: float) -> Event:
-        """Return the ``call.requested``.
+        """Return the ``call.requested`` of this call.
 
         Args:
-            request_id: its id.
+            request_id: the id of the request.
             reply_to: the address for responses; ``None`` if the transport knows it.
-            now: epoch seconds.
+            now: the current time in seconds since 1970.
+
+        Raises:
+            CallError: ``VALIDATION_ERROR`` if ``identity`` is not an `Identity`.
         """
         payload: dict[str, Any] = {
             "requestId": request_id,
@@ -86,7 +89,7 @@ class CallRequest:
 
 
 class Pending:
-    """A request that waits for its end: a single call, a stream or a broadcast."""
+    """The base class of requests in flight: single calls, streams and broadcasts."""
 
     __slots__ = ("granted", "operation_id", "outgoing", "request_id", "reserved", "stored", "target", "wants")
 
@@ -94,26 +97,26 @@ class Pending:
         self.operation_id = operation_id
         self.request_id = request_id
         self.target: str | None = None
-        """Where an abort or credit goes; ``None``: not known yet."""
+        """The address for aborts and credit; ``None`` until it is known."""
         self.stored = False
-        """Whether the broker keeps the request, so that it outlives the connection."""
+        """Whether the broker stores the request, so that it survives a lost connection."""
         self.outgoing = 0
-        """The size of a large request in bytes until its handler has acknowledged it; 0 if it is small."""
-        # How many bytes may arrive for it; see `operad_calls.calling.flow`.
+        """The size in bytes of a large request that its handler has not acknowledged; otherwise 0."""
+        # The bytes that may arrive for the request; see `operad_calls.calling.flow`.
         self.granted = 0
         self.reserved = 0
         self.wants = 0
 
     @property
     def total(self) -> int:
-        """How many responses may arrive in all."""
+        """The total number of responses that may arrive."""
         return 1
 
     def accepts(self, peer: str | None) -> bool:
         """Return True if a peer may send events for this request.
 
-        Until the handler is known any peer may. On a hub the target is an operation's address, and the hub itself
-        passes on only what the right peer sends.
+        Any peer may until the handler is known. On a hub the target is the address of an operation, and the hub
+        itself passes on only events of the right peer.
         """
         target = self.target
         return peer is None or target is None or peer == target or not target.startswith("inbox:")
@@ -128,7 +131,7 @@ class Pending:
 
 
 def check_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
-    """Raise `RuntimeError` unless ``loop`` is running: a future of another loop would wake no task."""
+    """Raise `RuntimeError`, which names ``what``, unless the current event loop is ``loop``."""
     if asyncio.get_running_loop() is not loop:
         raise RuntimeError(
             f"this {what} belongs to the event loop in which it was opened: open one in each loop, or use "
@@ -137,31 +140,31 @@ def check_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
 
 
 def set_error(future: asyncio.Future[Any], error: CallError) -> None:
-    """End a future with an error, unless it has ended."""
+    """Set the exception of a future, unless the future is done."""
     if not future.done():
         future.set_exception(error)
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
-    """Mark the exception of a future as seen, so that asyncio does not log it."""
+    """Mark the exception of a future as retrieved, so that asyncio does not log it."""
     if future.done() and not future.cancelled():
         future.exception()
 
 
 def wake(future: asyncio.Future[None] | None) -> None:
-    """End a wait, if there is one and it has not ended."""
+    """Set the result of a future to ``None``, unless the future is missing or done."""
     if future is not None and not future.done():
         future.set_result(None)
 
 
 class Waiting(Protocol):
-    """An object for which one task waits at a time."""
+    """An object whose changes one task at a time can await with `woken`."""
 
     waiter: asyncio.Future[None] | None
 
 
 async def woken(owner: Waiting, seconds: float | None = None) -> None:
-    """Wait until ``owner.waiter`` is woken (`wake`), at most the given seconds."""
+    """Wait until `wake` is called for ``owner.waiter``, at most the given number of seconds."""
     loop = asyncio.get_running_loop()
     owner.waiter = waiter = loop.create_future()
     timer = None if seconds is None else loop.call_later(seconds, wake, waiter)
@@ -174,40 +177,40 @@ async def woken(owner: Waiting, seconds: float | None = None) -> None:
 
 
 def remember(kept: dict[str, _Value], key: str, value: _Value, most: int) -> None:
-    """Put a value, and forget the oldest one if there are too many."""
+    """Add a value to ``kept``, and remove the oldest one if there are more than ``most``."""
     kept[key] = value
     if len(kept) > most:
         del kept[next(iter(kept))]
 
 
 def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) -> float:
-    """Return how many seconds a timer is late, because the event loop was busy or the process was stopped.
+    """Return the delay of a timer in seconds: the event loop was busy, or the process was stopped.
 
-    Events that arrived meanwhile have not been read yet, so a lease must not count this time.
+    Events that arrived meanwhile have not been read yet, so a lease must not include this time.
     """
     return 0.0 if timer is None else max(0.0, loop.time() - timer.when())
 
 
 def timeout_error(operation_id: str, limit: float) -> CallError:
-    """Return the error of a call that did not finish before ``limit``, in epoch ms."""
+    """Return the ``TIMEOUT`` of a call that did not finish before ``limit``, in epoch ms."""
     return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not respond in time', {"deadline": limit})
 
 
 def lost_error(operation_id: str, why: str) -> CallError:
-    """Return the error of a request that was sent, and may have run."""
+    """Return the ``UNAVAILABLE`` of a request that was sent and may have run; ``why`` is in the message."""
     details = {"operationId": operation_id, "sent": True}
     return CallError(ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', details)
 
 
 def not_begun_error(operation_id: str, why: str) -> CallError:
-    """Return the error of a request that did not run."""
+    """Return the ``UNAVAILABLE`` of a request that did not run; ``why`` is in the message."""
     error = lost_error(operation_id, why)
     error.details["sent"] = error.ran = False
     return error
 
 
 def overloaded_error(message: str, limit: str, value: int) -> CallError:
-    """Return the error for a limit on concurrent work that is reached."""
+    """Return the ``OVERLOADED`` of a limit that is reached; ``limit`` is the name of the setting."""
     error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
     error.ran = False
     return error

@@ -17,26 +17,26 @@ class CallSettings:
     """The bounds of the calls that a `PendingRequestMap` makes and a `CallHandler` serves."""
 
     max_pending: int = attrs.field(default=10_000, validator=_at_least_one)
-    """How many calls of a call map may wait at once; more fail with ``OVERLOADED``."""
+    """The maximum number of calls of a call map in flight; further calls fail with ``OVERLOADED``."""
     max_concurrent: int = attrs.field(default=10_000, validator=_at_least_one)
-    """How many requests a handler may have in progress; more fail with ``OVERLOADED``."""
+    """The maximum number of requests of a handler in progress; further requests fail with ``OVERLOADED``."""
     max_concurrent_per_peer: int | None = attrs.field(
         default=None, validator=attrs.validators.optional(_at_least_one)
     )
-    """How many of those one caller (its identity, else its link) may have. Default: half of ``max_concurrent``,
-    and no bound in process."""
+    """The maximum number of requests in progress of one caller (an identity, or else a link). Default: half of
+    ``max_concurrent``, and no limit within one process."""
     credit: int = attrs.field(default=64, validator=_at_least_one)
-    """How many items of a stream may be in flight to a consumer."""
+    """The maximum number of items of a stream in flight to a consumer."""
     credit_bytes: int = attrs.field(default=1024 * 1024, validator=_at_least_one)
-    """How many bytes of a stream may be in flight to its consumer; one larger item goes alone."""
+    """The maximum number of bytes of a stream in flight to a consumer. A larger item is sent alone."""
     link_bytes: int = attrs.field(default=8 * 1024 * 1024, validator=_at_least_one)
-    """How many bytes of large responses and items may be in flight to one link, and of large requests from it."""
+    """The maximum number of bytes of large responses in flight to a link, and of large requests from it."""
     lease: float = attrs.field(default=30.0, validator=_above_zero)
-    """Seconds that a stream lives without a sign of life from its other side."""
+    """Seconds after which a stream ends without a sign of life from the other side."""
     timeout: float = attrs.field(default=30.0, validator=_above_zero)
-    """Default timeout of a single call in seconds."""
+    """The default timeout of a single call, in seconds."""
     drain_timeout: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
-    """Seconds that requests in progress get when a handler closes."""
+    """Seconds for which a closing handler waits for requests in progress."""
 
     @property
     def per_peer(self) -> int:
@@ -45,6 +45,6 @@ class CallSettings:
         return max(1, self.max_concurrent // 2) if given is None else given
 
     def updated(self, **given: Any) -> CallSettings:
-        """Return these settings with some of them replaced; ``None`` means not given. Raises `ValueError`."""
+        """Return a copy with the given settings. ``None`` keeps a setting. Raises `ValueError` for bad values."""
         changes = {name: value for name, value in given.items() if value is not None}
         return attrs.evolve(self, **changes) if changes else self

@@ -1,4 +1,4 @@
-"""A tap: passes the events of a transport to a function, for audit and debugging."""
+"""A tap, which shows the events of a transport to a function, for audit and debugging."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ logger = logging.getLogger("operad.calls")
 
 @attrs.frozen
 class Passed:
-    """An event that passes a tap."""
+    """An event that passes a tap, with its direction and addresses."""
 
     direction: Literal["in", "out"]
     event: Event = attrs.field(repr=False)  # holds inputs and answers
-    """Do not change it, and read it at once: a link may change it afterwards."""
+    """The event. Do not change it, and read it at once, because a link may change it later."""
     to: str | None
-    """The address that it goes to or arrived at; ``None``: the transport does not report it."""
+    """The address to which the event goes, or at which it arrived; ``None`` if it is unknown."""
     delivery: Delivery | None
-    """How it arrived; ``None``: it is outgoing."""
+    """The delivery of an incoming event; ``None`` for an outgoing event."""
 
 
 See = Callable[[Passed], None]
-"""Receives an event, at once and without waiting; an exception is logged."""
+"""A function that receives an event and does not block. Its exceptions are logged."""
 
 
 def tap(transport: Transport, see: See, on_link: OnLink | None = None) -> Transport:
-    """Return a transport that passes its events to ``see``: ``CallHandler(registry, tap(transport, see))``.
+    """Return a transport that shows its events to ``see``: ``CallHandler(registry, tap(transport, see))``.
 
     Args:
         transport: any transport.
-        see: receives incoming events before the link's owner, and outgoing events before the link.
-        on_link: receives link states likewise.
+        see: receives incoming events before the owner of the link, and outgoing events before the link.
+        on_link: receives states of links before their owners.
     """
     return _Tapped(transport, see, on_link)
 

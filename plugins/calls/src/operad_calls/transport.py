@@ -1,4 +1,4 @@
-"""The names that authors of transports need besides `operad.plugin`."""
+"""The public names for authors of transports, in addition to those of `operad.plugin`."""
 
 from operad_calls import protocol
 from operad_calls.broker import BrokerLink

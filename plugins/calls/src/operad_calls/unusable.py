@@ -14,11 +14,11 @@ from operad_calls import protocol
 _ID_TEXT = '"requestId"'
 _ID = _ID_TEXT.encode()
 _LARGEST = 64 * 1024
-"""Bytes: a longer text is not parsed a second time."""
+"""The size in bytes above which a text is not parsed a second time."""
 
 
 class _Glimpse(msgspec.Struct):
-    """An event whose values are not parsed yet, so that one bad value does not hide the others."""
+    """An event with unparsed values, so that one bad value does not hide the others."""
 
     type: str
     payload: dict[str, msgspec.Raw]
@@ -29,12 +29,12 @@ _strings = msgspec.json.Decoder(str)
 
 
 class Unreadable(NamedTuple):
-    """The error reply for a message that belongs to a request but cannot be used."""
+    """The error reply for a message that belongs to a request and cannot be used."""
 
     is_request: bool
-    """Whether it is the request itself: the reply then goes to the peer, otherwise to the call that waits here."""
+    """Whether the message is a request. The reply then goes to the peer, else to the call that waits here."""
     reply_to: str | None
-    """Where the message asks responses to go."""
+    """The address for responses in the message, or ``None``."""
     event: Event
     """A ``call.error`` with the id of the request."""
 
@@ -42,7 +42,13 @@ class Unreadable(NamedTuple):
 def unreadable(
     data: bytes | bytearray | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
 ) -> Unreadable | None:
-    """Return the error reply for a message that cannot be used, if the id of its request can be read."""
+    """Return the error reply for a message that cannot be used; ``None`` if its request id cannot be read.
+
+    Args:
+        data: the message.
+        why: the reason, for the text of the error.
+        code: the code of the error.
+    """
     if (_ID_TEXT if isinstance(data, str) else _ID) not in data:  # type: ignore[operator]  # one of its own kind
         return None  # a flood of unrelated data takes no more time
     found = _glimpse(data)
@@ -56,7 +62,7 @@ def unreadable(
 
 
 def _glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | None:
-    """Return type, request id and reply address of a message, if the first two can be read."""
+    """Return type, request id and reply address of a message; ``None`` if type or request id is unreadable."""
     try:
         found = _glimpses.decode(data)
         request_id = _strings.decode(found.payload["requestId"])
@@ -70,7 +76,7 @@ def _glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | Non
 
 
 def _lenient_glimpse(data: bytes | bytearray | str) -> tuple[str, str, str | None] | None:
-    """As `_glimpse`, for a text that only Python's own parser reads: NaN, infinity, half of a surrogate pair."""
+    """As `_glimpse`, but with the parser of Python, which accepts NaN, infinity and half of a surrogate pair."""
     if len(data) > _LARGEST:
         return None
     try:

@@ -1,1 +1,1 @@
-"""The calling side: requests in flight, their results and streams."""
+"""The calling side of the call protocol: requests in flight, their results and streams."""

@@ -17,14 +17,14 @@ from operad_calls.requests import CallRequest, Pending, wake, woken
 logger = logging.getLogger("operad.calls")
 
 LATE = 30.0
-"""Seconds during which late responses are passed on, if the caller wants them."""
+"""Seconds for which late responses are passed on, if the caller wants them."""
 
 
 class Broadcast(Pending):
     """A request to every peer that serves a topic.
 
-    The caller waits for a limited time. If it wants late responses, the broadcast then lingers and passes them on
-    one by one. A lingering broadcast does not count as a pending call and keeps no responses.
+    The caller waits for a limited time. If it wants late responses, the broadcast then lingers: it passes them on
+    one by one and keeps none. A lingering broadcast is not a pending call.
     """
 
     def __init__(self, requests: PendingRequests, topic: str, operation_id: str) -> None:
@@ -33,17 +33,17 @@ class Broadcast(Pending):
         self.topic = topic
         self.answers: list[Any] = []
         self.expected: int | None = None
-        """How many peers the transport asked; ``None``: it does not know."""
+        """The number of peers that received the request; ``None`` if the transport does not know it."""
         self.received = 0
         self.waiter: asyncio.Future[None] | None = None
         self.late: Callable[[Any], None] | None = None
-        """Receives late responses; ``None`` while the caller waits."""
+        """Receives late responses; ``None`` as long as the caller waits."""
         self.timer: asyncio.TimerHandle | None = None
-        """Ends the lingering."""
+        """The timer that ends the lingering."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every peer that the transport asked has responded."""
+        """Whether every peer that received the request has responded."""
         return self.expected is not None and self.received >= self.expected
 
     def accepts(self, peer: str | None) -> bool:
@@ -72,14 +72,14 @@ class Broadcast(Pending):
             self.stop()
 
     def fail(self, error: CallError) -> None:
-        """End the wait: no more responses will arrive, and those that have arrived are returned."""
+        """End the wait, because no more responses will arrive. The caller gets the responses so far."""
         self.expected = 0
         wake(self.waiter)
         if self.late is not None:
             self.stop()
 
     def linger(self, late: Callable[[Any], None], seconds: float) -> None:
-        """Pass on late responses for some time."""
+        """Pass late responses to ``late`` for the given number of seconds."""
         requests = self.requests
         self.late = late
         self.timer = requests.loop.call_later(seconds, self.stop)
@@ -87,7 +87,7 @@ class Broadcast(Pending):
         requests.lingering[self.request_id] = self
 
     def stop(self) -> None:
-        """Stop waiting for responses; notify the peers unless all have responded."""
+        """Stop waiting for responses. Notify the peers unless all of them have responded."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -106,7 +106,7 @@ async def broadcast(
     wait: float,
     late: Callable[[Any], None] | None = None,
 ) -> list[Any]:
-    """Ask every peer and return the data of their responses; see `PendingRequestMap.ask_all`."""
+    """Send a request to every peer of a topic and return the data of the responses; see `ask_all`."""
     link = requests.admit()
     call, now, loop = CallRequest(operation_id, input), time.time(), requests.loop
     call.limit = (now + (wait if late is None else max(wait, LATE))) * 1000

@@ -1,12 +1,13 @@
-"""Flow control in bytes at the calling side.
+"""Flow control in bytes, at the calling side.
 
-A request states how many bytes its handler may send without asking (``creditBytes``). For more, the handler asks
-(``call.credit`` with ``wantsBytes``), and the caller grants it (``totalBytes``) in the order of asking: while the
-sum of what was granted and has not arrived is below the link's window, or alone. So large responses slow down, and
-never fill the buffers of a hub or broker, which would close the connection with every call on it.
+A request states how many bytes its handler may send without asking (``creditBytes``). For more bytes, the handler
+asks (``call.credit`` with ``wantsBytes``). The caller grants them (``totalBytes``) in the order of the questions,
+while the granted bytes that have not arrived fit into the window of the link. A response that is larger than the
+window is granted alone. So large responses slow down, and never fill the buffers of a hub or broker, which would
+close the connection with every call on it.
 
-Items that have arrived and are not read count against their own stream's window only, so a slow reader of one
-stream delays no other call.
+Items that have arrived and are not read use only the window of their own stream, so a slow reader of one stream
+delays no other call.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from collections.abc import Callable
 from operad_calls.requests import Pending, wake
 
 LEAST, MOST = 1024, 64 * 1024
-"""How many bytes of a single response may arrive without asking, at least and at most."""
+"""The least and the most bytes of a single response that may arrive without asking."""
 FEW = 4
-"""So many calls at once may each get an eighth of the window instead: together half of it."""
+"""The number of concurrent calls that may each get an eighth of the window instead, together half of it."""
 _PATIENCE = 2.0
-"""Seconds after which a large request counts as arrived although no handler has acknowledged it."""
+"""Seconds after which a large request is assumed to have arrived although no handler has acknowledged it."""
 
 
 class Arrivals:
-    """The bytes that handlers asked to send to this link, and the order in which they are granted.
+    """The bytes that handlers ask to send to this link, which are granted in the order of the questions.
 
     Args:
-        size: how many granted bytes may be in flight.
-        tell: notifies the handler of a request how many bytes it may send.
+        size: the maximum number of granted bytes in flight.
+        tell: tells the handler of a request how many bytes it may send.
     """
 
     def __init__(self, size: int, tell: Callable[[Pending], None]) -> None:
@@ -37,17 +38,17 @@ class Arrivals:
         self._tell = tell
         self._waiting: dict[Pending, None] = {}  # in the order of asking
         self.in_flight = 0
-        """Bytes that were granted and have not arrived."""
+        """The number of bytes that were granted and have not arrived."""
 
     def unasked(self, others: int, most: int | None = None) -> int:
-        """Return how many bytes a handler may send without asking while so many other requests wait.
+        """Return the number of bytes that the handler of a new request may send without asking.
 
-        For all of them together that is about 2 windows with 1,000 requests, and 3 with 10,000.
+        All requests together may then send about 2 windows (with 1,000 requests) or 3 windows (with 10,000).
 
         Args:
-            others: how many other requests wait.
-            most: the most that one may get; default: what a single call gets. While few calls wait, that is
-                enough for a response of 1 MB, which then needs no further message.
+            others: the number of other requests that wait.
+            most: the largest result; default: the value for a single call. While few calls wait, this is enough
+                for a response of 1 MB, which then needs no further message.
         """
         if most is None:
             most = max(MOST, self._size // 8) if others < FEW else MOST
@@ -57,13 +58,13 @@ class Arrivals:
         return share if share > LEAST else min(most, LEAST)
 
     def ask(self, pending: Pending) -> bool:
-        """Grant the bytes that a request asks for, now or later in turn. Return True if they were granted now."""
+        """Grant the bytes for which a request asks, now or in its turn. Return True if they were granted now."""
         self._waiting[pending] = None
         self._serve()
         return pending not in self._waiting
 
     def arrived(self, pending: Pending, total: int) -> None:
-        """Note how many bytes have arrived for a request, in all."""
+        """Record the total number of bytes that have arrived for a request."""
         left = max(0, pending.granted - total)
         if left < pending.reserved:
             self.in_flight -= pending.reserved - left
@@ -93,10 +94,10 @@ class Arrivals:
 
 
 class Departures:
-    """Large requests that were sent and that no handler has acknowledged.
+    """The large requests that were sent and that no handler has acknowledged.
 
     Args:
-        size: how many bytes of them may be in flight.
+        size: the maximum number of their bytes in flight.
     """
 
     def __init__(self, size: int) -> None:
@@ -107,14 +108,14 @@ class Departures:
         """Requests that wait for their turn, in order; none of them has been sent."""
 
     def take(self, pending: Pending, size: int) -> bool:
-        """Return True if a request of ``size`` bytes may be sent at once; it then counts as sent."""
+        """Return True if a request of ``size`` bytes may be sent at once, and record it as sent."""
         if self.waiting or not self._fits(size):
             return False
         self._take(pending, size)
         return True
 
     async def enter(self, pending: Pending, size: int) -> None:
-        """Wait until a request of ``size`` bytes may be sent, or has ended."""
+        """Wait until a request of ``size`` bytes may be sent, or `forget` is called for it."""
         if self.take(pending, size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -126,13 +127,13 @@ class Departures:
             raise
 
     def forget(self, pending: Pending) -> None:
-        """Drop a request that waits for its turn; idempotent."""
+        """End the wait of a request for its turn, if it waits."""
         if (entry := self.waiting.pop(pending, None)) is not None:
             wake(entry[1])
             self._serve()
 
     def leave(self, pending: Pending) -> None:
-        """Note that a handler has acknowledged the request, or that it has ended; idempotent."""
+        """Release the bytes of a request that a handler has acknowledged or that has ended; idempotent."""
         if pending.outgoing:
             self._in_flight -= pending.outgoing
             pending.outgoing = 0

@@ -30,28 +30,31 @@ from operad_calls.settings import CallSettings
 logger = logging.getLogger("operad.calls")
 
 Signer = Callable[[str, Identity], str]
-"""``signer(operation_id, identity)`` signs a delegation for one call (`operad.auth.DelegationSigner`)."""
+"""``signer(operation_id, identity)`` returns a signed delegation for one call (`operad.auth.DelegationSigner`)."""
 
 
 class PendingRequestMap:
-    """Calls operations of other peers over a transport.
+    """A call map, which calls operations of other peers over a transport.
 
     Use it as an async context manager. Every call ends exactly once, with an envelope or a `CallError`, at its
     deadline at the latest.
 
     Args:
-        transport: how to reach the peers; the map opens a link of its own on it.
-        plugins: provides the envelope kinds of responses, and the observers of calls. Default: the installed
-            plugins, loaded when the map opens. A response of an unknown kind has an `OpaqueMeta`.
-        timeout: default timeout of a call in seconds. Streams have a lease instead.
-        max_pending: how many calls may wait at once; more fail with ``OVERLOADED``.
-        credit: how many items of a stream may be in flight to a consumer.
-        lease: seconds that a stream lives without a sign of life from the other side.
+        transport: the transport to the peers. The map opens its own link on it.
+        plugins: the plugins with the envelope kinds of responses and the observers of calls. Default: the
+            installed plugins, loaded when the map opens. A response of an unknown kind has an `OpaqueMeta`.
+        timeout: the default timeout of a call, in seconds. Streams have a lease instead.
+        max_pending: the maximum number of calls in flight; further calls fail with ``OVERLOADED``.
+        credit: the maximum number of items of a stream in flight to a consumer.
+        lease: seconds after which a stream ends without a sign of life from the other side.
         on_request: receives requests that are served by hand (see `serve`); most applications use a `CallHandler`.
-        sign: signs a delegation for each call that names an identity, so that a worker behind a hub or broker
-            knows on whose behalf the call is made.
-        settings: all bounds in one object; arguments given here take precedence.
-        observed: whether observers of the plugins see the calls.
+        sign: signs a delegation for each call that has an identity, so that a worker behind a hub or broker knows
+            on whose behalf the call is made.
+        settings: all bounds in one object; the arguments above take precedence.
+        observed: whether the observers of the plugins see the calls.
+
+    Raises:
+        ValueError: a bound is not valid.
     """
 
     def __init__(
@@ -83,12 +86,12 @@ class PendingRequestMap:
 
     @property
     def pending(self) -> int:
-        """How many calls and streams are in flight."""
+        """The number of calls and streams in flight."""
         return len(self._requests.table)
 
     @property
     def late(self) -> int:
-        """How many responses arrived for requests that had ended."""
+        """The number of responses that arrived for requests that had ended."""
         return self._requests.late
 
     @property
@@ -98,7 +101,7 @@ class PendingRequestMap:
 
     @property
     def link(self) -> Link | None:
-        """The map's own link, while it is open."""
+        """The link of this map; ``None`` unless the map is open."""
         return self._link
 
     async def __aenter__(self) -> Self:
@@ -109,10 +112,15 @@ class PendingRequestMap:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect. Raises `TransportError`."""
+        """Connect to the transport.
+
+        Raises:
+            TransportError: the transport cannot be reached.
+            RuntimeError: the map is already open.
+        """
         requests = self._requests
         if self._link is not None or self._opening:
-            raise RuntimeError("the call map is already open")
+            raise RuntimeError("the call map is already open: close it first, or make another one")
         requests.start()
         if self._plugins is None:
             self._plugins = load_plugins()
@@ -129,7 +137,7 @@ class PendingRequestMap:
             self._by_hand.start(self._link)
 
     async def aclose(self) -> None:
-        """End every call in flight with ``ABORTED``, notify the other side, and disconnect; idempotent."""
+        """End every call in flight with ``ABORTED``, notify the handlers, and disconnect; idempotent."""
         link = self._link
         if link is None:
             return
@@ -156,7 +164,7 @@ class PendingRequestMap:
     ) -> Callable[[], None]:
         """Let functions observe each call of this map, and return a function that removes them.
 
-        As `operad.OperationRegistry.observe`. Observers of plugins see the calls, too.
+        The arguments are those of `operad.OperationRegistry.observe`. Observers of plugins see the calls, too.
         """
         added = Observers.of(started, finished, reported)
         self._observers = self._observers.with_others(added)
@@ -184,28 +192,29 @@ class PendingRequestMap:
         retry: Retry = False,
         baggage: str | None = None,
     ) -> Coroutine[Any, Any, ResponseEnvelope[Any]]:
-        """Call an operation and return its response; of a subscription, the first item.
+        """Call an operation and return its response; for a subscription, the first item.
 
         Args:
-            operation_id: ``namespace.name``.
-            input: the operation's input; ``None`` means ``{}``.
-            timeout: seconds; the map's default if neither this nor a deadline is given.
-            deadline: when the call must finish, in epoch ms.
-            identity: the caller. The handler decides whether to believe it (`CallHandler`).
+            operation_id: the id, ``namespace.name``.
+            input: the input of the operation; ``None`` means ``{}``.
+            timeout: seconds; default: the timeout of the map, unless there is a deadline.
+            deadline: when the call must finish, in ms since 1970.
+            identity: the caller. The handler decides whether to accept it; see `CallHandler`.
             parent_request_id: the request id of the call that makes this one.
-            traceparent: W3C trace context, passed on to the handler's ``context.metadata``.
-            tracestate: its second part.
-            baggage: W3C baggage, passed on likewise.
-            delegation: a signed delegation (a compact JWS) for this call, instead of one by the map's ``sign``.
-            idempotency_key: the same for this call and its repetitions: the handler's ``context.idempotency_key``.
-            retry: repeat the call until the deadline, with growing pauses. ``"unsent"``: if its transport reports
-                that it did not run. ``"safe"``: also if it was lost and may have run, and its peers describe the
-                operation as a query or idempotent. ``True``: also if it was lost, whatever the operation is. An
-                error that no peer serves the operation is final, unless the operation has responded before or
-                the connection was just lost: then it is repeated for 5 s.
+            traceparent: W3C trace context, for ``context.metadata`` of the handler.
+            tracestate: the second part of the W3C trace context.
+            baggage: W3C baggage, for ``context.metadata`` of the handler.
+            delegation: a signed delegation (a compact JWS) for this call, instead of one of the map's ``sign``.
+            idempotency_key: a key that repetitions of this call share; the handler's ``context.idempotency_key``.
+            retry: whether to repeat the call until the deadline, with growing pauses. ``"unsent"``: if the
+                transport reports that the call did not run. ``"safe"``: also if the call was lost and may have
+                run, and a peer describes the operation as a query or as idempotent. ``True``: also if the call
+                was lost, for every operation. If no peer serves the operation, the call is repeated for 5 s, and
+                only if the operation has responded before or the connection was just lost.
 
         Raises:
-            CallError: the only error, except the cancellation of the calling task.
+            CallError: the call failed.
+            ValueError: ``retry`` is not valid.
         """
         call = CallRequest(
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, idempotency_key,
@@ -218,7 +227,7 @@ class PendingRequestMap:
                 deadline = checked_number(deadline, "deadline", "epoch ms")
             call.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
         if retry and retry not in MODES:
-            raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r}")
+            raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r:.100}")
         if self._observers.any_active:
             request_id = self._requests.new_id()
             return watched_call(self._observers, call, request_id, lambda: self._calling(call, retry))
@@ -249,17 +258,22 @@ class PendingRequestMap:
         credit: int | None = None,
         baggage: str | None = None,
     ) -> Subscription:
-        """Subscribe to an operation; a query or mutation yields its one envelope. Sent when first read.
+        """Subscribe to an operation. A query or mutation yields its one envelope.
 
-        Arguments as for `call`, but ``timeout`` bounds the wait for each item, and without one a stream may be
-        silent for as long as its handler lives. ``credit`` is how many items may be in flight.
+        The request is sent when the subscription is first read. The arguments are those of `call`, but ``timeout``
+        limits the wait for each item; without a timeout a stream may be silent as long as its handler lives.
+        ``credit`` is the maximum number of items in flight.
+
+        Raises:
+            CallError: ``VALIDATION_ERROR`` if ``timeout`` or ``deadline`` is not a number.
+            ValueError: ``credit`` is not valid.
         """
         call = CallRequest(
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, None, baggage
         )
         call.credit = self._settings.credit if credit is None else credit
         if type(call.credit) is not int or call.credit < 1:
-            raise ValueError(f"credit: expected at least 1, got {credit!r:.100}")
+            raise ValueError(f"credit: expected an integer of at least 1, got {credit!r:.100}")
         if timeout is not None:
             call.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:
@@ -279,17 +293,18 @@ class PendingRequestMap:
         wait: float = 0.5,
         late: Callable[[Any], None] | None = None,
     ) -> list[Any]:
-        """Ask every peer that registered ``all:<topic>``, and return the data of their responses.
+        """Send a request to every peer that registered ``all:<topic>``, and return the data of the responses.
 
-        Handlers respond to ``operad.discover`` this way, and to nothing else.
+        A `CallHandler` responds to ``operad.discover`` only.
 
         Args:
             topic: the topic.
             operation_id: the operation.
-            input: its input.
-            wait: seconds to wait for responses; shorter if the transport knows that all have responded.
-            late: receives the data of each response that arrives within 30 s after that; without it they are
-                dropped.
+            input: the input of the operation.
+            wait: seconds to wait for responses. The wait ends early if the transport knows that all peers have
+                responded.
+            late: receives the data of each response that arrives after the wait, until 30 s after the request. By
+                default such responses are dropped.
 
         Raises:
             CallError: the request could not be sent.
@@ -297,7 +312,7 @@ class PendingRequestMap:
         return await broadcast(self._requests, topic, operation_id, input, wait, late)
 
     def _signing(self, call: CallRequest) -> Callable[[CallRequest], None] | None:
-        """Return a function that signs a call, if it needs a signature; each attempt needs a new one."""
+        """Return a function that signs an attempt of a call, or ``None`` if the call needs no signature."""
         signer, identity = self._sign, call.identity
         if signer is None or identity is None or call.delegation is not None:
             return None
@@ -310,15 +325,27 @@ class PendingRequestMap:
     # --- serving by hand -------------------------------------------------------------------------
 
     async def serve(self, operation_id: str, group: str = "operad", *, idempotent: bool = False) -> Registration:
-        """Receive requests for an operation; they are passed to ``on_request``. Raises `TransportError`.
+        """Serve an operation by hand: pass its requests to ``on_request``.
 
-        End each by `respond`, `emit_error` or `abort`; a subscription by any number of `respond`, which wait for
-        the consumer's credit, and `complete`. A request runs once: if the transport delivers it again after its
-        handler was lost, it fails with ``UNAVAILABLE``, unless the operation is ``idempotent`` (or a query). At
-        its deadline a request fails with ``TIMEOUT``.
+        End each request with `respond`, `emit_error` or `abort`. For a subscription, call `respond` for each item,
+        which waits for credit of the consumer, and then `complete`. At its deadline a request fails with
+        ``TIMEOUT``. If the transport delivers a request again after its handler was lost, the request fails with
+        ``UNAVAILABLE``, unless the operation is ``idempotent``.
+
+        Args:
+            operation_id: the operation.
+            group: the name of the group whose members share the requests.
+            idempotent: whether the operation may run twice for one request.
+
+        Raises:
+            TransportError: the operation cannot be registered.
+            RuntimeError: the map has no ``on_request``.
+            CallError: the map is not open.
         """
         if self._by_hand is None:
-            raise RuntimeError("serving by hand needs PendingRequestMap(…, on_request=…)")
+            raise RuntimeError(
+                "serving by hand requires on_request: make the map with PendingRequestMap(…, on_request=…)"
+            )
         self._requests.open_link()
         return await self._by_hand.serve(operation_id, group, idempotent=idempotent)
 
@@ -327,21 +354,24 @@ class PendingRequestMap:
 
         Raises:
             TypeError: ``envelope`` is not an envelope.
-            LookupError: no such request is in flight on this link.
-            CallError: the envelope cannot be sent; the caller has been notified.
+            LookupError: no request with this id is in flight on this link.
+            CallError: the envelope cannot be sent; the caller has received the error.
         """
         await self._hand(request_id).respond(request_id, envelope)
 
     async def complete(self, request_id: str) -> None:
-        """End the stream of a request of this link. Raises `LookupError`."""
+        """End the stream of a request of this link. Raises `LookupError` if the request is not in flight."""
         await self._hand(request_id).complete(request_id)
 
     async def emit_error(self, request_id: str, code: str, message: str = "", details: Any = None) -> None:
-        """End a request of this link with an error; ``details`` is any JSON value. Raises `LookupError`."""
+        """End a request of this link with an error. Raises `LookupError` if the request is not in flight.
+
+        ``details`` is any JSON value.
+        """
         await self._hand(request_id).emit_error(request_id, CallError(code, message, details))
 
     async def abort(self, request_id: str) -> None:
-        """End a call of this map, or a request that it serves, on both sides. Raises `LookupError`."""
+        """Abort a call or a served request of this map, on both sides. Raises `LookupError` for other ids."""
         requests = self._requests
         requests.open_link()
         pending = requests.table.get(request_id)
@@ -354,7 +384,7 @@ class PendingRequestMap:
 
     def _hand(self, request_id: str) -> ByHand:
         if self._by_hand is None or request_id not in self._by_hand:
-            raise LookupError(f'no request "{request_id}" is in flight on this link')
+            raise LookupError(f'no request "{request_id}" is in flight on this link; it may have ended')
         return self._by_hand
 
     # --- what arrives ----------------------------------------------------------------------------
@@ -373,4 +403,4 @@ class PendingRequestMap:
         elif pending.accepts(delivery.peer):
             pending.on_event(type_, payload)
         else:
-            logger.warning("dropped a %s for a request that %s does not serve", type_, delivery.peer)
+            logger.warning("dropped a %s from %s, which does not serve the request", type_, delivery.peer)

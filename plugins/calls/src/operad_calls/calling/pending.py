@@ -40,19 +40,19 @@ from operad_calls.settings import CallSettings
 logger = logging.getLogger("operad.calls")
 
 MAX_ORPHANS = 10_000
-"""How many ended requests are remembered whose handler is not known."""
+"""The maximum number of ended requests with an unknown handler that are remembered."""
 MAX_ANSWERED = 10_000
-"""How many operations are remembered that have responded."""
+"""The maximum number of operations that are remembered because they have responded."""
 _CLOSING = 5.0
-"""Seconds that closing waits for aborts to be sent."""
+"""Seconds for which closing waits until aborts are sent."""
 
 
 class PendingRequests:
-    """Admission, sending, aborts, lost peers and lost connections, for every kind of request.
+    """The requests of a call map, with their admission, sending, aborts and losses.
 
     Args:
-        transport: the link's transport.
-        settings: the bounds.
+        transport: the transport of the link.
+        settings: the bounds of calls.
     """
 
     def __init__(self, transport: Transport, settings: CallSettings) -> None:
@@ -61,15 +61,15 @@ class PendingRequests:
         self.kinds = EnvelopeKinds()
         self.table: dict[str, Pending] = {}
         self.lingering: dict[str, Pending] = {}
-        """Broadcasts whose late responses are still wanted; they do not count as pending calls."""
+        """Broadcasts that pass on late responses; they are not pending calls."""
         self.orphans: dict[str, float] = {}
-        """Ended requests whose handler is not known, and until when (epoch ms) it may still report itself."""
+        """Ended requests with an unknown handler, and until when (epoch ms) the handler may still respond."""
         self.link: Link | None = None
         self.loop: asyncio.AbstractEventLoop
         self.up = asyncio.Event()
         self.epoch = 0
         self.up_since = 0.0
-        """When the link last came up (`time.monotonic`)."""
+        """When the link last connected, by `time.monotonic`."""
         self.answered: dict[str, None] = {}
         """Operations that have responded on this link."""
         self.late = 0
@@ -98,15 +98,16 @@ class PendingRequests:
     # --- sending a request ------------------------------------------------------------------------
 
     def open_link(self) -> Link:
-        """Return the link. Raises `CallError` if the map is not open."""
+        """Return the link. Raises `CallError` ``UNAVAILABLE`` if the map is not open."""
         if self.link is None:
             raise CallError(
-                ErrorCode.UNAVAILABLE, "the call map is not open: use `async with PendingRequestMap(transport)`"
+                ErrorCode.UNAVAILABLE,
+                "the call map is not open: use `async with PendingRequestMap(transport) as calls`",
             )
         return self.link
 
     def admit(self) -> Link:
-        """Return the link if one more request may be sent. Raises `CallError`."""
+        """Return the link if one more request may be sent; else raise `CallError`, such as ``OVERLOADED``."""
         link, limit = self.link or self.open_link(), self.settings.max_pending
         if len(self.table) >= limit:
             raise overloaded_error(f"{limit} calls are already in flight", "max_pending", limit)
@@ -121,21 +122,21 @@ class PendingRequests:
         return call.event(request_id, None if self.routes else link.inbox, now)
 
     async def send(self, call: CallRequest, pending: Pending, link: Link, now: float, granted: int) -> None:
-        """Send a request; a large one waits for its turn.
+        """Send a request. A large request waits for its turn.
 
-        While it waits, its JSON is not kept: to save memory, it is encoded again before it is sent. If it ends
-        before its turn, nothing is sent.
+        A request that waits is encoded again before it is sent, so that its JSON takes no memory meanwhile. If the
+        request ends before its turn, nothing is sent.
 
         Args:
             call: the call.
-            pending: its request, in the table already.
+            pending: the request of the call, which is in the table already.
             link: the link.
-            now: epoch seconds.
-            granted: how many bytes the handler may send without asking; ignored if the link does not count bytes.
+            now: the current time in seconds since 1970.
+            granted: the number of bytes that the handler may send without asking; ignored within one process.
 
         Raises:
-            TransportError: it was not sent.
-            CallError: ``SERIALIZATION_ERROR``.
+            TransportError: the request was not sent.
+            CallError: ``SERIALIZATION_ERROR`` if the input has no JSON form.
         """
         event = self.event(call, pending.request_id, link, now)
         if self.counts_bytes:
@@ -161,13 +162,13 @@ class PendingRequests:
             pending.target = target
 
     def envelope(self, output: object) -> ResponseEnvelope[Any]:
-        """Return the envelope of a response. Raises `CallError`."""
+        """Return the envelope of a response. Raises `CallError` if ``output`` is not an envelope."""
         if type(output) is ResponseEnvelope:  # handed over in process
             return output
         return self.kinds.from_wire(output)
 
     def end(self, pending: Pending) -> None:
-        """Take a request out of the table: nothing more is expected for it."""
+        """Remove a request from the table, and release its bytes."""
         del self.table[pending.request_id]
         if pending.wants or pending.reserved:  # it holds room for bytes, or waits for some
             self.arrivals.ended(pending)
@@ -177,7 +178,7 @@ class PendingRequests:
             self.departures.forget(pending)
 
     def drop(self, pending: Pending) -> bool:
-        """End a request as `end` does, unless it has ended already. Return False if it had."""
+        """End a request as `end` does. Return False if it has ended already."""
         if self.table.get(pending.request_id) is not pending:
             if pending.outgoing:  # it ended while it waited to be sent
                 self.departures.leave(pending)
@@ -186,20 +187,20 @@ class PendingRequests:
         return True
 
     def find(self, request_id: object) -> Pending | None:
-        """Return the request with this id, if it is in flight or lingers."""
+        """Return the request with this id; ``None`` unless it is in flight or lingers."""
         if type(request_id) is not str:
             return None
         pending = self.table.get(request_id)
         return self.lingering.get(request_id) if pending is None else pending
 
     def has_answered(self, pending: Pending) -> None:
-        """Remember that an operation is served by some peer."""
+        """Remember that a peer serves the operation of a request."""
         remember(self.answered, pending.operation_id, None, MAX_ANSWERED)
 
     # --- following up on a request ------------------------------------------------------------------
 
     def abort(self, pending: Pending) -> None:
-        """Tell the handler that the caller no longer waits; if the handler is not known yet, as soon as it is.
+        """Tell the handler that the caller no longer waits, as soon as the handler is known.
 
         On a broker the abort may overtake the request. A handler that acknowledges the request later receives the
         abort again.
@@ -215,7 +216,7 @@ class PendingRequests:
         remember(self.orphans, request_id, (time.time() + self.settings.timeout) * 1000, MAX_ORPHANS)
 
     def _forget_orphans(self) -> None:
-        """Forget those whose handler did not report itself in time: it never will."""
+        """Forget the orphans whose time has passed."""
         now = time.time() * 1000
         while self.orphans:
             oldest = next(iter(self.orphans))
@@ -224,7 +225,7 @@ class PendingRequests:
             del self.orphans[oldest]
 
     async def _tell(self, target: str, type_: str, payload: dict[str, Any]) -> None:
-        """Send an event that may be lost: deadline, lease and heartbeat make up for it."""
+        """Send an event. Its loss is only logged, because deadlines, leases and heartbeats make up for it."""
         link = self.link
         if link is None:
             return
@@ -234,7 +235,7 @@ class PendingRequests:
             logger.debug("a %s was not sent: %s", type_, error)
 
     async def send_credit(self, pending: Pending) -> None:
-        """Tell the handler of a request, if it is known, how much it may send in all."""
+        """Tell the handler of a request, if it is known, the total of items and bytes that it may send."""
         if pending.target is None:
             return
         payload = {"requestId": pending.request_id, "total": pending.total}
@@ -243,17 +244,17 @@ class PendingRequests:
         await self._tell(pending.target, protocol.CREDIT, payload)
 
     def grant(self, pending: Pending) -> None:
-        """As `send_credit`, in the background."""
+        """Run `send_credit` in the background."""
         self.spawn(self.send_credit(pending))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background; `settle` waits for it."""
+        """Run a coroutine in the background; `settle` waits for it."""
         task = self.loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def settle(self) -> None:
-        """Wait for background tasks, and cancel those that take too long."""
+        """Wait up to 5 s for the background tasks, then cancel the rest."""
         if self._background:
             _, late = await asyncio.wait(self._background, timeout=_CLOSING)
             for task in late:
@@ -264,7 +265,7 @@ class PendingRequests:
     # --- events of no request in flight, and losses ---------------------------------------------------
 
     def on_stray(self, type_: str, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Process an event that belongs to no request in flight."""
+        """Process an event that belongs to no request in flight: a lost peer, or a late response."""
         if type_ == protocol.LOST and self.transport.capabilities.detects_peer_loss:
             self._lose(payload.get("peer"))
             return
@@ -279,7 +280,7 @@ class PendingRequests:
             self.spawn(self._tell(reply_to, protocol.ABORTED, {"requestId": request_id}))
 
     def on_link(self, state: LinkState, epoch: int) -> None:
-        """Handle a change of the link. If it went down, all requests fail except those that a broker stores."""
+        """Handle a change of the link. If it is down, all requests fail except those that a broker stores."""
         if state == "up":
             self.epoch = epoch
             self.up_since = time.monotonic()
@@ -299,7 +300,9 @@ class PendingRequests:
     def end_lingering(self) -> None:
         """Stop waiting for late responses to broadcasts."""
         for pending in list(self.lingering.values()):
-            pending.fail(CallError(ErrorCode.ABORTED, f'"{pending.operation_id}": no longer waited for'))
+            pending.fail(
+                CallError(ErrorCode.ABORTED, f'"{pending.operation_id}": the caller no longer waits for responses')
+            )
 
     def _lose(self, peer: object) -> None:
         for pending in [item for item in self.table.values() if item.target == peer]:
@@ -307,7 +310,7 @@ class PendingRequests:
             pending.fail(lost_error(pending.operation_id, "its handler was lost during the call"))
 
     def not_sent(self, error: TransportError, operation_id: str) -> CallError:
-        """Return the `CallError` for a request that the transport did not take."""
+        """Return the `CallError` for a request that the transport could not send."""
         details: dict[str, Any] = {"operationId": operation_id}
         if isinstance(error, NoRespondersError):
             failure = CallError(ErrorCode.NO_RESPONDERS, f'no peer serves "{operation_id}"', details)
@@ -324,10 +327,10 @@ class PendingRequests:
 
 
 def encoded(event: Event) -> bytes:
-    """Return the JSON of a request. Python values of its input that JSON lacks, such as bytes, are converted.
+    """Return the JSON of a request. Python values in the input, such as bytes and dates, are converted.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR``.
+        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form.
     """
     try:
         return protocol.encode(event)

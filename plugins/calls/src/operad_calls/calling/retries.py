@@ -1,4 +1,4 @@
-"""Repeat failed calls: those that did not run, and those that may run twice."""
+"""Repetition of failed calls that did not run, or that may run twice."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ from operad_calls.requests import CallRequest, remember
 from operad_calls.serving.listing import DESCRIBE
 
 Retry = bool | Literal["unsent", "safe"]
-"""Whether a call is repeated: never; in any case; if it did not run; if it did not run or may run twice."""
+"""When a failed call is repeated. ``False``: never; ``"unsent"``: if it did not run; ``"safe"``: also if it may
+run twice; ``True``: always."""
 
 MODES = (True, "unsent", "safe")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _ABSENT = 5.0
-"""Seconds for which an operation that no peer serves may be about to come back."""
+"""Seconds for which a call is repeated although no peer serves its operation."""
 _YOUNG = 10.0
-"""Seconds after a lost connection in which the peers may not be back yet."""
+"""Seconds after a reconnection in which peers may still be reconnecting."""
 _NOT_SERVED = (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND)
 
 Call = Callable[[CallRequest], Awaitable[ResponseEnvelope[Any]]]
 
 
 class Retries:
-    """Repeats calls.
+    """The repetition of calls.
 
     Args:
         requests: the requests of the map.
-        call: makes one attempt.
+        call: makes one attempt at a call.
     """
 
     def __init__(self, requests: PendingRequests, call: Call) -> None:
         self._requests = requests
         self._call = call
         self._repeatable: dict[str, bool] = {}
-        """Whether operations may run twice, as their peers describe them."""
+        """Whether each operation may run twice, as a peer describes it."""
 
     async def call(
         self, call: CallRequest, retry: Retry, sign: Callable[[CallRequest], None] | None = None
     ) -> ResponseEnvelope[Any]:
-        """Call an operation, and repeat the call as ``retry`` allows, until the deadline.
+        """Make a call, and repeat it as ``retry`` allows until the deadline. Raises `CallError`.
 
-        If an earlier attempt may have run, its error is raised even if the last attempt did not run: the caller
-        must not conclude that nothing ran.
+        If an earlier attempt may have run and the last one did not, the error of the earlier attempt is raised, so
+        that the caller does not conclude that nothing ran.
 
         Args:
             call: the call.
@@ -83,7 +84,7 @@ class Retries:
         return retry is True or await self._is_repeatable(call)
 
     def _may_come_back(self, operation_id: str) -> bool:
-        """Return True if the operation was served a moment ago; a misspelt id fails at once."""
+        """Return True if a peer may serve the operation again soon. A misspelled id fails at once."""
         requests = self._requests
         after_break = requests.epoch > 1 and time.monotonic() - requests.up_since < _YOUNG
         return after_break or operation_id in requests.answered
@@ -104,7 +105,7 @@ class Retries:
         return known
 
     async def _wait(self, limit: float, pause: float) -> bool:
-        """Pause, then wait until the link is up. Return True if there is time left for another attempt."""
+        """Pause, then wait until the link is up. Return True if time is left for another attempt."""
         requests = self._requests
         if requests.link is None:
             return False

@@ -22,7 +22,7 @@ from operad_calls.requests import (
 
 
 class Single(Pending):
-    """A pending call: one response ends it."""
+    """A call in flight that one response ends."""
 
     __slots__ = ("expired", "future", "limit", "requested", "requests", "sender")
 
@@ -37,7 +37,7 @@ class Single(Pending):
         self.future: asyncio.Future[ResponseEnvelope[Any]] = requests.loop.create_future()
         self.limit = call.limit
         self.sender: asyncio.Task[Any] | None = None
-        """The calling task, while it waits for the transport to take the request."""
+        """The calling task, while it waits until the transport has taken the request."""
         self.expired = False
 
     def fail(self, error: CallError) -> None:
@@ -45,7 +45,7 @@ class Single(Pending):
         set_error(self.future, error)
 
     def expire(self) -> None:
-        """End the call because its time is up."""
+        """End the call with ``TIMEOUT``."""
         if self.sender is not None:  # the transport has not taken the request
             self.expired = True
             self.requested = self.sender.cancelling()
@@ -95,7 +95,7 @@ class Single(Pending):
             future.set_result(envelope)
 
     def _on_notice(self, payload: dict[str, Any]) -> None:
-        """Process that the handler acknowledges the request, or asks to send a large response."""
+        """Process a ``call.credit``: the handler acknowledges the request, or asks to send a large response."""
         reply_to, wants = payload.get("replyTo"), payload.get("wantsBytes")
         if type(reply_to) is not str:
             return
@@ -112,9 +112,9 @@ class Single(Pending):
 async def call_once(requests: PendingRequests, call: CallRequest) -> ResponseEnvelope[Any]:
     """Make one attempt at a call and return its response.
 
-    While the transport takes the request, the deadline cancels this task, and that cancellation becomes the
-    ``TIMEOUT`` of the call. From then on the deadline ends the future that this task waits for. However the call
-    ends, the `finally` tells the handler to stop unless it has responded.
+    Until the transport has taken the request, the deadline cancels this task, and the cancellation becomes the
+    ``TIMEOUT`` of the call. Afterwards the deadline ends the future for which this task waits. In any case the
+    `finally` tells a handler that has not responded to stop.
 
     Raises:
         CallError: the call failed.

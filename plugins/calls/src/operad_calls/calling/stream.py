@@ -26,14 +26,14 @@ from operad_calls.requests import (
 )
 
 _MIN_BUFFER = 1_024
-"""How many items of a peer that ignores credit are kept before the stream fails."""
+"""The least number of items of a peer that ignores credit that are kept before the stream fails."""
 
 
 class Stream(Pending):
-    """A subscription: items, then an end.
+    """A subscription in flight: items, then an end.
 
-    Credit bounds it twice: in items (``window``) and, except within one process, in bytes (``window_bytes``). Both
-    windows count what has been sent and not read by the consumer.
+    Credit limits the items (``window``) and, except within one process, the bytes (``window_bytes``) that
+    were sent and that the consumer has not read.
     """
 
     def __init__(self, requests: PendingRequests, operation_id: str, request_id: str, window: int) -> None:
@@ -45,43 +45,43 @@ class Stream(Pending):
         self.next_seq = 0
         self.taken = 0
         self.top_up = max(1, window // 2)
-        """When ``taken`` reaches it, credit is renewed."""
+        """The value of ``taken`` at which credit is renewed."""
         self.end: CallError | bool | None = None
-        """``True``: complete."""
+        """The error that ended the stream, ``True`` for success, or ``None`` before the end."""
         self.waiter: asyncio.Future[None] | None = None
         self.heard: float | None = None
-        """When the handler last gave a sign of life (`time.monotonic`); ``None``: it has never promised any."""
+        """When the handler last sent something, by `time.monotonic`; ``None`` if it sends no signs of life."""
         self.sent: float | None = None
-        """When the request was sent (`time.monotonic`), if only an event of its handler tells that it has one."""
+        """When the request was sent, by `time.monotonic`, if the transport does not detect lost peers."""
         self.unnumbered = False
-        """Whether an item without a number arrived: from a peer that knows only the original events."""
+        """Whether an item without a number arrived, from a peer that knows only the original events."""
         self.lone: float | None = None
-        """When such an item arrived, if it is the only one: there may be no other."""
+        """When an item without a number arrived, by `time.monotonic`, if it is the only item."""
         # Bytes as the handler counts them; see `operad_calls.calling.flow`.
         self.window_bytes = 0
         self.arrived = 0
         self.read = 0
         self.sizes: deque[int] = deque()
-        """For each item that is not read, the number of bytes up to its end."""
+        """The total number of bytes up to the end of each unread item."""
 
     @property
     def total(self) -> int:
-        """How many items may arrive in all."""
+        """The total number of items that may arrive."""
         return self.taken + self.window
 
     @property
     def is_known(self) -> bool:
-        """Whether a handler is known to have the request, or the transport would report that there is none."""
+        """Whether a handler has the request, or the transport would report that none has it."""
         return self.sent is None or self.heard is not None or self.next_seq > 0 or self.unnumbered
 
     def is_silent(self, since: float) -> bool:
-        """Return True if the handler must send signs of life and has sent none since the given time."""
+        """Return True if the handler must send signs of life and has sent none since a `time.monotonic`."""
         if self.heard is not None:
             return self.heard < since
         return self.sent is not None and self.sent < since and not self.is_known
 
     def finish(self, error: CallError | bool) -> None:
-        """End the stream with an error, or with ``True`` for success; later calls have no effect."""
+        """End the stream with an error, or with ``True`` for success. Later calls have no effect."""
         if self.end is None:
             self.end = error
             wake(self.waiter)
@@ -118,7 +118,7 @@ class Stream(Pending):
         self.requests.end(self)
 
     def _on_notice(self, payload: dict[str, Any]) -> None:
-        """Process that the handler acknowledges the request, or asks to send a large item."""
+        """Process a ``call.credit``: the handler acknowledges the request, or asks to send a large item."""
         reply_to, wants = payload.get("replyTo"), payload.get("wantsBytes")
         if type(reply_to) is not str:
             return
@@ -134,7 +134,7 @@ class Stream(Pending):
                 requests.grant(self)  # the handler must learn that it was heard
 
     def _ask(self) -> bool:
-        """Grant what the handler asks for, if the window has room. Return True if the handler was told."""
+        """Grant the bytes for which the handler asks, if there is room. Return True if the handler was told."""
         if self.wants <= self.read + self.window_bytes:
             self.granted = self.wants
             self.requests.grant(self)
@@ -143,7 +143,7 @@ class Stream(Pending):
         return self.read >= self.arrived and self.requests.arrivals.ask(self)
 
     def has_read(self, up_to: int) -> bool:
-        """Note how many bytes the consumer has read. Return True if the handler should be notified of new room."""
+        """Record how many bytes the consumer has read. Return True if the handler should learn of new room."""
         self.read = up_to
         room = up_to + self.window_bytes
         if self.wants > self.granted:
@@ -177,7 +177,7 @@ class Stream(Pending):
             self.lone = None if self.unnumbered else time.monotonic()
             self.unnumbered = True
         if len(self.items) >= self.bound:
-            message = f'"{self.operation_id}" sent {self.bound} items that were not read'
+            message = f'"{self.operation_id}" ignored credit and sent {self.bound} items that were not read'
             self.break_off(CallError(ErrorCode.SLOW_CONSUMER, message, {"limit": self.bound}))
             return
         try:
@@ -194,7 +194,7 @@ class Stream(Pending):
         wake(self.waiter)
 
     def _data_loss(self, seq: object) -> CallError:
-        message = f'"{self.operation_id}": item {self.next_seq} of the stream was lost (got {seq})'
+        message = f'"{self.operation_id}": expected item {self.next_seq} of the stream, got {seq}; items were lost'
         return CallError(ErrorCode.DATA_LOSS, message, {"expected": self.next_seq, "got": seq})
 
 
@@ -209,7 +209,7 @@ class Streams:
     async def items(
         self, call: CallRequest, sign: Callable[[CallRequest], None] | None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """Yield the items of one subscription; sign and send the request when it is first read."""
+        """Sign and send a request, and yield the items of its subscription. Raises `CallError`."""
         requests = self._requests
         link = requests.admit()
         check_loop(requests.loop, "call map")
@@ -260,7 +260,7 @@ class Streams:
             raise timeout_error(call.operation_id, limit) from None
 
     async def _wait(self, stream: Stream, call: CallRequest) -> None:
-        """Wait until something happens on the stream. Raises `CallError` ``TIMEOUT``."""
+        """Wait for an item or the end of the stream. Raises `CallError` ``TIMEOUT`` at the limit."""
         now = time.time()
         limit = _limit(call, now)
         await woken(stream, None if limit == math.inf else limit / 1000 - now)
@@ -280,7 +280,7 @@ class Streams:
             self._beat = None
 
     def _on_beat(self) -> None:
-        """Renew the credit of all streams, which keeps them alive, and end those that nothing else will end."""
+        """Renew the credit of all streams, which keeps them alive, and end the streams of silent handlers."""
         requests, late = self._requests, overdue(self._beat, self._requests.loop)
         self._beat = None
         streams = [item for item in requests.table.values() if isinstance(item, Stream)]
@@ -312,5 +312,5 @@ class Streams:
 
 
 def _limit(call: CallRequest, now: float) -> float:
-    """Return when a wait that begins now must end, in epoch ms."""
+    """Return when a wait that begins at ``now`` (epoch seconds) must end, in epoch ms."""
     return call.limit if call.timeout is None else min(call.limit, (now + call.timeout) * 1000)

@@ -1,4 +1,4 @@
-"""Calls of a call map, reported to observers."""
+"""Reports of the calls of a call map to observers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Carrier:
         self.watch: Watch | None = None
 
     def update(self, call: CallRequest) -> None:
-        """Give the call the trace that observers have set."""
+        """Copy the trace that observers have set to the call."""
         for name in TRACE:
             setattr(call, name, self.metadata.get(name))
 
@@ -31,12 +31,12 @@ class _Carrier:
 async def watched_call(
     observers: Observers, call: CallRequest, request_id: str, start: Callable[[], Awaitable[Envelope]]
 ) -> Envelope:
-    """Make a call that observers see. Raises `CallError`.
+    """Make a call and report it to observers. Raises `CallError`.
 
     Args:
         observers: the observers.
         call: the call.
-        request_id: the id of its (first) request.
+        request_id: the id of the first request of the call.
         start: makes the call.
     """
     carrier, call.request_id = _Carrier(call), request_id
@@ -50,7 +50,7 @@ async def watched_call(
 async def watched_stream(
     observers: Observers, call: CallRequest, request_id: str, start: Callable[[], AsyncGenerator[Envelope, None]]
 ) -> AsyncGenerator[Envelope, None]:
-    """Yield the items of a subscription that observers see from its first reading on; as `watched_call`."""
+    """Yield the items of a subscription and report it to observers; otherwise as `watched_call`."""
     carrier, call.request_id = _Carrier(call), request_id
     with Watch(observers, _record(call, request_id, carrier, is_stream=True), carrier) as watch:
         carrier.update(call)

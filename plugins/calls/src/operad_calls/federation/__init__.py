@@ -1,1 +1,1 @@
-"""Operations of peers as operations of this registry."""
+"""Federation: operations of peers as operations of this registry."""

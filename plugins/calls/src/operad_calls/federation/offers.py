@@ -1,4 +1,4 @@
-"""The operations that peers list, and which listing applies if two peers disagree."""
+"""The operations that peers list, and how the listings of several peers are merged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operad.operations import OperationSpec, OperationType
 from operad_calls.serving.listing import MAX_VIA, REMOTE
 
 Warn = Callable[[str, str], None]
-"""``warn(instance, line)`` logs what a peer did; it may limit how often."""
+"""``warn(instance, line)`` logs a warning about a peer, unless there are too many."""
 
 
 @attrs.frozen(eq=False)
@@ -23,13 +23,14 @@ class Offer:
 
     instance: str
     spec: OperationSpec
-    """With the peer's own id, without schemas."""
+    """The spec with the peer's own id and without schemas."""
     via: tuple[str, ...]
-    """The handlers that forward it to the peer."""
+    """The instances of the handlers that forward the operation to the peer."""
     described: bool = False
+    """Whether the schemas of the operation have been loaded."""
 
     def is_same(self, other: Offer) -> bool:
-        """Return True if the peer lists it as before."""
+        """Return True if another offer lists the operation with the same properties."""
         return bool(_listed(self) == _listed(other))
 
 
@@ -42,7 +43,7 @@ _listed = attrgetter(
 
 
 def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
-    """Return the offer of one entry of a listing; ``None``, with a warning, if it cannot be used."""
+    """Return the offer in an entry of a listing. If the entry is not valid, log a warning and return ``None``."""
     try:
         if not isinstance(wire, Mapping):
             raise TypeError(f"expected an object, got {type(wire).__name__}")
@@ -50,16 +51,19 @@ def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
         via = tuple(item for item in given if isinstance(item, str)) if isinstance(given, list) else ()
         spec = OperationSpec.from_wire(wire)
     except (OperadError, TypeError, ValueError) as error:  # a peer may send anything
-        warn(instance, f"peer {instance} offers an operation that cannot be used: {error}")
+        warn(instance, f"peer {instance} lists an operation that cannot be used: {error}")
         return None
     if len(via) >= MAX_VIA:
-        warn(instance, f"peer {instance} offers {spec.id}, forwarded by {len(via)} handlers: ignored")
+        warn(
+            instance,
+            f"ignored {spec.id} of peer {instance}: {len(via)} handlers forward it, expected fewer than {MAX_VIA}",
+        )
         return None
     return Offer(instance, spec, via)
 
 
 def operation_of(offer: Offer, namespace: str | None, warn: Warn) -> OperationSpec | None:
-    """Return the spec of an offer as an operation here; ``None``, with a warning, if it cannot be one."""
+    """Return the spec of an offer as an operation here. If it is not valid, log a warning and return ``None``."""
     spec = offer.spec
     remote = {"instance": offer.instance, "operationId": spec.id, "via": list(offer.via)}
     changes: dict[str, Any] = {"metadata": {**spec.metadata, REMOTE: remote}}
@@ -68,15 +72,15 @@ def operation_of(offer: Offer, namespace: str | None, warn: Warn) -> OperationSp
     try:
         return attrs.evolve(spec, **changes)
     except (OperadError, TypeError, ValueError) as error:
-        warn(offer.instance, f"peer {offer.instance} offers an operation that cannot be used: {error}")
+        warn(offer.instance, f"peer {offer.instance} lists an operation that cannot be used: {error}")
         return None
 
 
 def stricter(one: Offer, other: Offer, warn: Warn) -> Offer:
-    """Merge the offers of two instances. If they disagree, the result allows less, and a warning is logged.
+    """Merge two offers of the same operation. If they differ, log a warning and combine their requirements.
 
-    A request goes to any instance that serves the operation, so a caller could avoid the requirements of one
-    through another one that requires less. The result is based on the offer with fewer handlers on the way.
+    A request goes to any instance that serves the operation. So a caller could avoid the requirements of one
+    instance if only those of the other applied. The result is based on the offer that fewer handlers forward.
     """
     if len(other.via) < len(one.via):
         one, other = other, one
@@ -84,7 +88,7 @@ def stricter(one: Offer, other: Offer, warn: Warn) -> Offer:
     if _required(spec) == _required(second):
         return one
     who = f"{one.instance} and {other.instance}"
-    warn(other.instance, f"{spec.id} is listed differently by {who}: the stricter listing applies")
+    warn(other.instance, f"{who} list {spec.id} differently; the requirements of both apply")
     kind = spec.type
     if second.type is not kind and OperationType.SUBSCRIPTION not in (kind, second.type):
         kind = OperationType.MUTATION
@@ -96,7 +100,7 @@ def stricter(one: Offer, other: Offer, warn: Warn) -> Offer:
 
 
 def _strictest_access(one: AccessControl, other: AccessControl) -> AccessControl:
-    """Return requirements that include both."""
+    """Return access requirements that include both."""
     scopes = dict.fromkeys((*one.required_scopes, *other.required_scopes))
     first, second = one.required_scopes_any, other.required_scopes_any
     any_of = first or second

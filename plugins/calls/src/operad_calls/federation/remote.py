@@ -1,4 +1,4 @@
-"""Operations of peers as operations of this process."""
+"""The source of operations that peers serve over a transport."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from operad_calls.tapping import Passed, tap
 logger = logging.getLogger("operad.calls")
 
 _SETTLE = 0.2
-"""Seconds between two reactions to changes, which usually arrive many at once."""
+"""Seconds between two updates, because changes usually arrive many at once."""
 _DESCRIBING = 1.0
-"""Seconds that an instance has to describe an operation before another one is asked."""
+"""Seconds in which an instance must describe an operation before another instance is asked."""
 _DESCRIBE_AGAIN = 30.0
-"""Seconds for which an operation that no peer describes is called without its schemas."""
+"""Seconds after which an operation that no peer described is described again."""
 _MAX_PAGES = 1_000
 _GONE = (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND)
 
@@ -49,36 +49,37 @@ async def from_remote(
 ) -> RemoteSession:
     """Turn the operations that peers serve into operations of this process.
 
-    The session follows the peers: its operations change when theirs do, and when a peer responds late. Operations
-    are listed without schemas and described when they are first used. Access control is enforced on both sides:
-    peers list and run what this process's own identity may call, and the registry checks its callers against the
-    same requirements. If the transport knows which peer serves which operation, a peer is believed about its own
-    operations only. If it does not, and two peers disagree, the stricter listing applies.
+    The session follows the peers: its operations change when those of a peer change. Operations are listed
+    without schemas, which are loaded when an operation is first used. Access control is enforced on both sides:
+    peers list and run the operations that the identity of this process may call, and the registry checks its
+    callers against the same requirements. If the transport knows which peer serves which operation, a peer can
+    list only its own operations. Otherwise, if the listings of two peers differ, the requirements of both apply.
 
     Args:
-        transport: how to reach the peers.
-        namespace: put in front of the ids (``math.add`` becomes ``<namespace>.math.add``); ``None`` keeps them.
-        plugins: provides the envelope kinds of responses.
-        wait: seconds to wait for peers to respond; shorter if the transport knows that all have. A peer that
-            responds later is added when it does.
-        timeout: default timeout of a call in seconds; default 30.
+        transport: the transport to the peers.
+        namespace: a prefix of the ids (``math.add`` becomes ``<namespace>.math.add``); ``None`` keeps the ids.
+        plugins: the plugins with the envelope kinds of responses; default: the installed plugins.
+        wait: seconds to wait for the responses of peers. The wait ends early if the transport knows that all peers
+            have responded. The operations of a peer that responds later are added then.
+        timeout: the default timeout of a call, in seconds; default: 30.
         sign: signs delegations, so that peers know on whose behalf a call is made; see `PendingRequestMap`.
         settings: the bounds of the calls.
 
     Raises:
         SourceError: the transport cannot be reached.
+        ValueError: ``timeout`` is not valid.
     """
     given = (settings or CallSettings()).updated(timeout=timeout)
     session = RemoteSession(transport, namespace, plugins, wait, given, sign)
     try:
         await session.open()
     except TransportError as error:
-        raise SourceError(f"the peers cannot be reached: {error}") from error
+        raise SourceError(f"remote: the peers cannot be reached: {error}") from error
     return session
 
 
 class RemoteSession(SourceSession):
-    """The operations of the peers of a transport, while it is open."""
+    """A session with the operations of the peers of a transport, while it is open; see `from_remote`."""
 
     def __init__(
         self,
@@ -96,22 +97,22 @@ class RemoteSession(SourceSession):
         self._namespace = namespace
         self._wait = wait
         self._listings: dict[str, dict[str, Offer]] = {}
-        """The offers of each instance, by its own ids."""
+        """The offers of each instance, by the ids of the instance."""
         self._offers: dict[str, Offer] = {}
-        """The offer behind each operation here."""
+        """The offer of each operation, by its id here."""
         self._made: dict[str, Operation[..., Any]] = {}
         self._undescribed: dict[str, float] = {}
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._changed: set[str | None] = set()
-        """Instances that have changed since they were asked; ``None``: an unknown one."""
+        """The instances that have changed since they were last listed; ``None`` stands for an unknown one."""
         self._told = 0.0
-        """When described operations were last reported (`time.monotonic`)."""
+        """When described operations were last reported, by `time.monotonic`."""
         self._telling: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def open(self) -> None:
-        """Connect, and list the operations of the peers. Raises `TransportError`."""
+        """Connect, and list the operations of the peers. Raises `TransportError` if that fails."""
         await self._calls.open()
         try:
             link = self._calls.link
@@ -123,7 +124,7 @@ class RemoteSession(SourceSession):
             raise
 
     async def aclose(self) -> None:
-        """Disconnect; idempotent."""
+        """Disconnect, and end running calls with ``ABORTED``; idempotent."""
         self._is_closed = True
         tasks = {*self._describing.values()} | ({self._asking} if self._asking is not None else set())
         for task in tasks:
@@ -139,7 +140,11 @@ class RemoteSession(SourceSession):
     # --- listing ---------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Request the operations of all peers. This also happens automatically when they change or reconnect."""
+        """Load the listings of all peers again. This also happens when a peer changes or the link reconnects.
+
+        Raises:
+            TransportError: the request to the peers could not be sent.
+        """
         try:
             answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait, late=self._see_late)
         except CallError as error:
@@ -167,7 +172,7 @@ class RemoteSession(SourceSession):
             self._listings.pop(instance, None)
 
     async def _list(self, instance: str) -> dict[str, Offer] | None:
-        """Return the operations that one peer lists; none if it is gone, ``None`` if it does not list them."""
+        """Return the operations that a peer lists: empty if the peer is gone, ``None`` if the listing fails."""
         offers: dict[str, Offer] = {}
         input: dict[str, Any] = {}
         try:
@@ -184,11 +189,11 @@ class RemoteSession(SourceSession):
         except (CallError, TransportError, KeyError, TypeError) as error:
             if isinstance(error, CallError) and error.code in _GONE:
                 return {}
-            self._reports.warn(instance, f"peer {instance} does not list its operations: {error}")
+            self._reports.warn(instance, f"the operations of peer {instance} could not be listed: {error}")
             return None
 
     async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:
-        """Return the offers that the instance really serves, if the transport knows."""
+        """Return the offers that the instance serves, or all offers if the transport cannot tell."""
         served_by = getattr(self._calls.link, "served_by", None)
         if served_by is None or not offers:
             return offers
@@ -196,11 +201,13 @@ class RemoteSession(SourceSession):
         kept = {operation_id: offer for operation_id, offer in offers.items() if f"op:{operation_id}" in served}
         if len(kept) < len(offers):
             others = len(offers) - len(kept)
-            self._reports.warn(instance, f"peer {instance} lists {others} operations that it does not serve")
+            self._reports.warn(
+                instance, f"ignored operations that peer {instance} lists and does not serve: {others}"
+            )
         return kept
 
     def _settle(self) -> None:
-        """Make operations from what all instances list."""
+        """Make operations from the listings of all instances."""
         offers: dict[str, Offer] = {}
         for instance in sorted(self._listings):
             for remote_id, offer in self._listings[instance].items():
@@ -232,7 +239,7 @@ class RemoteSession(SourceSession):
         self._tell()
 
     def _tell_soon(self) -> None:
-        """Report that an operation is described: at once, or with others if the last report was just now."""
+        """Report described operations, at once or up to 0.2 s after the last report."""
         if self._telling is None:
             wait = self._told + _SETTLE - time.monotonic()
             if wait <= 0:
@@ -278,7 +285,7 @@ class RemoteSession(SourceSession):
     # --- describing ------------------------------------------------------------------------------
 
     async def describe(self, operation_id: str) -> None:
-        """Fetch the schemas of an operation, once; a failure is logged."""
+        """Load the schemas of an operation, unless they are loaded. A failure is logged."""
         await self._described(operation_id)
         if self._telling is not None:
             self._tell()
@@ -302,7 +309,7 @@ class RemoteSession(SourceSession):
             return  # meanwhile it is an operation of another peer
         if spec is None:
             self._undescribed[operation_id] = time.monotonic() + _DESCRIBE_AGAIN
-            logger.warning("%s cannot be described: it is called without its schemas", operation_id)
+            logger.warning("no peer describes %s: it is called without its schemas", operation_id)
             return
         self._undescribed.pop(operation_id, None)
         self._offers[operation_id] = attrs.evolve(offer, described=True)
@@ -316,7 +323,7 @@ class RemoteSession(SourceSession):
             return OperationSpec.from_wire(wire)
         except (OperadError, TypeError, ValueError) as error:
             level = logging.DEBUG if isinstance(error, CallError) else logging.WARNING
-            logger.log(level, "%s does not describe %s: %s", address, offer.spec.id, error)
+            logger.log(level, "%s did not describe %s: %s", address, offer.spec.id, error)
             return None
 
     # --- following -------------------------------------------------------------------------------
@@ -330,7 +337,7 @@ class RemoteSession(SourceSession):
             self._changed_there(None)
 
     def _changed_there(self, instance: str | None) -> None:
-        """Ask again because a peer changed or the connection is back: once for many changes."""
+        """Load listings again after a change of a peer or a reconnection; several changes share one update."""
         if self._is_closed:  # a change while it closes would be asked about afterwards
             return
         self._changed.add(instance if len(self._changed) < _MAX_PAGES else None)
@@ -359,7 +366,7 @@ def _instance_of(answer: Any) -> str | None:
 
 
 def _options(context: OperationContext) -> dict[str, Any]:
-    """Return the fields of a context that a call to a peer carries."""
+    """Return the arguments of a call to a peer that come from a context."""
     given = ((name, context.metadata.get(name)) for name in TRACE)
     return {
         "deadline": context.deadline,

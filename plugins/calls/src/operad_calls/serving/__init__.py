@@ -1,1 +1,1 @@
-"""The serving side: requests that arrive, their handlers and their replies."""
+"""The serving side of the call protocol: requests that arrive, their handlers and their responses."""

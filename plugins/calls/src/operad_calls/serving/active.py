@@ -1,4 +1,4 @@
-"""A request that is being served."""
+"""The state of a request that is being served."""
 
 from __future__ import annotations
 
@@ -22,48 +22,48 @@ class ActiveRequest:
         self.reply_to, self.request_id = key
         self.operation_id = operation_id
         self.owner = key[0] if delivery.identity is None else f"identity {delivery.identity.id}"
-        """The caller that the request counts for, if requests are counted per caller."""
+        """The caller whose limit ``max_concurrent_per_peer`` applies: an identity, or else a link."""
         self.total: int | None = None
-        """How many items may be sent in all; ``None``: the peer gives no credit."""
+        """The total number of items that may be sent; ``None`` if the caller gives no credit."""
         if type(credit := payload.get("credit")) is int and credit > 0:
             self.total = credit
         self.granted: int | None = None
-        """How many bytes may be sent in all; ``None``: the peer does not count them."""
+        """The total number of bytes that may be sent; ``None`` if the caller does not count bytes."""
         if "creditBytes" in payload and type(room := payload["creditBytes"]) is int and room >= 0:
             self.granted = room
         self.sent = self.sent_bytes = 0
         self.heard = False
-        """Whether the caller has answered a question for room."""
+        """Whether the caller has responded to a request for room."""
         self.is_large = "sentBytes" in payload and type(size := payload["sentBytes"]) is int and size > LARGE
         self.done = delivery.done
         self.deadline: float | None = None
-        """Epoch ms."""
+        """The deadline in epoch ms, or ``None``."""
         self.waiter: asyncio.Future[None] | None = None
         """Woken when the caller grants credit or bytes, and when the request ends."""
         self.renewed = 0.0 if self.total is None else time.monotonic()
-        """When the consumer of a stream last gave a sign of life (`time.monotonic`)."""
+        """When the consumer of a stream last gave a sign of life, by `time.monotonic`."""
         self.noticed = False
         """Whether the request was acknowledged."""
         self.is_asked = False
-        """Whether the last credit added nothing: the consumer asks whether its handler is still there."""
+        """Whether the last credit added nothing. The consumer then asks for a sign of life of the handler."""
         self.is_over = False
-        # In a call handler:
+        # For a call handler:
         self.task: asyncio.Task[None] | None = None
         self.stream: Subscription | None = None
-        """The stream whose items are sent."""
-        # By hand:
+        """The subscription whose items are sent."""
+        # For serving by hand:
         self.name = ""
-        """This link's own id for it: callers choose their ids, and two may choose the same one."""
+        """A unique id of the request on this link. Request ids are chosen by callers and may be equal."""
         self.timer: asyncio.TimerHandle | None = None
-        """Ends it at its deadline."""
+        """The timer that ends the request at its deadline."""
         self.turn: asyncio.Lock | None = None
-        """Held by the task that sends an item, if several do."""
+        """The lock that a task holds while it sends an item."""
 
 
 def key_of(payload: dict[str, Any], delivery: Delivery) -> tuple[str, str]:
-    """Return the caller's address and request id; a missing one is ``""``.
+    """Return the address of the caller and the request id; ``""`` for each one that is missing or too long.
 
-    Callers choose their ids, and two may choose the same one, so a request is known by both.
+    Only both together identify a request, because callers choose their request ids.
     """
     peer = delivery.peer
     if peer is None:

@@ -1,4 +1,4 @@
-"""What a serving link sends back: responses and items within the room that callers grant, errors and notices."""
+"""The replies of a serving link: responses, items of streams, errors and acknowledgements."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ from operad_calls.serving.active import ActiveRequest
 logger = logging.getLogger("operad.calls")
 
 _AGAIN = 1.0
-"""Seconds after which a handler repeats its question for room."""
+"""Seconds after which a handler repeats its request for room."""
 _MAX_PEERS = 10_000
 _PATIENCE = 2.0
 """Seconds after which a peer that counts bytes and has granted no room is assumed to ignore requests for it."""
 
 
 class Answers:
-    """Sends to callers, on one link."""
+    """The replies to callers on one link."""
 
     def __init__(self) -> None:
         self.link: Link | None = None
         self._alone: asyncio.Lock
-        """Held while an item is sent to a peer that ignores requests for room: they are sent one at a time."""
+        """The lock for peers that ignore requests for room: they get one event at a time."""
         self._answering: dict[str, None] = {}
-        """Inboxes of peers that have answered a question: if such a peer is silent, it is busy or gone."""
+        """The inboxes of peers that have granted room before. If such a peer is silent, it is busy or gone."""
 
     def start(self, link: Link) -> None:
-        """Send on this link from now on."""
+        """Use this link for all replies from now on."""
         self.link = link
         self._alone = asyncio.Lock()  # a lock belongs to one loop
 
     async def send(self, request: ActiveRequest, event: Event) -> None:
-        """Send a response or item, when the caller has room for it.
+        """Send a response or item as soon as the caller has room for it.
 
-        This is the one place where responses are encoded. If the caller counts bytes, the event is encoded here to
-        know its size, and the link sends that JSON; otherwise the link encodes it.
+        If the caller counts bytes, the event is encoded here to find its size, and the link sends that JSON.
+        Otherwise the link encodes the event.
 
         Raises:
-            TransportError: it was not sent.
-            CallError: ``SERIALIZATION_ERROR``; ``TIMEOUT``: there was no room until the deadline.
+            TransportError: the event was not sent.
+            CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form; ``TIMEOUT`` if there was no room
+                until the deadline; ``ABORTED`` if the request ended.
         """
         link = self.link
         if link is None:
@@ -79,7 +80,7 @@ class Answers:
         request.sent = number + 1
 
     async def wait_for_credit(self, request: ActiveRequest) -> None:
-        """Wait until the caller of a stream gives credit, or the request ends."""
+        """Wait until the caller of a stream gives credit, or until the request ends."""
         if request.stream is not None:
             request.stream.report("stall", "the consumer has given no credit for more items")
         await woken(request)
@@ -87,18 +88,20 @@ class Answers:
     async def _room(self, request: ActiveRequest, total: int) -> bool:
         """Wait until ``total`` bytes may be sent. Return False if the peer ignores requests for room.
 
-        The question is repeated each second. A peer that has answered one before may take until the deadline. One
-        that never has is assumed, after 2 s, to be unable to: it is then sent one item at a time.
+        The handler asks each second. A peer that has granted room before may take until the deadline. A peer that
+        never has is assumed, after 2 s, to ignore such requests, and then gets one item at a time.
 
         Raises:
-            CallError: ``TIMEOUT``, or ``ABORTED`` if the request ends meanwhile.
+            CallError: ``TIMEOUT`` at the deadline, or ``ABORTED`` if the request ends meanwhile.
         """
         began = time.monotonic()
         if request.stream is not None:
-            request.stream.report("stall", "the consumer has no room for as many bytes", total=total, unit="By")
+            request.stream.report("stall", "the consumer has no room for more bytes", total=total, unit="By")
         while request.granted is not None:
             if request.is_over:
-                raise CallError(ErrorCode.ABORTED, f'"{request.operation_id}": the caller no longer waits for it')
+                raise CallError(
+                    ErrorCode.ABORTED, f'"{request.operation_id}": the caller no longer waits for the response'
+                )
             await self.notice(request, wants=total)
             if request.granted >= total:
                 return True
@@ -117,7 +120,7 @@ class Answers:
         return False
 
     async def notice(self, request: ActiveRequest, *, wants: int | None = None) -> None:
-        """Acknowledge a request: the address for aborts and credit, and the bytes that the handler will send."""
+        """Acknowledge a request. Send the address for aborts, and the number of bytes that the handler wants."""
         if self.link is not None:
             request.noticed = True  # any notice acknowledges the request
             payload = {"requestId": request.request_id, "total": request.total or 0, "replyTo": self.link.inbox}
@@ -127,7 +130,7 @@ class Answers:
             await quietly(self.link.send(request.reply_to, event))
 
     async def end(self, request: ActiveRequest, event: Event) -> None:
-        """Send the last event of a request; if it cannot be sent, send an error instead."""
+        """Send the last event of a request, or an error if the event cannot be sent."""
         try:
             await self.send(request, event)
         except CallError as error:
@@ -138,7 +141,7 @@ class Answers:
             logger.debug("the response to %s was not sent: %s", request.request_id, error)
 
     async def error(self, to: str, request_id: str, error: CallError) -> None:
-        """End a request with an error, without its details or message if those cannot be sent."""
+        """Send the error that ends a request. Leave out details that cannot be sent, and cut a long message."""
         link = self.link
         if link is None:
             return
@@ -154,7 +157,7 @@ class Answers:
 
 
 def responded(request: ActiveRequest, output: Any) -> Event:
-    """Return a ``call.responded``."""
+    """Return the ``call.responded`` with the envelope of a request."""
     payload: dict[str, Any] = {"requestId": request.request_id, "output": output}
     return {"type": protocol.RESPONDED, "id": "", "payload": payload}
 
@@ -166,19 +169,19 @@ def completed(request: ActiveRequest) -> Event:
 
 
 def aborted(request: ActiveRequest) -> Event:
-    """Return a ``call.aborted``; to a peer that knows only the original events, it ends a stream."""
+    """Return the ``call.aborted`` of a request, which ends a stream for peers that know no newer events."""
     return {"type": protocol.ABORTED, "id": "", "payload": {"requestId": request.request_id}}
 
 
 def too_large_error(request: ActiveRequest, error: PayloadTooLargeError) -> CallError:
-    """Return the error of a response that the transport does not carry."""
+    """Return the ``PAYLOAD_TOO_LARGE`` of a response that is too large for the transport."""
     return CallError(
         ErrorCode.PAYLOAD_TOO_LARGE, f'the response of "{request.operation_id}" is too large: {error}'
     )
 
 
 async def quietly(work: Awaitable[Any]) -> None:
-    """Await something that may fail because the other side is gone; log a failure."""
+    """Await something that may fail because the other side is gone. Log a failure."""
     try:
         await work
     except (TransportError, CallError) as error:

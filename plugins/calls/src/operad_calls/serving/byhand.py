@@ -1,4 +1,4 @@
-"""Requests that an application serves by hand, without a registry: the base for SDKs of spokes."""
+"""Requests that an application serves by hand, without a registry."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ logger = logging.getLogger("operad.calls")
 
 @attrs.frozen(kw_only=True)
 class IncomingRequest:
-    """A request of a peer."""
+    """A request of a peer, as ``on_request`` of `PendingRequestMap` receives it."""
 
     request_id: str
-    """Respond with this id; it is this link's own name for the request."""
+    """The id for `PendingRequestMap.respond`. It is unique on this link, unlike the ids that callers choose."""
     operation_id: str
     input: Any
     identity: Identity | None
-    """The caller as the transport authenticated it."""
+    """The caller, as authenticated by the transport; ``None`` for an anonymous caller."""
     deadline: float | None
-    """Epoch ms; then the request ends with ``TIMEOUT``."""
+    """When the request ends with ``TIMEOUT``, in epoch ms; ``None`` for a stream without a deadline."""
     is_subscription: bool
-    """Whether more than one response may follow, and `PendingRequestMap.complete` must end it."""
+    """Whether several responses may follow, after which `PendingRequestMap.complete` ends the request."""
 
 
 OnRequest = Callable[[IncomingRequest], None]
-"""Receives a request, at once and without waiting. If it raises, the request fails and the error is logged."""
+"""A function that receives a request without blocking. If it raises, the request fails and the error is logged."""
 
 
 class ByHand(ServedRequests):
     """The requests of a link that are served by hand.
 
     Args:
-        on_request: receives each of them.
-        transport: the link's.
-        settings: the bounds.
+        on_request: receives each request.
+        transport: the transport of the link.
+        settings: the bounds of calls.
     """
 
     def __init__(self, on_request: OnRequest, transport: Transport, settings: CallSettings) -> None:
@@ -58,20 +58,20 @@ class ByHand(ServedRequests):
         self._on_request = on_request
         self._idempotent: set[str] = set()
         self._named: dict[str, ActiveRequest] = {}
-        """Requests by this link's own names for them."""
+        """The requests by their unique names on this link."""
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._named
 
     async def close(self) -> None:
-        """Forget all requests: the link is closing."""
+        """Forget all requests, because the link closes."""
         self.forget_all()
         self.stop()
         await self.settle()
         self.answers.link = None
 
     def forget_all(self) -> None:
-        """Forget all requests: the transport tells their callers, or they reach their deadlines."""
+        """Forget all requests. Their callers learn it from the transport, or by their deadlines."""
         for request in list(self._named.values()):
             self.cancel(request)
 
@@ -86,7 +86,7 @@ class ByHand(ServedRequests):
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Give a request a unique name and pass it to the application."""
+        """Give a request a unique name, and pass it to the application."""
         peer, name = request.key
         while name in self._named:
             name = f"{name} of {peer}"
@@ -116,7 +116,7 @@ class ByHand(ServedRequests):
                 self.fail(request, mask_error(mapped, mask=mask, operation_id=request.operation_id))
 
     def cancel(self, request: ActiveRequest) -> None:
-        """End a request without a response; the application learns of it when it responds."""
+        """End a request without a response. The application gets a `LookupError` when it responds."""
         self._forget(request)
         self.finish(request)
         wake(request.waiter)
@@ -131,7 +131,7 @@ class ByHand(ServedRequests):
         self.fail(request, timeout_error(request.operation_id, request.deadline))
 
     def _forget(self, request: ActiveRequest) -> None:
-        """Forget the name of a request, so that nothing more can be sent for it; idempotent."""
+        """Forget the name of a request, so that no more events can be sent for it; idempotent."""
         if self._named.get(request.name) is request:
             del self._named[request.name]
         if request.timer is not None:
@@ -141,9 +141,11 @@ class ByHand(ServedRequests):
     # --- what the application sends --------------------------------------------------------------
 
     async def respond(self, name: str, envelope: ResponseEnvelope[Any] | Mapping[str, Any]) -> None:
-        """Respond to a request, or send one item of its stream."""
+        """Respond to a request, or send an item of its stream; see `PendingRequestMap.respond`."""
         if not _is_envelope(envelope):
-            raise TypeError(f"expected a response envelope, got {type(envelope).__name__}: see local_envelope()")
+            raise TypeError(
+                f"expected a response envelope, got {type(envelope).__name__}; make one with local_envelope()"
+            )
         request = self._get(name)
         if request.total is not None:
             await self._send(request, self._send_item(request, envelope))
@@ -155,7 +157,7 @@ class ByHand(ServedRequests):
             self.finish(request)
 
     async def _send(self, request: ActiveRequest, sending: Awaitable[None]) -> None:
-        """Await a response or item that is sent; if it cannot be sent, the request fails."""
+        """Await the sending of a response or item. If it cannot be sent, fail the request and raise the error."""
         try:
             await sending
         except PayloadTooLargeError as error:
@@ -170,7 +172,7 @@ class ByHand(ServedRequests):
     async def _send_item(
         self, request: ActiveRequest, envelope: ResponseEnvelope[Any] | Mapping[str, Any]
     ) -> None:
-        """Send an item when its turn has come and the consumer has given credit."""
+        """Send an item after all earlier items, as soon as the consumer has given credit."""
         assert request.total is not None
         if request.turn is None:
             request.turn = asyncio.Lock()
@@ -185,15 +187,15 @@ class ByHand(ServedRequests):
             await self.answers.send_item(request, envelope)
 
     async def complete(self, name: str) -> None:
-        """End the stream of a request."""
+        """End the stream of a request; see `PendingRequestMap.complete`."""
         await self._end(self._get(name), completed)
 
     async def emit_error(self, name: str, error: CallError) -> None:
-        """End a request with an error."""
+        """End a request with an error; see `PendingRequestMap.emit_error`."""
         await self._fail(self._get(name), error)
 
     async def abort(self, name: str) -> None:
-        """End a request without a response."""
+        """End a request without a response; see `PendingRequestMap.abort`."""
         await self._end(self._get(name), aborted)
 
     async def _end(self, request: ActiveRequest, last: Callable[[ActiveRequest], Event]) -> None:
@@ -204,7 +206,7 @@ class ByHand(ServedRequests):
     def _get(self, name: str) -> ActiveRequest:
         request = self._named.get(name)
         if request is None:
-            raise LookupError(f'no request "{name}" is in flight on this link')
+            raise LookupError(f'no request "{name}" is in flight on this link; it may have ended')
         return request
 
     async def _fail(self, request: ActiveRequest, error: CallError) -> None:
@@ -213,7 +215,7 @@ class ByHand(ServedRequests):
 
 
 def _is_envelope(value: object) -> bool:
-    """Return True if a value is an envelope, of any kind."""
+    """Return True if a value is an envelope of any kind, or the JSON form of one."""
     if isinstance(value, ResponseEnvelope):
         return True
     meta = value.get("meta") if isinstance(value, Mapping) and "data" in value else None

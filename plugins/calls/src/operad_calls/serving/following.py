@@ -1,4 +1,4 @@
-"""The addresses of a call handler, which follow the changes of its registry."""
+"""The addresses of a call handler, which follow changes of its registry."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad.calls")
 
 GROUP = "operad"
-"""The group in which handlers share requests."""
+"""The group whose handlers share requests."""
 RETRY = 5.0
 """Seconds after which a failed registration is tried again."""
 _AT_ONCE = 500
 
 
 class Following:
-    """The addresses of the served operations.
+    """The registered addresses of the operations that a handler serves.
 
     Args:
-        registry: the operations.
-        listing: the handler's own operations.
-        is_served: returns True for those that are served.
-        stores: whether the transport stores requests.
+        registry: the registry with the operations.
+        listing: the built-in operations of the handler.
+        is_served: returns True for an operation that is served.
+        stores: whether the transport stores requests. Idempotent mutations then get a second address.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Following:
         self._link: Link | None = None
         self._loop: asyncio.AbstractEventLoop
         self.registered: dict[str, list[Registration]] = {}
-        """The registrations of each operation."""
+        """The registrations of each operation, by its id."""
         self._registering: set[str] = set()
         self._refused: set[str] = set()
-        """Operations whose address the transport has refused after it was registered."""
+        """The operations whose address the transport has refused after a reconnection."""
         self._announced: bool
         self._is_back = False
         """Whether the connection was lost since the peers were last notified of a change."""
@@ -78,7 +78,7 @@ class Following:
         return len(self.registered.keys() - self._listing.own.keys() - self._refused)
 
     async def start(self, link: Link) -> None:
-        """Register all addresses, and follow the registry from now on. Raises `TransportError`."""
+        """Register all addresses, and follow the registry from now on. Raises `TransportError` if that fails."""
         self._loop = asyncio.get_running_loop()
         self._link, self._announced = link, False
         self._refreshing = asyncio.Lock()  # one belongs to a loop
@@ -102,7 +102,7 @@ class Following:
             task.cancel()
 
     async def forget(self, link: Link) -> None:
-        """Mark all operations as unregistered, and notify the peers."""
+        """Mark all operations as not registered, and notify the peers."""
         self.registered.clear()
         self._refused.clear()
         if self._tasks:
@@ -110,7 +110,7 @@ class Following:
         await self._tell_change(link)
 
     async def refresh(self) -> None:
-        """Serve the current operations of the registry."""
+        """Register and unregister addresses to match the registry. Raises `TransportError` if that fails."""
         async with self._refreshing:
             link = self._link
             if link is None:
@@ -145,7 +145,7 @@ class Following:
     # --- following -------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Update the addresses in the next turn of the event loop; several changes share one update."""
+        """Update the addresses in the next turn of the event loop, once for several changes. Thread-safe."""
         if not self._stale:
             self._stale = True
             with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the handler
@@ -170,13 +170,13 @@ class Following:
             await self.refresh()
         except Exception as error:  # no caller waits for this task, and it is tried again
             trace = None if isinstance(error, TransportError) else error
-            text = "operations could not be registered, trying again in %g s: %s"
+            text = "operations could not be registered; the next attempt is in %g s: %s"
             logger.warning(text, RETRY, error, exc_info=trace)
             if self._link is not None and self._again is None:
                 self._again = self._loop.call_later(RETRY, self.changed)
 
     def on_registered(self, payload: dict[str, Any]) -> None:
-        """Handle the link's new registrations: refused addresses are not served until a later reply."""
+        """Handle the reply to the registrations after a reconnection. Refused addresses are not served."""
         refused = payload.get("refused")
         topics = [item.get("topic") for item in refused if isinstance(item, dict)] if refused else []
         self._refused = {

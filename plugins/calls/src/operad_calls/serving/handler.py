@@ -1,4 +1,4 @@
-"""The serving side of the call protocol: the call handler."""
+"""The call handler: the serving side of the call protocol."""
 
 from __future__ import annotations
 
@@ -28,27 +28,30 @@ logger = logging.getLogger("operad.calls")
 
 
 class CallHandler:
-    """Serves the operations of a registry to the peers of a transport.
+    """A server for the operations of a registry, which peers call over a transport.
 
-    Use it as an async context manager: while it is open, peers can call the operations. Leaving it is a drain: it
-    takes no more requests, finishes those in progress, and ends the rest with ``UNAVAILABLE``.
+    Use it as an async context manager: while it is open, peers can call the operations. When it closes, it drains:
+    it accepts no more requests, waits for those in progress, and ends the rest with ``UNAVAILABLE``.
 
     Args:
-        registry: the operations; changes of it are followed soon, see `refresh`.
+        registry: the registry with the operations. Its changes are followed; see `refresh`.
         transport: the transport to serve on. The handler opens its own link on it.
-        identity: how the caller is determined. ``"peer"``: the identity that the transport authenticated (the
-            default if it does so). ``"delegate"``: the identity that the request names, which trusts every peer
-            (the default in process only). A callable: returns the identity, or raises `CallError`, such as
-            `operad.auth.JWTDelegation`. On a broker choose one: until then every caller is anonymous.
+        identity: how the caller is determined. ``"peer"``: the identity that the transport has authenticated (the
+            default if the transport authenticates peers). ``"delegate"``: the identity that the request names,
+            which trusts every peer (the default within one process). A callable: returns the identity or raises
+            `CallError`, such as `operad.auth.JWTDelegation`. On a broker, every caller is anonymous by default.
         operations: returns True for the operations to serve; default: all.
-        reexport: whether operations of `from_remote` are served, too. They carry the handlers on their way; one
-            that came through this handler already is not offered again.
-        mask_errors: whether messages of undeclared exceptions are replaced. Default: unless in process.
-        max_concurrent: how many requests may be in progress; more fail with ``OVERLOADED``.
-        max_concurrent_per_peer: how many of those one caller may have (its identity, else its link).
-        lease: seconds that a stream lives without a sign of life from its consumer.
-        drain_timeout: seconds that requests in progress get when the handler closes.
-        settings: all bounds in one object; arguments given here take precedence.
+        reexport: whether operations of `from_remote` are served, too, unless this handler already forwards them.
+        mask_errors: whether messages of undeclared exceptions are replaced; default: yes, except in one process.
+        max_concurrent: the maximum number of requests in progress; further requests fail with ``OVERLOADED``.
+        max_concurrent_per_peer: the maximum number of requests in progress of one caller (an identity, or else a
+            link).
+        lease: seconds after which a stream ends without a sign of life from its consumer.
+        drain_timeout: seconds for which a closing handler waits for requests in progress.
+        settings: all bounds in one object; the arguments above take precedence.
+
+    Raises:
+        ValueError: ``identity`` or a bound is not valid.
     """
 
     def __init__(
@@ -93,17 +96,17 @@ class CallHandler:
 
     @property
     def active(self) -> int:
-        """How many requests are in progress."""
+        """The number of requests in progress."""
         return len(self._serving.active)
 
     @property
     def serving(self) -> int:
-        """How many operations of the registry are served, without those that the transport refuses."""
+        """The number of operations of the registry that are served, without those that the transport refuses."""
         return self._following.serving
 
     @property
     def link(self) -> Link | None:
-        """The handler's own link, while it is open."""
+        """The link of this handler; ``None`` unless the handler is open."""
         return self._link
 
     async def __aenter__(self) -> Self:
@@ -114,9 +117,14 @@ class CallHandler:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect and serve. Raises `TransportError`."""
+        """Connect to the transport, and serve the operations.
+
+        Raises:
+            TransportError: the transport cannot be reached, or refuses an address.
+            RuntimeError: the handler is already open.
+        """
         if self._link is not None or self._opening:
-            raise RuntimeError("the call handler is already open")
+            raise RuntimeError("the call handler is already open: close it first, or make another one")
         self._draining = self._serving.is_drained = False
         self._loop = asyncio.get_running_loop()
         self._opening = True
@@ -134,9 +142,12 @@ class CallHandler:
             raise
 
     async def refresh(self) -> None:
-        """Serve what the registry holds now. This happens by itself soon after a change.
+        """Serve the current operations of the registry. This also happens soon after each change.
 
-        Until then a call of a new operation fails with ``OPERATION_NOT_FOUND``: await this to call it at once.
+        Until then a call of a new operation fails with ``OPERATION_NOT_FOUND``. Await this method to avoid that.
+
+        Raises:
+            TransportError: an address cannot be registered.
         """
         await self._following.refresh()
 
@@ -152,8 +163,8 @@ class CallHandler:
     async def aclose(self) -> None:
         """Drain and disconnect; idempotent.
 
-        First the transport stops taking requests, while those it has already received still run. Then the tasks
-        get until the drain timeout. Requests that are left are cancelled, and their callers are notified.
+        First the transport stops taking requests. Requests that have arrived still run, until the drain timeout.
+        The rest are cancelled, and their callers get ``UNAVAILABLE``.
         """
         link, serving = self._link, self._serving
         if link is None or self._draining:
@@ -191,20 +202,22 @@ class CallHandler:
             self._following.on_registered(payload)
 
     def _on_unknown_credit(self, payload: dict[str, Any], delivery: Delivery) -> None:
-        """End a stream that this handler does not have: without peer-loss detection its consumer would wait."""
+        """Send an error for a stream that this handler does not have, unless the transport detects lost peers."""
         serving = self._serving
         if not serving.announces:
             return
         key = key_of(payload, delivery)
         if key[0] and key[1] and key not in serving.recent:
-            error = CallError(ErrorCode.UNAVAILABLE, "no such stream: its handler was restarted")
+            error = CallError(
+                ErrorCode.UNAVAILABLE, "the handler does not have this stream; it may have been restarted"
+            )
             serving.spawn(serving.answers.error(key[0], key[1], error))
 
     def _on_link(self, state: LinkState, epoch: int) -> None:
         if self._link is not None and not self._draining:
-            text = "the connection is back: %d operations are served again"
+            text = "the connection is back; operations served: %d"
             if state == "down":
-                text = "the connection was lost: %d operations are served again when it is back"
+                text = "the connection was lost; operations to serve when it is back: %d"
             logger.warning(text, self.serving)
         if state == "down":
             self._serving.on_down()

@@ -1,4 +1,4 @@
-"""The identity of a caller at the serving side."""
+"""The rules that determine the identity of a caller at the serving side."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import Delivery, Transport
 
 Verifier = Callable[[dict[str, Any], Delivery], "Identity | Awaitable[Identity | None] | None"]
-"""``verifier(payload, delivery)`` returns the identity of the caller, for example from a signed token."""
+"""``verifier(payload, delivery)`` returns the identity of the caller of a request, or ``None``."""
 
 
 def identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, transport: Transport) -> Verifier:
-    """Return the verifier of a rule, or of the transport's default. Raises `ValueError`."""
+    """Return the verifier of a rule, or of the default for the transport. Raises `ValueError` for another rule."""
     capabilities = transport.capabilities
     if callable(identity):
         return identity
@@ -34,4 +34,4 @@ def _delegated(payload: dict[str, Any], delivery: Delivery) -> Identity | None:
     try:
         return Identity.from_wire(wire)
     except ValueError as error:
-        raise CallError(ErrorCode.ACCESS_DENIED, f"the identity in the request cannot be used: {error}") from None
+        raise CallError(ErrorCode.ACCESS_DENIED, f"the identity in the request is not valid: {error}") from None

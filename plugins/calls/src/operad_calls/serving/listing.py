@@ -1,4 +1,4 @@
-"""The built-in operations `discover`, `list` and `describe` of a call handler."""
+"""The built-in operations ``operad.discover``, ``operad.list`` and ``operad.describe`` of a call handler."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger("operad.calls")
 
 LIST, DESCRIBE = "operad.list", "operad.describe"
 REMOTE = "operad.remote"
-"""A key in the metadata of a spec whose operation a peer serves; ``{instance, operationId, via}``."""
+"""The key ``{instance, operationId, via}`` in the metadata of a spec whose operation a peer serves."""
 MAX_VIA = 8
-"""How many handlers may forward an operation."""
+"""The maximum number of handlers that forward an operation, one after the other."""
 
 _PAGE, _LARGEST_PAGE = 200, 1_000
 
@@ -34,14 +34,14 @@ Answer = Callable[[Any, OperationContext], Any]
 class Listing:
     """The operations ``operad.discover``, ``operad.list`` and ``operad.describe`` of one handler.
 
-    ``operad.list {cursor?, limit?}`` returns ``{operations, nextCursor?}``, without schemas;
-    ``operad.describe {operationId}`` returns one whole spec. Both show only operations that the caller may call.
-    Each instance has addresses of its own (``operad.list.<instance>``) besides the shared ones.
+    ``operad.list {cursor?, limit?}`` returns ``{operations, nextCursor?}`` without schemas, and ``operad.describe
+    {operationId}`` returns one whole spec. Both return only operations that the caller may call. Each handler has
+    its own addresses (``operad.list.<instance>``) in addition to the shared addresses.
 
     Args:
-        registry: the operations.
-        is_served: returns True for those that are served.
-        instance: the handler's id.
+        registry: the registry with the operations.
+        is_served: returns True for an operation that is served.
+        instance: the id of the handler.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Listing:
         }
 
     def answer(self, operation_id: str) -> Answer | None:
-        """Return the function behind one of these operations."""
+        """Return the function of one of these operations; ``None`` for any other id."""
         return self.own.get(operation_id) or self.shared.get(operation_id)
 
     async def announce(self, link: Link) -> None:
-        """Serve the shared addresses, if the transport lets this peer do so."""
+        """Register the shared addresses. An address that the transport refuses is not served."""
         for address in (f"all:{DISCOVER}", f"op:{LIST}", f"op:{DESCRIBE}"):
             try:
                 await link.register(address, None if address.startswith("all:") else "operad")
@@ -80,7 +80,8 @@ class Listing:
         cursor, limit = input.get("cursor", ""), input.get("limit", _PAGE)
         if not isinstance(cursor, str) or not isinstance(limit, int) or limit < 1:
             raise CallError(
-                ErrorCode.VALIDATION_ERROR, f"{LIST}: expected {{cursor?: string, limit?: integer above 0}}"
+                ErrorCode.VALIDATION_ERROR,
+                f"{LIST}: expected {{cursor?: string, limit?: integer above 0}} as input",
             )
         specs = self._registry.specs()
         start = bisect_right(specs, cursor, key=lambda spec: spec.id)
@@ -93,7 +94,7 @@ class Listing:
         return {"operations": operations}
 
     def _wire(self, spec: OperationSpec) -> dict[str, Any]:
-        """Return a spec without schemas; for an operation of a peer, with the handlers that forward it."""
+        """Return a spec without schemas. For an operation of a peer, add the handlers that forward it."""
         wire = spec.to_wire(schemas=False)
         if REMOTE in spec.metadata:
             wire["via"] = [*self.way_of(spec), self.instance]
@@ -101,7 +102,7 @@ class Listing:
 
     @staticmethod
     def way_of(spec: OperationSpec) -> tuple[str, ...]:
-        """Return the handlers that forward an operation of a peer."""
+        """Return the instances of the handlers that forward an operation; empty if it is not of a peer."""
         remote = spec.metadata.get(REMOTE)
         via = remote.get("via") if isinstance(remote, Mapping) else None
         return tuple(item for item in via if isinstance(item, str)) if isinstance(via, (list, tuple)) else ()
@@ -109,7 +110,7 @@ class Listing:
     def _describe(self, input: Any, context: OperationContext) -> dict[str, Any]:
         operation_id = input.get("operationId") if isinstance(input, dict) else None
         if not isinstance(operation_id, str):
-            raise CallError(ErrorCode.VALIDATION_ERROR, f"{DESCRIBE}: expected {{operationId: string}}")
+            raise CallError(ErrorCode.VALIDATION_ERROR, f"{DESCRIBE}: expected {{operationId: string}} as input")
         spec = self._registry.get_spec(operation_id)
         if spec is None or not self._is_served(spec) or not may_list(spec.access_control, context.identity):
             raise operation_not_found(operation_id)

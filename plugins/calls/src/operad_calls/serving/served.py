@@ -1,7 +1,7 @@
-"""The requests that a link serves: the table that call handlers and serving by hand share.
+"""The requests that a link serves, for call handlers and for serving by hand.
 
-It decides which requests are served (each once, within the bounds, before their deadline), processes the credit
-and aborts that callers send, and ends requests whose callers are gone.
+This module decides which requests are served: each once, within the bounds, and before its deadline. It also
+processes credit and aborts of callers, and ends requests if their callers are gone.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from operad_calls.settings import CallSettings
 logger = logging.getLogger("operad.calls")
 
 MAX_RECENT = 10_000
-"""How many ended requests are remembered, if the transport may deliver them again."""
+"""The maximum number of ended requests that are remembered, if the transport may deliver them again."""
 _REMEMBERED = 60_000
-"""Milliseconds for which one without a deadline is remembered."""
+"""How long an ended request without a deadline is remembered, in ms."""
 _NOTICE_AFTER = 0.05
-"""Seconds after which a handler on a broker acknowledges a request that is not answered yet."""
+"""Seconds after which a handler on a broker acknowledges a request that has no response yet."""
 _LARGE_AFTER = 0.002
-"""Seconds after which it acknowledges a large request; one that is answered sooner needs no acknowledgement."""
+"""Seconds after which a handler acknowledges a large request that has no response yet."""
 _TICK = 0.25
 _SLACK = 0.25
-"""Seconds by which the timer of a busy event loop may be late."""
+"""The delay of a timer, in seconds, that is normal in a busy event loop."""
 _SETTLING = 1.0
-"""Seconds after a standstill in which a request that arrives may have waited for its end."""
+"""Seconds after a standstill in which requests arrive that may have waited during the standstill."""
 LONGEST = 1e10
-"""Milliseconds: a longer timeout is ignored."""
+"""The longest timeout that is not ignored, in ms."""
 
 
 class ServedRequests:
@@ -49,13 +49,13 @@ class ServedRequests:
 
     Args:
         capabilities: the capabilities of the transport.
-        settings: the bounds.
+        settings: the bounds of calls.
     """
 
     def __init__(self, capabilities: Capabilities, settings: CallSettings) -> None:
         self.active: dict[tuple[str, str], ActiveRequest] = {}
         self.recent: dict[tuple[str, str], float] = {}
-        """Requests that have ended, and until when (epoch ms) they are remembered."""
+        """The requests that have ended, and until when they are remembered, in epoch ms."""
         self.settings = settings
         self.answers = Answers()
         self.live = not capabilities.redelivers
@@ -65,18 +65,18 @@ class ServedRequests:
         self._detects_loss = capabilities.detects_peer_loss
         self._bounds_peers = not capabilities.same_process or settings.max_concurrent_per_peer is not None
         self._owned: dict[str, int] = {}
-        """How many requests each caller has."""
+        """The number of requests in progress of each caller."""
         self._reports = Reports(logger)
         self._stood, self._settled_at = 0.0, 0.0
-        """How long the event loop last stood still, and when what waited for it has arrived (in seconds)."""
+        """The length of the last standstill of the event loop, and until when it affects requests, in seconds."""
         self._large: list[ActiveRequest] = []
-        """Large requests whose callers wait for an acknowledgement before they send more."""
+        """The large requests that must be acknowledged, so that their callers can send more."""
         self._telling: asyncio.TimerHandle | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, link: Link) -> None:
-        """Serve on this link from now on."""
+        """Serve requests of this link from now on."""
         if not self._same_process:
             keep_memory()
         self.answers.start(link)
@@ -84,7 +84,7 @@ class ServedRequests:
         self._sweep = asyncio.get_running_loop().call_later(self.period, self._on_sweep)
 
     def stop(self) -> None:
-        """Stop the timers; large requests are acknowledged now."""
+        """Stop the timers, and acknowledge large requests now."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -93,31 +93,31 @@ class ServedRequests:
             self._acknowledge_large()
 
     async def settle(self, timeout: float | None = None) -> None:
-        """Wait for background tasks."""
+        """Wait for background tasks, at most ``timeout`` seconds; ``None`` sets no limit."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in the background; `settle` waits for it."""
+        """Run a coroutine in the background; `settle` waits for it."""
         self.hold(asyncio.get_running_loop().create_task(work))
 
     def hold(self, task: asyncio.Task[None]) -> None:
-        """Make `settle` wait for a task, too."""
+        """Let `settle` wait for a task, too."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # --- what subclasses decide ------------------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Begin to serve a request that is in the table."""
+        """Start a request that `take` has accepted."""
         raise NotImplementedError
 
     def cancel(self, request: ActiveRequest) -> None:
-        """Stop serving a request, and take it out of the table."""
+        """Stop a request, and remove it from the table."""
         raise NotImplementedError
 
     def refusal(self, operation_id: str) -> CallError | None:
-        """Return the error if an operation is not served here."""
+        """Return the error for an operation that is not served here, or ``None``."""
         return None
 
     def is_repeatable(self, operation_id: str) -> bool:
@@ -127,7 +127,7 @@ class ServedRequests:
     # --- what arrives ----------------------------------------------------------------------------
 
     def on_event(self, type_: str, payload: dict[str, Any], delivery: Delivery) -> bool:
-        """Process an event. Return True if it belongs to one of these requests."""
+        """Process an event. Return True if it is a request, or belongs to a request that is served."""
         if type_ == protocol.REQUESTED:
             request = self.take(payload, delivery)
             if request is not None:
@@ -145,7 +145,7 @@ class ServedRequests:
         return False
 
     def take(self, payload: dict[str, Any], delivery: Delivery) -> ActiveRequest | None:
-        """Put a request into the table and return it; return None if it must not run."""
+        """Add a request to the table and return it; ``None`` if it must not run."""
         key, operation_id = key_of(payload, delivery), payload.get("operationId")
         if not key[0] or not key[1]:
             self._reports.warn(key[0], "dropped a request without a requestId or an address for the response")
@@ -176,14 +176,14 @@ class ServedRequests:
         return request
 
     def _check(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> CallError | None:
-        """Return the error of a request that must not run, and set the deadline of one that may."""
+        """Set the deadline of a request. Return the error if the request must not run."""
         operation_id, settings = request.operation_id, self.settings
         if not operation_id:
-            message = "a call.requested needs an operationId, a string"
+            message = "call.requested: expected a string as operationId"
             return CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         to = delivery.to
         if to is not None and to != f"op:{operation_id}" and not _is_address_of(to, operation_id):
-            return operation_not_found(operation_id, f'"{operation_id}" is not what is called at this address')
+            return operation_not_found(operation_id, f'"{operation_id}" cannot be called at this address')
         if (error := self.refusal(operation_id)) is not None:
             return error
         limit = settings.max_concurrent
@@ -196,7 +196,7 @@ class ServedRequests:
         if (error := self._set_deadline(request, payload, delivery)) is not None:
             return error
         if delivery.redelivered and not self.is_repeatable(operation_id):
-            return lost_error(operation_id, "the handler that had the request was lost; it may have run")
+            return lost_error(operation_id, "the handler of the request was lost; the call may have run")
         return None
 
     def _set_deadline(
@@ -204,26 +204,26 @@ class ServedRequests:
     ) -> CallError | None:
         """Set the deadline of a request. Return an error if it has passed.
 
-        ``timeoutMs`` counts from the arrival and needs no common clock. The request may have waited before that:
-        in the transport, which reports it in `Delivery.held`, or in a socket while this process stood still. If a
-        transport that redelivers does not report ``held``, only the caller's clock (``deadline``) can tell.
+        ``timeoutMs`` starts at the arrival and needs no common clock. The request may have waited before: in the
+        transport, which reports this in `Delivery.held`, or in a socket while this process stood still. If a
+        transport redelivers and does not report ``held``, the ``deadline`` by the clock of the caller is used.
         """
         timeout, held, now = payload.get("timeoutMs"), delivery.held, time.time() * 1000
         if (self.live or held is not None) and isinstance(timeout, (int, float)) and 0 <= timeout < LONGEST:
             late = max(held or 0.0, 0.0 if self._same_process else self._stood_still() * 1000)
             request.deadline = now + timeout - late
             if late and request.deadline <= now and not delivery.redelivered:
-                why = f"arrived {late / 1000:.1f} s late, after its deadline"
+                why = f"the request arrived {late / 1000:.1f} s late, after its deadline"
                 return not_begun_error(request.operation_id, why)
         elif isinstance(deadline := payload.get("deadline"), (int, float)) and deadline < now + LONGEST:
             request.deadline = float(max(0, deadline))  # an integer below the range of a float would raise
         if request.deadline is not None and request.deadline <= now:
-            message = f'"{request.operation_id}" arrived after its deadline'
+            message = f'"{request.operation_id}": the request arrived after its deadline'
             return CallError(ErrorCode.TIMEOUT, message, {"deadline": request.deadline})
         return None
 
     def _stood_still(self) -> float:
-        """Return how many seconds a request that arrives now may have waited for this process to run again."""
+        """Return the seconds that a request that arrives now may have waited while this process stood still."""
         if self._sweep is None:
             return 0.0
         loop = asyncio.get_running_loop()
@@ -235,7 +235,7 @@ class ServedRequests:
         return self._stood
 
     def _on_credit(self, payload: dict[str, Any], delivery: Delivery) -> bool:
-        """Process credit for a request, in items and bytes."""
+        """Process credit for a request, in items and bytes. Return True if the request is in progress."""
         request = self.active.get(key_of(payload, delivery))
         if request is None:
             return False
@@ -257,7 +257,7 @@ class ServedRequests:
         return True
 
     def on_down(self) -> None:
-        """Handle the loss of the connection: cancel all requests, if the transport tells their callers of it."""
+        """Handle a lost connection: cancel all requests, if the transport reports the loss to their callers."""
         if self._detects_loss:
             self._cancel_all(self.active.values())
 
@@ -268,17 +268,17 @@ class ServedRequests:
     # --- what goes back --------------------------------------------------------------------------
 
     def notice(self, request: ActiveRequest) -> None:
-        """Acknowledge a request."""
+        """Acknowledge a request in the background."""
         self.spawn(self.answers.notice(request))
 
     def fail(self, request: ActiveRequest, error: CallError) -> None:
-        """Send the error of a request."""
+        """Send the error of a request in the background."""
         self.spawn(self.answers.error(request.reply_to, request.request_id, error))
 
     # --- the end of requests ---------------------------------------------------------------------
 
     def finish(self, request: ActiveRequest) -> None:
-        """Take a request out of the table; idempotent."""
+        """Remove a request from the table, and acknowledge its delivery; idempotent."""
         if self.active.get(request.key) is not request:
             return
         del self.active[request.key]
@@ -297,13 +297,13 @@ class ServedRequests:
             request.done()
 
     def _on_sweep(self) -> None:
-        """End streams whose consumer is gone, and acknowledge requests that take long."""
+        """End streams of silent consumers, and acknowledge requests that take long."""
         loop = asyncio.get_running_loop()
         silent = time.monotonic() - overdue(self._sweep, loop) - self.settings.lease
         self._stood_still()
         for request in list(self.active.values()):
             if request.total is not None and request.renewed < silent:
-                logger.info("the consumer of %s gave no sign of life: ended", request.operation_id)
+                logger.info("ended a stream of %s: its consumer gave no sign of life", request.operation_id)
                 why = f"its consumer gave no sign of life for {self.settings.lease:g} s"
                 self.cancel(request)
                 # A consumer that is there after all learns of the end, and a hub forgets the request.
@@ -325,13 +325,13 @@ class ServedRequests:
 
 
 def _acknowledge(delivery: Delivery) -> None:
-    """Tell the transport that a request needs no more work."""
+    """Tell the transport that a delivery needs no more work."""
     if delivery.done is not None:
         delivery.done()
 
 
 def _both(one: Callable[[], None] | None, other: Callable[[], None] | None) -> Callable[[], None] | None:
-    """Return a function that acknowledges two deliveries."""
+    """Return a function that acknowledges two deliveries; ``None`` if neither needs it."""
     if one is None or other is None:
         return one or other
 
@@ -343,6 +343,6 @@ def _both(one: Callable[[], None] | None, other: Callable[[], None] | None) -> C
 
 
 def _is_address_of(to: str, operation_id: str) -> bool:
-    """Return True if ``to`` is the operation's own address."""
+    """Return True if ``to`` is an address of the operation."""
     kind, _, name = to.partition(":")
     return name == operation_id and (kind in ("op", "queue") or (kind == "all" and name == protocol.DISCOVER))

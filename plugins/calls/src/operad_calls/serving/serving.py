@@ -1,4 +1,4 @@
-"""Running the requests of a call handler, each in a task of its own."""
+"""The execution of the requests of a call handler, each in its own task."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from operad import OperationRegistry
 
 _BREATH, _CREDIT_BREATH = 8, 256
-"""After how many items a stream lets other tasks run, without credit and with it."""
+"""The number of items after which a stream lets other tasks run, without credit and with credit."""
 
 
 class Serving(ServedRequests):
     """The requests of a call handler.
 
     Args:
-        registry: runs the operations.
-        listing: the handler's own operations.
+        registry: the registry that runs the operations.
+        listing: the built-in operations of the handler.
         verify: returns the identity of a caller.
         served: the ids of the operations that are served.
         capabilities: the capabilities of the transport.
-        settings: the bounds.
+        settings: the bounds of calls.
         mask: whether messages of undeclared exceptions are replaced.
     """
 
@@ -65,12 +65,12 @@ class Serving(ServedRequests):
         self._served_ids = served
         self._mask = mask
         self.is_drained = False
-        """Whether the handler is closing and takes no more requests."""
+        """Whether the handler closes and refuses new requests."""
 
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Run a request in a task of its own."""
+        """Run a request in its own task."""
         work = self.serve(request, payload, delivery)
         if self._same_process:  # not eagerly: a caller must not run its handler inside its own `send`
             request.task = asyncio.get_running_loop().create_task(work, name=request.operation_id)
@@ -78,25 +78,25 @@ class Serving(ServedRequests):
             request.task = start_task(work, request.operation_id)
 
     def cancel(self, request: ActiveRequest) -> None:
-        """Cancel the task of a request."""
+        """Cancel the task of a request, and remove the request from the table."""
         self.finish(request)
         if request.task is not None:  # not in the table any more, but closing waits for its end
             request.task.cancel()
             self.hold(request.task)
 
     def refusal(self, operation_id: str) -> CallError | None:
-        """Return the error if an operation is not served here."""
+        """Return the error for an operation that is not served here, or ``None``."""
         if self.is_drained:
             return not_begun_error(operation_id, "the handler is shutting down")
         return None if operation_id in self._served_ids else operation_not_found(operation_id)
 
     def is_repeatable(self, operation_id: str) -> bool:
-        """Return True if an operation may run twice for one request."""
+        """Return True for a query or an idempotent operation, which may run twice for one request."""
         spec = self._registry.get_spec(operation_id)
         return spec is not None and spec.is_repeatable
 
     async def shut_down(self, request: ActiveRequest) -> None:
-        """End a request that the drain could not finish."""
+        """End a request that did not finish in the drain. A broker may give it to another handler."""
         if request.done is not None and self.is_repeatable(request.operation_id):
             request.done = None  # not acknowledged: the transport gives it to another handler
             self.cancel(request)
@@ -110,8 +110,8 @@ class Serving(ServedRequests):
     async def serve(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
         """Run a request and send its response, or its items and their end.
 
-        Whatever is raised becomes a ``call.error``: the caller must learn of it. Only a cancellation by this side
-        (an abort, a lost caller, the shutdown) ends the task without an event, since the request is over then.
+        Any exception becomes a ``call.error``. Only a cancellation by this side (an abort, a lost caller, the
+        shutdown) ends the task without an event, because the request is over then.
         """
         try:
             context = _context_of(request, payload)
@@ -159,7 +159,7 @@ class Serving(ServedRequests):
             self.finish(request)
 
     async def _verified(self, answer: Any, request: ActiveRequest) -> Identity | None:
-        """Wait for a verifier that is asynchronous, within the time of the request, and check its result."""
+        """Return the checked result of a verifier, after awaiting it until the deadline if it is asynchronous."""
         if inspect.isawaitable(answer):
             limit = request.deadline or (time.time() + self.settings.timeout) * 1000
             try:
@@ -170,7 +170,7 @@ class Serving(ServedRequests):
                 raise timeout_error(request.operation_id, limit) from None
         if answer is None or isinstance(answer, Identity):
             return answer
-        raise TypeError(f"identity=: expected an Identity or None from the verifier, got {type(answer).__name__}")
+        raise TypeError(f"identity: expected an Identity or None from the verifier, got {type(answer).__name__}")
 
     async def _stream(self, request: ActiveRequest, input: Any, context: OperationContext) -> Event:
         """Send the items of a subscription and return its last event."""
@@ -217,9 +217,9 @@ class Serving(ServedRequests):
 
 
 def start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start a request in a task of its own, and run its first step at once if Python can do so.
+    """Start a request in its own task. With Python 3.12 or later, run the first step of the task at once.
 
-    A handler that never waits is then done without another turn of the event loop.
+    A handler that never waits then finishes without another turn of the event loop.
     """
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
@@ -228,7 +228,7 @@ def start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]
 
 
 def _context_of(request: ActiveRequest, payload: dict[str, Any]) -> OperationContext:
-    """Return the context in which the operation runs; the caller's identity is still missing."""
+    """Return the context of an operation, still without the identity of the caller."""
     context = OperationContext(request.request_id, deadline=request.deadline)
     if "parentRequestId" in payload and type(parent := payload["parentRequestId"]) is str:
         context.parent_request_id = parent
