@@ -128,10 +128,10 @@ SERVED = TABLES["served"]
 HUBS = {
     "a misspelt key": (f'[hub]\ntoken = "{SECRET}"', "operad.toml:2: hub", 'did you mean "tokens"?'),
     "an address without a host": ('[hub]\nlisten = "8765"', "operad.toml:1: hub", "expected HOST:PORT"),
-    "an open address": ('[hub]\nlisten = "0.0.0.0:0"', "operad.toml:1: hub", "listens on loopback only"),
+    "an open address": ('[hub]\nlisten = "0.0.0.0:0"', "operad.toml:1: hub", "expected a loopback address"),
     "a certificate of nowhere": ('[hub]\ncert = "gone.pem"', "operad.toml:1: hub", "gone.pem cannot be used"),
     "a misspelt bound": ("[hub.limits]\ncall = 3", "operad.toml:2: hub.limits", 'did you mean "calls"?'),
-    "a bound that is nothing": ("[hub.limits]\ncalls = 0", "operad.toml:1: hub.limits", "expected more than 0"),
+    "a bound that is nothing": ("[hub.limits]\ncalls = 0", "operad.toml:1: hub.limits", "expected a number above 0"),
 }
 PROFILES = TABLES["profiles"]
 

@@ -44,5 +44,5 @@ async def test_a_hub_that_does_not_know_the_token_is_an_error_in_words(options: 
 async def test_an_http_server_that_is_no_hub_is_an_error_in_words() -> None:
     async with TestServer(web.Application()) as server:
         url = f"ws://{server.host}:{server.port}"
-        with pytest.raises(TransportError, match="404: this is an HTTP server, but not a hub"):
+        with pytest.raises(TransportError, match="404: expected a hub, got another HTTP server"):
             await load_plugins().transport(url).open(lambda event: None, lambda up: None)

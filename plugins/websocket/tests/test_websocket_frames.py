@@ -142,7 +142,7 @@ async def test_a_response_that_does_not_fit_fails_its_call() -> None:
 def test_without_its_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastjsonschema", None)
     Hub(port=0)
-    with pytest.raises(ConfigError, match=r"needs fastjsonschema.*pip install 'operad-websocket\[check\]'"):
+    with pytest.raises(ConfigError, match=r"requires fastjsonschema.*pip install 'operad-websocket\[check\]'"):
         Hub(port=0, check_frames=True)
 
 

@@ -25,8 +25,8 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
         if not isinstance(metadata, dict):
             continue
         if metadata.get("issuer") != issuer:
-            named = shown_url(str(metadata.get("issuer")))
-            raise ConfigError(f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{named}"')
+            said = shown_url(str(metadata.get("issuer")))
+            raise ConfigError(f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{said}"')
         return metadata
     raise ConfigError(
         f"{shown_url(issuer)} publishes no metadata (RFC 8414); set the URLs of its endpoints in the configuration"

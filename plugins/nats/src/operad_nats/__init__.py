@@ -1,4 +1,4 @@
-"""The NATS transport of operad: calls across machines, balanced by queue groups."""
+"""The NATS transport of operad, for calls across machines that queue groups balance."""
 
 from __future__ import annotations
 

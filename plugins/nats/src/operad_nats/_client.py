@@ -1,4 +1,4 @@
-"""The connection of a link: nats-py's client, a new one each time the link connects."""
+"""The connection of a link, with a new client of nats-py each time the link connects."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from operad_nats._ending import ended
 from operad_nats.config import NATSConfig
 
 Receive = Callable[[bytes, bytes | None, bytes, bytes | None], None]
-"""Called with the subject, reply, data and headers of each message, in the order of the connection."""
+"""A function that receives the subject, reply, data and headers of each message, in order."""
 
 WRITE_AHEAD = 1024 * 1024
-"""Bytes that may wait to be written before senders have to wait, too."""
+"""The number of unwritten bytes above which senders wait."""
 
 MOST_POSTED = 10_000
-"""How many messages without a waiting sender are kept for a socket that takes nothing; the oldest are dropped."""
+"""The maximum number of unwritten messages whose senders do not wait; the oldest are dropped first."""
 
 NO_RESPONDERS = b"NATS/1.0 503"
-"""The status of a request that no client listens to."""
+"""The status of a message to a subject without subscribers."""
 
 WRITE_ERRORS = (errors.Error, OSError)
-"""What writing to a connection raises."""
+"""The errors that writing to a connection raises."""
 
 _MUST_ASK = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
-"""Whether `StreamWriter.drain`, with which nats-py waits, never waits (CVE-2024-12254, in asyncio)."""
+"""Whether `StreamWriter.drain`, which nats-py uses, never waits (CVE-2024-12254 of asyncio)."""
 
 _WATCH = 1.0
-"""Seconds between two looks at whether nats-py still considers itself connected."""
+"""Seconds between two checks whether nats-py is still connected."""
 _LONGEST_CLOSE = 1.0
-"""Seconds in which what waits to be written may still go out when a connection is closed."""
+"""Seconds for which a closing connection still writes unwritten messages."""
 _LONGEST_TRIP = 60
-"""Seconds for a round trip, unless pings may take longer: nats-py's pings end a dead connection earlier."""
+"""The maximum time of a round trip in seconds, unless pings may take longer."""
 
 
 class _Client(Client):
-    """nats-py's client for one connection; its messages all go to one receiver, in the order of the connection."""
+    """A client of nats-py for one connection, which passes all messages to one receiver in their order."""
 
     def __init__(self, receive: Receive) -> None:
         super().__init__()
         self.receive: Receive | None = receive
-        """None once the connection is given up."""
+        """The receiver of messages; None after the connection is lost or closed."""
         self.is_secured = False
-        """Whether nats-py began TLS: it reads `ssl_context` for that only, and fails if TLS does."""
+        """Whether nats-py has started TLS. It reads `ssl_context` only to do so, and fails if TLS fails."""
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """Return the TLS context of the configuration; see `Client.ssl_context`."""
+        """The TLS context; see `Client.ssl_context`. Reading it sets `is_secured`."""
         self.is_secured = True
         return super().ssl_context
 
@@ -71,15 +71,15 @@ class _Client(Client):
 
 
 class Connection:
-    """One connection at a time; `open` makes the next one, and nats-py's client never reconnects by itself.
+    """A connection that never reconnects by itself. `open` replaces a lost one with a new client of nats-py.
 
     A client that reconnects would write messages that the broken connection did not accept, although their senders
-    have already received an error. Most errors that a server sends would end it permanently.
+    have already received an error. Most errors of a server would also end such a client permanently.
 
     Args:
-        receive: called with each message.
-        on_error: called with errors that the server reports while the connection goes on.
-        on_lost: called once with the reason when an open connection is lost.
+        receive: receives each message.
+        on_error: receives errors of the server that do not end the connection.
+        on_lost: receives the reason, or None, once for each open connection that is lost.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Connection:
         self._posting: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._unconfirmed = 0
-        """Bytes that were written since the server last confirmed a round trip, if `_MUST_ASK`."""
+        """The number of bytes written since the last confirmed round trip, if `_MUST_ASK`."""
         self._trip: asyncio.Task[None] | None = None
         self._trips: set[asyncio.Task[None]] = set()
         self._longest_trip = _LONGEST_TRIP
@@ -107,15 +107,15 @@ class Connection:
 
     @property
     def max_payload(self) -> int:
-        """The largest payload that the server takes, in bytes."""
+        """The largest payload that the server accepts, in bytes."""
         return self._client.max_payload
 
     def discovered(self) -> list[str]:
-        """Return the URLs of the cluster's other servers that the server has reported."""
+        """Return the URLs of other servers of the cluster, as reported by the server."""
         return [uri.geturl() for uri in self._client.discovered_servers]
 
     async def open(self, server: str, config: NATSConfig, trusted: ssl.SSLContext | None) -> None:
-        """Connect to a server. Raises `nats.errors.Error`, `OSError`, `TimeoutError`."""
+        """Connect to a server. Raises `nats.errors.Error`, `OSError` or `TimeoutError` if that fails."""
         client = self._client = _Client(self._receive)
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = lost
@@ -179,11 +179,11 @@ class Connection:
         self._on_lost(error)
 
     async def listen(self, subject: str, queue: str = "") -> Subscription:
-        """Subscribe. Raises `nats.errors.Error`."""
+        """Subscribe to a subject; with ``queue``, as a member of a queue group. Raises `nats.errors.Error`."""
         return await self._client.subscribe(subject, queue=queue)
 
     async def write(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None = None) -> None:
-        """Publish; wait while too much is waiting to be written. Raises one of `WRITE_ERRORS`."""
+        """Publish a message, after waiting if too many bytes are unwritten. Raises one of `WRITE_ERRORS`."""
         client = self._client
         if client.pending_data_size > WRITE_AHEAD:
             async with self._turn:  # the first one looks, the others wait in line
@@ -196,7 +196,7 @@ class Connection:
         await client.publish(subject, data, reply, headers)
 
     async def _confirmed(self) -> None:
-        """Return when the server has read what was written. Raises one of `WRITE_ERRORS`."""
+        """Wait until the server has read all written bytes. Raises one of `WRITE_ERRORS`."""
         if self._unconfirmed > WRITE_AHEAD:
             lost, flushing = self._lost, asyncio.ensure_future(self._client.flush(self._longest_trip))
             self._trips.add(flushing)
@@ -208,7 +208,7 @@ class Connection:
             self._unconfirmed = 0
 
     def post(self, subject: str, reply: str, data: bytes) -> None:
-        """Publish without waiting; messages that a lost connection did not accept are dropped."""
+        """Publish a message in the background. It is dropped if the connection is lost first."""
         self._posted.append((subject, reply, data))
         if self._posting is None or self._posting.done():
             self._posting = asyncio.ensure_future(self._post())
@@ -221,7 +221,7 @@ class Connection:
             self._posted.clear()
 
     async def barrier(self) -> None:
-        """Return when the server has processed all that was sent before; callers at one time share a round trip.
+        """Wait until the server has processed all earlier messages. Concurrent callers share one round trip.
 
         Raises one of `WRITE_ERRORS`.
         """
@@ -253,7 +253,7 @@ class Connection:
             trip.exception()  # all callers may have been cancelled
 
     async def close(self) -> None:
-        """Flush and close; idempotent."""
+        """Flush and close the connection, within about 2 s; idempotent."""
         if self._posting is not None and self.is_open:
             await asyncio.wait({self._posting}, timeout=_LONGEST_CLOSE)
         own = [self._watching, self._posting, *self._trips]
@@ -271,12 +271,12 @@ class Connection:
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's message, or its type's name if it has none."""
+    """Return the message of an error, or the name of its type if the message is empty."""
     return str(error) or type(error).__name__
 
 
 async def _written(client: Client, most: int) -> None:
-    """Return when at most so many bytes wait to be written. Raises `nats.errors.ConnectionClosedError`."""
+    """Wait until at most ``most`` bytes are unwritten. Raises `nats.errors.ConnectionClosedError`."""
     for turn in itertools.count():
         if client.pending_data_size <= most:
             return
@@ -288,8 +288,8 @@ async def _written(client: Client, most: int) -> None:
 def _credentials(client: _Client, server: str, config: NATSConfig) -> dict[str, Any]:
     """Return credentials as options of nats-py's ``connect``.
 
-    If the URL requires TLS they are functions, which nats-py calls right before it sends them. nats-py starts TLS
-    if the server asks for it, whatever the URL says, and sends credentials either way.
+    If the URL requires TLS, the credentials are functions, which nats-py calls right before it sends them. Without
+    this, nats-py would also send credentials to a server that does not ask for TLS.
     """
     user, password, token = config.user, config.password, config.token
     if user is None and token is None:
@@ -305,7 +305,9 @@ def _credentials(client: _Client, server: str, config: NATSConfig) -> dict[str, 
     def given(value: str | None) -> Callable[[], str]:
         def give() -> str:
             if not client.is_secured:
-                raise errors.Error("nats: the URL demands TLS, which the server does not offer")
+                raise errors.Error(
+                    "nats: the URL requires TLS, but the server does not offer it; no credentials were sent"
+                )
             return value or ""
 
         return give

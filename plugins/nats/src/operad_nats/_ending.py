@@ -1,4 +1,4 @@
-"""Cancel the tasks of nats-py and wait for their end."""
+"""The cancellation of tasks of nats-py, which may swallow it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PATIENCE = 0.1
 
 
 async def ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks until they have ended, and ignore what they raised.
+    """Cancel tasks until they have ended, and ignore their exceptions.
 
-    Once is not enough: `asyncio.wait_for`, in which nats-py waits, loses a cancellation that comes in the turn of
-    the event loop in which it has its result (Python 3.11), and nats-py would try to connect forever.
+    They are cancelled repeatedly. In Python 3.11, `asyncio.wait_for` loses a cancellation that arrives together
+    with its result, and nats-py would then try to connect forever.
     """
     tasks = set(tasks)
     left = {task for task in tasks if not task.done()}

@@ -1,9 +1,9 @@
-"""JetStream's side of queues: the stream, its consumers, and the server's replies about them.
+"""The JetStream part of queues: the stream, its consumers, and the replies of the server.
 
-A stream with the prefix's name keeps the subjects ``<prefix>.queue.>`` as a work queue: a request is deleted when
-it is acknowledged, or when its deadline has passed. Each operation that a worker registered as ``queue:…`` has a
-durable consumer, which pushes to one member of the group. If the consumer exists, callers store their requests for
-the operation; otherwise they send them over core NATS.
+A stream, named after the prefix, stores the subjects ``<prefix>.queue.>`` as a work queue: a request is deleted
+when it is acknowledged, or when its deadline has passed. Each operation that a worker has registered as
+``queue:…`` has a durable consumer, which pushes to one member of the group. If this consumer exists, callers store
+their requests for the operation. Otherwise they send them over core NATS.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from operad_nats._subjects import subject_of
 from operad_nats.config import NATSConfig
 
 MAX_UNDER_WAY = 1_000
-"""How many requests for one operation may be in progress in all members; the others wait on the server."""
+"""The maximum number of requests for one operation in progress in all members. Others wait on the server."""
 KNOWN_FOR = 2.0
-"""Seconds that a link remembers whether requests for an operation are stored."""
+"""Seconds for which a link remembers whether requests for an operation are stored."""
 _MAX_KNOWN = 10_000
 _NANOSECONDS = 1_000_000_000
 HEADER_BYTES = 64
-"""More than the headers of a request take."""
-# JetStream's own numbers of errors.
+"""An upper bound for the size of the headers of a request, in bytes."""
+# Error codes of JetStream.
 _NO_STREAM, _NO_CONSUMER, _OTHER_STREAM = 10059, 10014, 10058
 
 
 class JetStreamError(TransportError):
-    """An error response of JetStream."""
+    """Raised if JetStream responds with an error. ``code`` is the error code of JetStream."""
 
     def __init__(self, what: str, error: dict[str, Any]) -> None:
         super().__init__(f"{what}: {error.get('description')} (JetStream error {error.get('err_code')})")
@@ -43,16 +43,16 @@ class JetStreamError(TransportError):
 
 
 class JetStream:
-    """The part of a server that stores requests, as one link uses it."""
+    """The JetStream of a server, as one link uses it."""
 
     def __init__(self, config: NATSConfig, connection: Connection, own: str) -> None:
         self._config = config
         self._connection = connection
         self._own = own
-        """The start of all subjects of the link's inbox."""
+        """The start of all subjects of the inbox of the link."""
         self.stream = config.prefix.replace(".", "=")
         self._expires = False
-        """Whether the server supports a time to live for each message (2.11 and newer)."""
+        """Whether each message can have a time to live (nats-server 2.11 or newer)."""
         self._asked: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._known: dict[str, tuple[bool, float]] = {}
         self._lookups: dict[str, asyncio.Task[bool]] = {}
@@ -60,12 +60,13 @@ class JetStream:
     # --- the stream and its consumers ----------------------------------------------------------------
 
     async def set_up(self, served: dict[str, str]) -> None:
-        """Make the stream if it is missing, and consumers for what is served.
+        """Make the stream if it is missing, and the consumers of served operations.
 
         Args:
-            served: groups by operation.
+            served: the group of each operation.
 
-        Raises `TransportError`.
+        Raises:
+            TransportError: JetStream refuses or does not respond, or the stream has another configuration.
         """
         subject = f"{self._config.prefix}.queue.>"
         wanted = {
@@ -97,7 +98,7 @@ class JetStream:
             await self.consume(operation_id, group)
 
     async def consume(self, operation_id: str, group: str) -> None:
-        """Store requests for an operation and push them to its group. Raises `TransportError`."""
+        """Make the consumer that pushes stored requests for an operation to a group. Raises `TransportError`."""
         config = {
             "name": self._consumer(operation_id),
             "durable_name": self._consumer(operation_id),
@@ -117,7 +118,7 @@ class JetStream:
         await self._ask(name, {"stream_name": self.stream, "config": config})
 
     async def _ask(self, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        """Send a request to JetStream itself and return its response."""
+        """Send a request to JetStream and return the response. Raises `TransportError`."""
         key = secrets.token_hex(16)  # a peer that knows the inbox must not reply in the server's place
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[key] = future
@@ -128,10 +129,10 @@ class JetStream:
             async with asyncio.timeout(seconds):
                 response = await future
         except TimeoutError:
-            hint = f"may this user publish to $JS.API.{name}?"
-            raise TransportError(f"JetStream sent no response within {seconds} s; {hint}") from None
+            hint = f"check that the user may publish to $JS.API.{name}"
+            raise TransportError(f"JetStream did not respond within {seconds:g} s; {hint}") from None
         except WRITE_ERRORS as error:
-            raise LinkDownError(f"not sent: {error}") from error
+            raise LinkDownError(f"the request to JetStream was not sent: {error}") from error
         finally:
             del self._asked[key]
         if isinstance(response.get("error"), dict):
@@ -194,37 +195,37 @@ class JetStream:
         self._known.pop(operation_id, None)
 
     def forget_all(self) -> None:
-        """Forget which operations have stored requests: the new server may have lost its data."""
+        """Forget which operations have stored requests, because a new server may have lost its data."""
         self._known.clear()
 
     # --- responses -----------------------------------------------------------------------------------
 
     def response(self, name: str, data: bytes, headers: bytes | None) -> None:
-        """Process the server's response to a request. Raises `ValueError` if it is not JSON."""
+        """Process a response of the server to a request. Raises `ValueError` if the response is not JSON."""
         future = self._asked.get(name)
         if future is None or future.done():
             return
         if headers is not None and headers.startswith(NO_RESPONDERS):
             hint = "start nats-server with -js, or leave out durable=True"
-            future.set_exception(TransportError(f"the NATS server has no JetStream: {hint}"))
+            future.set_exception(TransportError(f"the NATS server has no JetStream; {hint}"))
         else:
             response = json.loads(data)
             future.set_result(response if isinstance(response, dict) else {})
 
     def fail(self) -> None:
-        """Fail all requests: the connection is lost."""
+        """Fail all requests to JetStream, because the connection is lost."""
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(LinkDownError("the connection to the NATS server was lost"))
 
     @property
     def tasks(self) -> set[asyncio.Task[Any]]:
-        """The lookups in progress; wait for them at the end."""
+        """The lookups in progress."""
         return set(self._lookups.values())
 
 
 def limit_of(payload: dict[str, Any]) -> float | None:
-    """Return the deadline of a request in epoch ms, or None if it has no usable one."""
+    """Return the deadline of a request in epoch ms, or None if it is missing or invalid."""
     deadline = payload.get("deadline")
     if isinstance(deadline, (int, float)) and 0 <= deadline < 1e15:
         return float(deadline)

@@ -1,4 +1,4 @@
-"""Permission errors of a server, which name a subject but not a request."""
+"""Permission errors of a server, which are assigned to requests by their subjects."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from operad_calls.transport import protocol
 
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.IGNORECASE)
 _REMEMBERED = 1_000
-"""How many of the last requests an error may be about: the server sends it within a round trip."""
+"""The number of last requests to which an error is assigned. The server sends errors within a round trip."""
 
 
 class Permissions:
     """The last requests of a link, and the subscriptions that the server refused.
 
-    nats-py gives the server's message in lower case, so subjects are compared without regard to case.
+    Subjects are compared without regard to case, because nats-py converts messages of the server to lower case.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,14 @@ class Permissions:
         self._refused: set[str] = set()
 
     def note(self, subject: str, payload: dict[str, Any]) -> None:
-        """Remember a request that is sent to a subject."""
+        """Remember a request and the subject to which it is sent."""
         self._requests.append((subject, payload.get("requestId", ""), payload.get("operationId", "")))
 
     def violation(self, words: str) -> list[Event] | None:
         """Return error events for the requests that the server did not permit.
 
-        For a refused subscription, remember it and return an empty list. For any other message, return None.
+        If the message is about a subscription, remember the subscription and return an empty list. If it is not a
+        permission error, return None.
         """
         found = _VIOLATION.search(words)
         if found is None:
@@ -46,13 +47,13 @@ class Permissions:
         return [_denied(*request) for request in ended]
 
     def is_refused(self, subject: str) -> bool:
-        """Return True if the server has refused a subscription, and forget it."""
+        """Return True if the server has refused a subscription to a subject, and forget that."""
         refused = subject.lower() in self._refused
         self._refused.discard(subject.lower())
         return refused
 
     def forget(self) -> None:
-        """Forget everything: the connection is another one."""
+        """Forget all requests and subscriptions of a lost connection."""
         self._requests.clear()
         self._refused.clear()
 

@@ -1,9 +1,9 @@
-"""Queues: the stored requests that one link is working on.
+"""Queues: the stored requests in progress on one link.
 
 JetStream pushes a request to another member if this one sends neither an acknowledgement nor a sign of life for
-`NATSTransport.ack_wait`. The response goes to the caller's inbox like any other. Its reply subject is ours: if no
-client listens at the inbox, as while a caller reconnects, the server reports that there, and the response is sent
-again. The request is acknowledged once the server had a client to give the response to.
+``ack_wait`` seconds. The response is sent to the inbox of the caller, with a reply subject of this link. If no
+client listens at the inbox, for example while the caller reconnects, the server reports this to the reply subject,
+and the response is sent again. The request is acknowledged when the server has passed the response to a client.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from operad_nats.config import NATSConfig
 logger = logging.getLogger("operad.nats")
 
 MAX_DELIVERIES = 5
-"""How often a request is delivered. One that kills each worker that receives it is refused after that."""
+"""The maximum number of deliveries of a request. A request that kills its workers is refused after that."""
 _KEPT_FOR = 60.0
-"""Seconds that a response is kept for a caller that is away, if the request has no earlier deadline."""
+"""Seconds for which a response is kept for a caller that is away, if the request has no deadline."""
 _BEAT = 0.5
 _ENDS = frozenset({"call.responded", "call.error", "call.aborted"})
 
 
 class _Held:
-    """A request that was pushed to this link and is not acknowledged yet."""
+    """A request that was pushed to this link and is not yet acknowledged."""
 
     __slots__ = ("ack", "ended", "key", "limit", "name", "renewed", "response", "unheard")
 
     def __init__(self, key: tuple[str, str], ack: str, limit: float) -> None:
         self.key = key
         self.ack = ack
-        """The subject of its acknowledgement."""
+        """The subject for the acknowledgement."""
         self.name = secrets.token_hex(8)
-        """Part of the subject on which the server refuses the response; no peer but the caller can guess it."""
+        """Part of the reply subject of the response; only the caller learns it."""
         self.limit = limit
-        """Until when the caller waits for the response, in epoch ms."""
+        """How long the caller waits for the response, in epoch ms."""
         self.response: tuple[str, bytes] | None = None
-        """Subject and data."""
+        """The subject and the data of the response, once there is one."""
         self.ended = False
         self.unheard = False
-        """Whether the response was not sent, or no client listened."""
+        """Whether the response must be sent again: it was not sent, or no client listened."""
         self.renewed = time.monotonic()
 
 
 class Queues:
-    """The requests that one link stores, and the stored requests that it works on."""
+    """The requests that one link stores, and the stored requests in progress on the link."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class Queues:
         self._config = config
         self._connection = connection
         self._own = own
-        """The subjects of the link's inbox begin with it."""
+        """The start of all subjects of the inbox of the link."""
         self._own_bytes = own.encode()
         self._is_up = is_up
         self._tell = tell
-        """Gives an event to the link's owner; returns True if it took it."""
+        """Passes an event to the owner of the link; returns False if the owner fails."""
         self._jetstream = JetStream(config, connection, own)
         self._served: dict[str, str] = {}
-        """Groups by operation."""
+        """The group of each served operation."""
         self._held: dict[tuple[str, str], _Held] = {}
         self._named: dict[str, _Held] = {}
         self._ended: list[_Held] = []
@@ -93,7 +93,7 @@ class Queues:
         The first connection waits for them. Later connections make them in the background.
 
         Raises:
-            TransportError: the first connection is to a server without JetStream.
+            TransportError: JetStream is missing or refuses, on the first connection.
         """
         if not self._was_set_up:
             await self._set_up()
@@ -111,11 +111,11 @@ class Queues:
         self._is_set_up = True
 
     async def has(self, operation_id: str) -> bool:
-        """Return True if requests for an operation are stored. Raises `TransportError`."""
+        """Return True if requests for an operation are stored; see `JetStream.has`."""
         return await self._jetstream.has(operation_id)
 
     def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
-        """Return the headers of a request that is stored."""
+        """Return the headers of a request that is to be stored; see `JetStream.headers`."""
         return self._jetstream.headers(payload)
 
     def deliver_subject(self, operation_id: str) -> str:
@@ -128,7 +128,7 @@ class Queues:
     # --- what comes in -------------------------------------------------------------------------------
 
     def receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> bool:
-        """Take a message if it is JetStream's; return True if it is. Raises `ValueError` if it is not an event."""
+        """Process a message if it is from JetStream, else return False. Raises `ValueError` if it is invalid."""
         if reply and reply.startswith(b"$JS.ACK."):
             return self._push(reply.decode(), subject.decode(), data)
         if not subject.startswith(self._own_bytes):
@@ -148,7 +148,7 @@ class Queues:
         return True
 
     def _published(self, subject: str, data: bytes, headers: bytes | None) -> bool:
-        """Take the server's reply to a request: stored, refused, or not taken (which the link reports)."""
+        """Process a reply to a request that was to be stored. Return False if the server has no stream for it."""
         operation_id, request_id = asked_in(subject)
         if headers is not None and headers.startswith(NO_RESPONDERS):
             self._jetstream.forget(operation_id)
@@ -166,7 +166,7 @@ class Queues:
         return True
 
     def _push(self, ack: str, subject: str, data: bytes) -> bool:
-        """Take a request. Its reply subject is ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
+        """Process a pushed request. ``ack`` is ``$JS.ACK.[domain.account.]stream.consumer.delivered.…``."""
         parts = ack.split(".")
         at = 2 if len(parts) == 9 else 4
         if len(parts) < 9 or parts[at] != self._jetstream.stream or not parts[at + 2].isdigit():
@@ -183,7 +183,9 @@ class Queues:
         if subject != self._subject(f"queue:{payload.get('operationId')}"):
             # Permissions are given by subject: its sender may not be allowed to call that operation.
             self._acknowledge(ack)
-            raise ValueError(f"the request is for another operation than its subject, {subject}")
+            raise ValueError(
+                f"expected a request for the operation of its subject {subject}, got one for another operation"
+            )
         key = (str(payload.get("replyTo")), str(payload.get("requestId")))
         held = self._held.get(key)
         if held is not None:  # the server had no sign of life of this link for a while
@@ -203,7 +205,9 @@ class Queues:
         return True
 
     def _refuse(self, held: _Held, operation_id: str) -> None:
-        message = f'"{operation_id}": {MAX_DELIVERIES} handlers that had the request were lost'
+        message = (
+            f'"{operation_id}": {MAX_DELIVERIES} handlers of the request were lost; it is not delivered again'
+        )
         details = {"operationId": operation_id, "sent": True}
         event = protocol.error_event(held.key[1], ErrorCode.UNAVAILABLE, message, details)
         try:
@@ -216,7 +220,7 @@ class Queues:
     # --- serving -------------------------------------------------------------------------------------
 
     async def serve(self, operation_id: str, group: str) -> None:
-        """Store requests for an operation and push them to its group."""
+        """Store requests for an operation and push them to its group; see `JetStream.consume`."""
         await self._jetstream.consume(operation_id, group)
 
     def note(self, operation_id: str, group: str) -> None:
@@ -224,14 +228,14 @@ class Queues:
         self._served[operation_id] = group
 
     def forget(self, operation_id: str) -> None:
-        """Stop serving an operation on this link. Its requests are still stored, for other workers."""
+        """Stop serving an operation on this link. Its requests are still stored for other workers."""
         self._served.pop(operation_id, None)
 
     def keep(self, to: str, event: Event, subject: str, data: bytes) -> str | None:
-        """Keep an event if it is the response to a stored request that this link works on.
+        """Keep an event if it is the response to a stored request in progress on this link.
 
         Returns:
-            The subject on which the server reports that no client listens; None if there is no such request.
+            The reply subject, to which the server reports that no client listens; None for any other event.
         """
         if event["type"] not in _ENDS:
             return None
@@ -257,7 +261,7 @@ class Queues:
             self._confirming = asyncio.ensure_future(self._confirm())
 
     async def _confirm(self) -> None:
-        """Acknowledge requests once the server has reported which responses no client listened to."""
+        """Acknowledge requests after a round trip, except those whose responses no client has received."""
         try:
             while self._ended:
                 batch, self._ended = self._ended, []
@@ -285,7 +289,7 @@ class Queues:
             self._connection.post(ack, "", word)
 
     async def _beat(self) -> None:
-        """Renew requests in progress, send again what no client received, and set up again after a loss."""
+        """Renew requests in progress, send unheard responses again, and set up again after a loss."""
         while True:
             await asyncio.sleep(min(_BEAT, self._config.ack_wait / 4))
             if not self._is_up():
@@ -298,7 +302,9 @@ class Queues:
         try:
             await self._set_up()
         except TransportError as error:
-            logger.warning("requests are not stored until it succeeds: %s", error)
+            logger.warning(
+                "requests are not stored, because JetStream could not be set up: %s; trying again", error
+            )
 
     def _renew(self) -> None:
         now, limit = time.monotonic(), time.time() * 1000
@@ -317,7 +323,7 @@ class Queues:
     # --- the connection ------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Handle the loss of the connection."""
+        """Handle a lost connection: responses must be sent again, and requests to JetStream fail."""
         self._jetstream.fail()
         if self._confirming is not None:
             self._confirming.cancel()
@@ -326,12 +332,12 @@ class Queues:
             held.unheard = held.response is not None
 
     async def settle(self, timeout: float) -> None:
-        """Return when requests with a response are acknowledged."""
+        """Wait until requests with a response are acknowledged, at most ``timeout`` seconds."""
         if self._confirming is not None:
             await asyncio.wait({self._confirming}, timeout=timeout)
 
     async def close(self) -> None:
-        """Give back unfinished requests, for other workers."""
+        """Return unfinished requests to the server for other workers, and end all tasks."""
         if self._is_up():
             await self.settle(self._config.connect_timeout)
             for held in self._held.values():

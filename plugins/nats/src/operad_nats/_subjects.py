@@ -1,17 +1,17 @@
 """The subjects of addresses on the server.
 
-A subject is a few tokens joined by dots; white space and the wildcards ``*`` and ``>`` have a meaning of their
-own, and a protocol line holds 4,096 bytes. An operation id may hold any of them, so each address becomes::
+A subject is a few tokens joined by dots. White space and the wildcards ``*`` and ``>`` have special meanings, and
+a line of the protocol has at most 4,096 bytes. An operation id may contain any text, so each address becomes::
 
     op:<namespace>.<name>   <prefix>.op.<namespace>.<name>
     all:<topic>             <prefix>.all.<topic>
-    queue:<operation id>    <prefix>.queue.<namespace>.<name>    where requests are stored
-    deliver:<operation id>  <prefix>.deliver.<namespace>.<name>  where the server sends what was stored
+    queue:<operation id>    <prefix>.queue.<namespace>.<name>    for requests that are stored
+    deliver:<operation id>  <prefix>.deliver.<namespace>.<name>  for stored requests that the server pushes
     inbox:<id>              <inbox prefix>.<id>.r
 
-with the percent-encoding of URLs inside a token (the dots of a name included), and a digest in place of what is
-too long. Different addresses have different subjects. The namespace stays a token, so that permissions can be
-given by namespace: ``<prefix>.op.petstore.*``.
+Each token has the percent-encoding of URLs, also for the dots of a name. A token that is too long becomes a
+digest. Different addresses have different subjects. The namespace is one token, so that permissions can be given
+by namespace: ``<prefix>.op.petstore.*``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INBOX = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,3}")
 
 
 def token(text: str) -> str:
-    """Return any text as one token of a subject; different texts give different tokens."""
+    """Return any text as one token of a subject. Different texts give different tokens."""
     # "surrogatepass": an id from JSON may hold a lone surrogate.
     encoded = quote(text, safe="", errors="surrogatepass").replace(".", "%2E")
     if len(encoded) > MAX_TOKEN or not encoded:
@@ -41,8 +41,8 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
     """Return the subject of an address.
 
     Raises:
-        TransportError: it is not an address. An inbox comes from a peer: with other characters than inboxes have
-            it could name any subject of the server.
+        TransportError: it is not an address. An inbox with other characters is refused, too, because it comes from
+            a peer and could name any subject of the server.
     """
     kind, _, rest = address.partition(":")
     if kind in _OPERATIONS and rest:
@@ -56,6 +56,6 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
 
 
 def asked_in(subject: str) -> tuple[str, str]:
-    """Return operation and request id from a subject for replies of the server."""
+    """Return the operation id and request id in a reply subject of this link."""
     _, _, operation, request = subject.rsplit(".", 3)
     return unquote(operation, errors="replace"), unquote(request, errors="replace")

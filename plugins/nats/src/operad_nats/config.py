@@ -1,4 +1,4 @@
-"""The options of a NATS server and of its use by this transport."""
+"""The options of the NATS transport."""
 
 from __future__ import annotations
 
@@ -23,48 +23,54 @@ def _servers(value: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
 def _subject_prefix(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
     if not _PREFIX.fullmatch(value):
         raise ConfigError(
-            f'{attribute.name}: expected letters, digits, "_", "-", in tokens joined by dots, got {value!r}'
+            f'{attribute.name}: expected tokens of letters, digits, "_" and "-", joined by dots, got {value!r}'
         )
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value <= 0:
-        raise ConfigError(f"{attribute.name}: expected more than 0, got {value}")
+        raise ConfigError(f"{attribute.name}: expected a number above 0, got {value}")
 
 
 @attrs.frozen(kw_only=True)
 class NATSConfig:
-    """A NATS server, or several of one cluster.
+    """The options of a NATS server, or of several servers of one cluster.
 
-    Delivery is at most once, unless ``durable`` is set: messages in flight when a connection breaks are lost, and
+    Delivery is at most once, unless ``durable`` is set: if a connection breaks, messages in flight are lost, and
     their calls end with ``UNAVAILABLE`` or ``TIMEOUT``. Events from one link to one address arrive in order.
 
     Args:
-        servers: URLs ``nats://host:port``, or ``tls+nats://…``, which rejects a server without TLS; a string may
-            name several, with commas. User and password, or a token alone, may precede the host.
-        prefix: start of the subjects of operations and topics; participants with another one are on another bus.
-        inbox_prefix: start of the subjects of inboxes; the same for all participants.
-        inbox: put in front of this link's own inbox, so that a server's permissions can keep others from
-            listening: with ``"alice"``, allow alice to subscribe to ``_INBOX.alice.>`` only.
-        user, password, token: instead of those in a URL.
-        credentials: path of a ``.creds`` file (needs ``operad-nats[nkeys]``).
-        nkey_seed: path of a file with an nkey's seed (needs ``operad-nats[nkeys]``).
-        tls: an `ssl.SSLContext` or the path of a file with the certificates to trust; default: the system's.
-        tls_ca, tls_cert, tls_key: paths of PEM files, instead of ``tls``: certificates to trust, and this client's
-            own certificate and key, for servers that verify clients.
-        tls_first: start TLS before the server has introduced itself, for servers with ``handshake_first``.
-        name: name of the connections in the server's monitoring.
-        max_payload: the largest event in bytes; the server's own limit applies, too.
-        connect_timeout: seconds for one attempt to connect.
-        reconnect_wait: seconds before the first attempt to reconnect; doubled up to 2 s, minus a random part.
-        ping_interval: seconds between pings; the connection ends after three without a response.
-        durable: store requests for mutations that their handlers declare idempotent in JetStream until they have a
-            response: they survive the loss of their worker, and of the server. Needs ``nats-server -js``. Set it
-            for callers and workers; those without it call and serve as before.
-        ack_wait: seconds without a sign of life of a worker until its stored request goes to another one.
-        max_age: seconds that a request is stored at most, and that an operation counts as served after its last
-            worker has gone. Used when the stream is made; you can change the stream's limits later.
-        replicas: how many servers of a cluster keep the stream, likewise.
+        servers: the URLs ``nats://host:port``, or ``tls+nats://…`` to reject a server without TLS. Separate
+            several URLs in one string with commas. A user and password, or a token alone, may precede the host.
+        prefix: the start of the subjects of operations and topics. Participants with different prefixes are
+            separate.
+        inbox_prefix: the start of the subjects of inboxes, the same for all participants.
+        inbox: a prefix of this link's inbox, so that permissions of the server can protect it: with ``"alice"``,
+            allow only alice to subscribe to ``_INBOX.alice.>``.
+        user, password, token: the credentials; default: those in a URL.
+        credentials: the path of a ``.creds`` file (requires ``operad-nats[nkeys]``).
+        nkey_seed: the path of a file with the seed of an nkey (requires ``operad-nats[nkeys]``).
+        tls: an `ssl.SSLContext`, or the path of a file with trusted certificates; default: those of the system.
+        tls_ca, tls_cert, tls_key: paths of PEM files, instead of ``tls``: trusted certificates, and the
+            certificate and key of this client, for servers that verify clients.
+        tls_first: start TLS before the server sends its information, for servers with ``handshake_first``.
+        name: the name of the connections in the monitoring of the server.
+        max_payload: the maximum size of an event in bytes. The limit of the server applies, too.
+        connect_timeout: the maximum time of one attempt to connect, in seconds.
+        reconnect_wait: seconds before the first attempt to reconnect. The pause doubles up to 2 s, and a random
+            part of it is left out.
+        ping_interval: seconds between pings. The connection ends after three pings without a response.
+        durable: store requests for idempotent mutations in JetStream until they have a response. They survive the
+            loss of a worker or of the server. Requires ``nats-server -js``. Set it for callers and workers;
+            participants without it can still call and serve.
+        ack_wait: seconds without a sign of life of a worker after which a stored request goes to another worker.
+        max_age: the maximum time for which a request is stored, in seconds, and the time for which an operation
+            without workers still accepts requests. It is used when the stream is made; you can change the limits
+            of the stream later.
+        replicas: the number of servers of a cluster that keep the stream, used when the stream is made.
+
+    Raises:
+        ConfigError: an option is not valid.
     """
 
     servers: tuple[str, ...] = attrs.field(converter=_servers, repr=False)
@@ -94,16 +100,16 @@ class NATSConfig:
     def __attrs_post_init__(self) -> None:
         if not all(_is_server(server) for server in self.servers) or not self.servers:
             raise ConfigError(
-                "servers: expected URLs like nats://host:4222 or tls+nats://host:4222, all of one scheme"
+                "servers: expected URLs such as nats://host:4222 or tls+nats://host:4222, got none or another one"
             )
         if len({urlsplit(server).scheme for server in self.servers}) > 1:
-            raise ConfigError("servers: expected one scheme for all, got both nats and tls+nats")
+            raise ConfigError("servers: expected the same scheme in all URLs, got both nats and tls+nats")
 
         if self.tls is not None and (self.tls_ca or self.tls_cert or self.tls_key):
             raise ConfigError("tls: expected either tls, or tls_ca, tls_cert and tls_key; got both")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None for the system's certificates. Raises `ConfigError`."""
+        """Return the TLS context; None for the certificates of the system. Raises `ConfigError` for a bad file."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         return client_tls(self.tls or self.tls_ca, self.tls_cert, self.tls_key)

@@ -1,4 +1,4 @@
-"""`NATSLink`: one participant's connection to a NATS server."""
+"""The link of a participant to a NATS server."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from operad_nats.config import NATSConfig
 logger = logging.getLogger("operad.nats")
 
 _MAX_REQUEST_ID = 400
-"""Longer ids (percent-encoded) have no subject for the server's refusal; their calls end at the deadline."""
+"""The maximum length of a percent-encoded request id. A call with a longer one does not learn of NO_RESPONDERS."""
 _MOST_ANNOUNCED = 100
-"""How many servers that a cluster announced are tried."""
+"""The maximum number of announced servers of a cluster that are tried."""
 _DELIVERY = Delivery()
 
 
 class NATSLink(BrokerLink):
-    """A connection, its inbox and its registrations. Made by `NATSTransport.open`."""
+    """A link over NATS: a connection, its inbox and its registrations. `NATSTransport.open` makes it."""
 
     lost_errors = (*WRITE_ERRORS, ValueError)
 
@@ -72,11 +72,11 @@ class NATSLink(BrokerLink):
     # --- the connection --------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect and listen at the inbox.
+        """Connect to a server, and subscribe to the inbox.
 
         Raises:
-            LinkDownError: no server can be reached, or it refuses the credentials.
-            TransportError: requests are to be stored, and the server has no JetStream.
+            LinkDownError: no server can be reached, or the server refuses the credentials.
+            TransportError: ``durable`` is set, and JetStream is missing or refuses.
             ConfigError: a file of certificates cannot be used.
         """
         self._trusted = self._config.ssl_context()  # before there is anything to close
@@ -103,8 +103,8 @@ class NATSLink(BrokerLink):
             await self._connection.barrier()
 
     async def _open(self) -> None:
-        """Connect to one of the servers, in random order; raise the error of the last one."""
-        failure: Exception = LinkDownError("no server")
+        """Connect to one of the servers, in random order. Raise the error of the last server if all fail."""
+        failure: Exception = LinkDownError("there is no server to connect to")
         for server in random.sample(self._servers, len(self._servers)):
             try:
                 await self._connection.open(server, self._config, self._trusted)
@@ -126,7 +126,7 @@ class NATSLink(BrokerLink):
         return self.is_up and self._connection.is_open
 
     def _on_error(self, error: Exception) -> None:
-        """End the requests that an error of the server is about."""
+        """End the requests that the server did not permit, and log the error."""
         ended = self._permissions.violation(reason(error))
         if ended is None:
             logger.debug("%s", reason(error))
@@ -159,7 +159,7 @@ class NATSLink(BrokerLink):
         self.take(data, _DELIVERY, partial(self._is_address, came_on), came_on)
 
     def _is_address(self, subject: str, event: Event) -> bool:
-        """Return True if a request came to the address of its operation."""
+        """Return True if a request arrived at the address of its operation."""
         operation_id = event["payload"].get("operationId")
         if type(operation_id) is not str:
             return True  # nothing will run
@@ -175,7 +175,7 @@ class NATSLink(BrokerLink):
             self._connection.post(self._subject(to), "", encode(event))
 
     def _refusal(self, subject: str) -> Event:
-        """Return the error event for a request that no client serves; the subject names operation and request."""
+        """Return the error event for a request that no client serves, from a reply subject of this link."""
         operation_id, request_id = asked_in(subject)
         return protocol.error_event(
             request_id,
@@ -190,19 +190,21 @@ class NATSLink(BrokerLink):
         return subject_of(address, self._config.prefix, self._config.inbox_prefix)
 
     async def send(self, to: str, event: Event) -> None:
-        """Send an event; return when it is in the write buffer.
+        """Send an event. Return when it is in the write buffer.
 
         Raises:
-            CallError: ``SERIALIZATION_ERROR``.
-            LinkDownError: the link is not connected; nothing was sent.
-            PayloadTooLargeError: nothing was sent.
-            TransportError: ``to`` is not an address.
+            CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form.
+            LinkDownError: the link is not connected. Nothing was sent.
+            PayloadTooLargeError: the event is too large. Nothing was sent.
+            TransportError: ``to`` is not an address, or JetStream does not respond.
         """
         subject = self._subject(to)
         data = encode(event)
         limit = min(self._config.max_payload, self._connection.max_payload)
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the server accepts at most {limit}")
+            raise PayloadTooLargeError(
+                f"the event has {len(data)} bytes; the limit of max_payload and the server is {limit}"
+            )
         queues, reply, headers = self._queues, "", None
         if queues is not None and (kept := queues.keep(to, event, subject, data)) is not None:
             if not self._can_send():
@@ -216,12 +218,14 @@ class NATSLink(BrokerLink):
             if queues is not None and reply and "credit" not in event["payload"] and await queues.has(to[3:]):
                 subject, headers = self._subject(f"queue:{to[3:]}"), queues.headers(event["payload"])
                 if headers is not None and len(data) + HEADER_BYTES > limit:
-                    raise PayloadTooLargeError(f"the event has {len(data)} bytes, its headers {HEADER_BYTES} more")
+                    raise PayloadTooLargeError(
+                        f"the event has {len(data)} bytes and its headers {HEADER_BYTES}; the limit is {limit}"
+                    )
                 await self.check_up()
         try:
             await self._connection.write(subject, reply, data, headers)
         except WRITE_ERRORS as error:
-            raise LinkDownError(f"not sent: {reason(error)}") from error
+            raise LinkDownError(f"the event was not sent: {reason(error)}") from error
 
     async def check_up(self) -> None:
         """See `BrokerLink.check_up`."""
@@ -230,7 +234,7 @@ class NATSLink(BrokerLink):
         await super().check_up()
 
     def _refusal_subject(self, operation_id: str, event: Event) -> str:
-        """Return the subject on which the server refuses a request; the refusal does not contain the request."""
+        """Return the reply subject to which the server reports that no client serves a request."""
         request = str(event["payload"].get("requestId", ""))
         if not (request.isascii() and request.isalnum()):  # ids of `PendingRequestMap` are
             request = quote(request, safe="", errors="surrogatepass").replace(".", "%2E")
@@ -245,12 +249,19 @@ class NATSLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events for ``topic``; in force on the server when it returns, if the link is connected."""
+        """Receive events for an address, as soon as this returns if the link is connected.
+
+        Raises:
+            TransportError: ``topic`` is not an address, or the server refuses it.
+            LinkDownError: the link is closed, or the connection was lost.
+        """
         queue = token(group) if group is not None else ""
         subject, queued = self._subject(topic), None
         if topic.startswith("queue:"):
             if self._queues is None or not queue:
-                raise TransportError(f'"{topic}" is not registered: it needs durable=True, and a group')
+                raise TransportError(
+                    f'"{topic}" is not registered: stored requests require durable=True and a group'
+                )
             queued = topic[len("queue:") :]
             subject = self._queues.deliver_subject(queued)
         if self.is_closed:
@@ -282,7 +293,7 @@ class NATSLink(BrokerLink):
         registration.subscription = await self._connection.listen(registration.subject, registration.queue)
 
     async def unregister(self, registration: _Registration) -> None:
-        """Stop serving an address; in force on the server when it returns."""
+        """Stop serving an address. If the link is connected, the server has processed this when it returns."""
         if registration in self._registrations:
             await self._unsubscribe(registration)
             if self._can_send():
@@ -302,7 +313,11 @@ class NATSLink(BrokerLink):
                 logger.debug("unsubscribing: %r", error)  # closed in the meantime
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses; return when messages that the server had sent are delivered."""
+        """Stop serving all addresses. Return when all messages that the server has sent are delivered.
+
+        Raises:
+            TransportError: the drain took longer than ``timeout`` seconds, or the connection was lost.
+        """
         for registration in list(self._registrations):
             await self._unsubscribe(registration)
         if not self._can_send():
@@ -313,7 +328,9 @@ class NATSLink(BrokerLink):
                 if self._queues is not None:
                     await self._queues.settle(timeout)
         except (*WRITE_ERRORS, TimeoutError) as error:
-            raise TransportError(f"draining took longer than {timeout} s, or the connection was lost") from error
+            raise TransportError(
+                f"the drain took longer than {timeout:g} s, or the connection was lost"
+            ) from error
 
     async def sign_off(self) -> None:
         """See `BrokerLink.sign_off`."""
@@ -325,17 +342,17 @@ class NATSLink(BrokerLink):
 
 
 class _Registration:
-    """An address that a link serves."""
+    """A registration of an address on a `NATSLink`."""
 
     def __init__(self, link: NATSLink, subject: str, queue: str, queued: str | None) -> None:
         self._link = link
         self.subject = subject
         self.queue = queue
         self.queued = queued
-        """The operation whose stored requests are delivered here."""
+        """The operation whose stored requests are pushed here, or None."""
         self.subscription: Subscription | None = None
         """The subscription on the current connection."""
 
     async def unregister(self) -> None:
-        """Stop serving it; idempotent."""
+        """Stop serving the address; idempotent."""
         await self._link.unregister(self)

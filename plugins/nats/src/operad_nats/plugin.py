@@ -1,4 +1,4 @@
-"""The entry point: the transports of this distribution."""
+"""The plugin ``nats``: the transport for the schemes ``nats`` and ``tls+nats``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operad.plugin import Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """Return a `NATSTransport`; nats-py is imported when a link is opened."""
+    """Return the `NATSTransport` of a URL. Raises `ConfigError` for invalid options."""
     from operad_nats.transport import create
 
     return create(url, **options)

@@ -1,4 +1,4 @@
-"""First results in a JetStream bucket, shared by the processes of a service; see `operad.FirstResults`."""
+"""A store of first results in a JetStream bucket, for `operad.FirstResults` in several processes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
 _EXPIRES = struct.Struct(">d")
-"""Precedes each value: when it expires, in epoch seconds. A bucket has only one time to live for all values."""
+"""The expiry time in epoch seconds that precedes each value. A bucket has one time to live for all values."""
 
 
 class NATSResults:
-    """A `operad.plugin.ResultStore` in a key-value bucket: ``registry.use(FirstResults(NATSResults(url)))``.
+    """An `operad.plugin.ResultStore` in a key-value bucket: ``registry.use(FirstResults(NATSResults(url)))``.
 
-    Use it as an async context manager, or close it. The server needs JetStream (``nats-server -js``); the bucket
-    is made at the first use. The clocks of the processes that share it should agree within seconds.
+    Use it as an async context manager, or call `aclose`. The server must run JetStream (``nats-server -js``). The
+    bucket is made at the first use. The clocks of the processes that share it should agree within seconds.
 
     Args:
-        url: ``nats://…`` or ``tls://…``; several of one cluster are separated by commas.
-        bucket: name of the bucket; processes that share results use the same.
-        seconds: after which the server deletes what is left; at least as long as results are kept.
-        replicas: how many servers of a cluster keep a new bucket.
-        timeout: seconds to wait for the server; after that, nothing runs.
-        options: options of nats-py's ``connect``, such as ``user_credentials``.
+        url: the URL ``nats://…`` or ``tls://…``, or several URLs of one cluster with commas between them.
+        bucket: the name of the bucket, the same for all processes that share results.
+        seconds: the time after which the server deletes any value, at least as long as results are kept.
+        replicas: the number of servers of a cluster that keep a new bucket.
+        timeout: the maximum time to wait for the server, in seconds.
+        options: further options of ``connect`` of nats-py, such as ``user_credentials``.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class NATSResults:
                 config = KeyValueConfig(bucket=self._bucket, ttl=self._seconds, replicas=self._replicas)
                 self._opened = await self._connection.jetstream().create_key_value(config)
             if self._connection is None or not self._connection.is_connected:
-                raise ConnectionError("not connected to the NATS server")
+                raise ConnectionError("the connection to the NATS server is lost; nats-py is reconnecting")
             return self._opened
 
     async def _connect(self) -> Client:
@@ -94,7 +94,11 @@ class NATSResults:
         return client
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Store ``value`` under a free name and return None; if the name is taken, return its value."""
+        """Store ``value`` for ``seconds`` under a free name and return None. Return the value of a taken name.
+
+        Raises:
+            Exception: the server does not respond or refuses; `TimeoutError` after ``timeout`` seconds.
+        """
         async with asyncio.timeout(self._timeout):
             return await self._claim(await self._store(), name, _sealed(value, seconds))
 
@@ -119,17 +123,17 @@ class NATSResults:
             return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name."""
+        """Replace the value of a name, for the given number of seconds. Raises as `claim`."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).put(name, _sealed(value, seconds))
 
     async def drop(self, name: str) -> None:
-        """Free a name."""
+        """Delete the value of a name, so that the name is free. Raises as `claim`."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).delete(name)
 
     async def aclose(self) -> None:
-        """Close the connection. Idempotent."""
+        """Close the connection; idempotent."""
         connection, self._connection, self._opened = self._connection, None, None
         if connection is not None:
             await connection.close()

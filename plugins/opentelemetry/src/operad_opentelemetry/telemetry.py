@@ -1,4 +1,4 @@
-"""A span and measurements for each call, following the semantic conventions of RPC.
+"""A span and metrics for each call, by the semantic conventions of OpenTelemetry for RPC.
 
 The trace context is part of a call's metadata, as ``traceparent`` and ``tracestate`` (W3C Trace Context) and
 ``baggage`` (W3C Baggage). Nested calls inherit them, transports send them to peers, and adapters send them to HTTP
@@ -26,12 +26,12 @@ _STATE = "operad_opentelemetry"
 _W3C = TraceContextTextMapPropagator()
 _BAGGAGE = W3CBaggagePropagator()
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30)
-"""In seconds: the buckets of the conventions, and some below and above them."""
+"""The boundaries of histograms in seconds: those of the conventions, and some below and above them."""
 _UNKNOWN = {"rpc.system.name": "operad", "rpc.method": "_OTHER"}
 _LONGEST_ID, _LONGEST_MESSAGE = 200, 1_000
 _MOST_KEPT = 10_000
 _MOST_CODES = 100
-"""Codes of errors that have metrics of their own; others are `_OTHER`. Handlers and servers choose codes."""
+"""The maximum number of error codes in metrics, because peers choose codes. Others are ``_OTHER``."""
 
 
 class _Running(NamedTuple):
@@ -42,14 +42,14 @@ class _Running(NamedTuple):
 
 
 class Telemetry:
-    """Observers of calls that record spans and metrics.
+    """An observer of calls that records spans and metrics with OpenTelemetry.
 
-    As an installed plugin it needs only the SDK, set up in any way that OpenTelemetry supports (such as
-    ``opentelemetry-instrument``). Make one yourself to use other providers: ``plugins.register(Telemetry(…))``.
+    The installed plugin needs only the SDK, set up in any way that OpenTelemetry supports, such as
+    ``opentelemetry-instrument``. To use other providers, register an observer: ``plugins.register(Telemetry(…))``.
 
     Args:
-        tracer_provider: default: that of the process.
-        meter_provider: default: that of the process.
+        tracer_provider: the tracer provider; default: the one of the process.
+        meter_provider: the meter provider; default: the one of the process.
     """
 
     def __init__(self, tracer_provider: Any = None, meter_provider: Any = None) -> None:
@@ -59,27 +59,27 @@ class Telemetry:
         self._duration, self._outgoing = (
             meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=_BUCKETS)
             for name, what in (
-                ("rpc.server.call.duration", "How long calls took."),
-                ("rpc.client.call.duration", "How long calls of call maps took."),
+                ("rpc.server.call.duration", "Duration of calls."),
+                ("rpc.client.call.duration", "Duration of calls of call maps."),
             )
         )
-        self._active = meter.create_up_down_counter("operad.calls.active", "{call}", "Calls that run now.")
+        self._active = meter.create_up_down_counter("operad.calls.active", "{call}", "Calls in progress.")
         self._items = meter.create_counter("operad.stream.items", "{item}", "Items that subscriptions returned.")
         self._stalls = meter.create_counter(
-            "operad.stream.stalls", "{stall}", "How often a stream waited for credit from its caller."
+            "operad.stream.stalls", "{stall}", "Times that a stream waited for credit from its caller."
         )
         self._local: set[str] = set()
-        """Trace context of the calls that run here: a call that inherits it has its parent in this process."""
+        """The ``traceparent`` of each call in progress. A call that inherits it has its parent in this process."""
         self._attributes: dict[str, dict[str, str]] = {}
         self._codes: set[str] = {*ErrorCode}
 
     def is_idle(self) -> bool:
-        """Return True if OpenTelemetry is not set up, so that nothing would be recorded."""
+        """Return True if OpenTelemetry is not set up, so that no call would be recorded."""
         return not self._is_set_up and _nothing_is_recorded()
 
     @hookimpl
     def operad_call_started(self, call: Any) -> None:
-        """Start a span; its parent is the call in which this one is nested, here or in another process."""
+        """Start a span for a call. Its parent is the call that made this call, here or in another process."""
         if not self._is_set_up:
             if _nothing_is_recorded():
                 return
@@ -106,7 +106,7 @@ class Telemetry:
 
     @hookimpl
     def operad_call_reported(self, call: Any, report: Any) -> None:
-        """Add a report of a call to its span."""
+        """Add a report of a call to its span, as an event, and count stalls of streams."""
         running: _Running | None = call.state.get(_STATE)
         if running is None:
             return
@@ -117,7 +117,7 @@ class Telemetry:
 
     @hookimpl
     def operad_call_finished(self, call: Any, outcome: Any) -> None:
-        """End the span, and measure the call."""
+        """End the span of a call, and record its duration and items."""
         running: _Running | None = call.state.pop(_STATE, None)
         if running is None:
             return
@@ -141,7 +141,7 @@ class Telemetry:
         span.end()
 
     def _carried(self, metadata: Mapping[str, Any], current: Context) -> tuple[Context, bool]:
-        """Return the context for a call's span, and whether its parent is in this process."""
+        """Return the context for the span of a call, and whether the parent of the span is in this process."""
         carrier = trace_context(metadata)
         carried, is_local = current, True
         if "traceparent" in carrier:
@@ -153,14 +153,14 @@ class Telemetry:
         return _BAGGAGE.extract(carrier, carried) if "baggage" in carrier else carried, is_local
 
     def _measured(self, code: str) -> str:
-        """Return the code of an error as metrics have it: their number is bounded."""
+        """Return the code of an error for metrics: ``_OTHER`` if there are too many codes."""
         if code not in self._codes and len(self._codes) >= _MOST_CODES:
             return "_OTHER"
         self._codes.add(code)
         return code
 
     def _attributes_of(self, call: Any) -> dict[str, str]:
-        """Return the attributes that distinguish spans and metrics of operations."""
+        """Return the attributes of an operation for spans and metrics."""
         if call.type is None and not call.is_outgoing:
             return _UNKNOWN  # an id that a caller made up must not name a span or a metric's series
         found = self._attributes.get(call.operation_id)
@@ -181,7 +181,7 @@ def _nothing_is_recorded() -> bool:
 
 
 def _pass_baggage_on(call: Any, context: Context) -> None:
-    """Add the baggage of the context to the call; unchanged baggage is passed on as it came, with properties."""
+    """Add the baggage of a context to a call. Unchanged baggage is passed on with its properties."""
     said = call.metadata.get("baggage") if call.metadata else None
     if said is None and not context:
         return  # there is no current context
@@ -206,7 +206,7 @@ def _details(call: Any) -> dict[str, str]:
 
 
 def _event(report: Any) -> dict[str, Any]:
-    """Return the attributes of a report; texts of servers are cut and have no control characters."""
+    """Return the attributes of a report. Its message is cut, and has no control characters."""
     found: dict[str, Any] = {"level": report.level}
     if report.message is not None:
         found["message"] = printable(report.message, _LONGEST_MESSAGE)

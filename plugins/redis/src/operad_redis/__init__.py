@@ -1,4 +1,4 @@
-"""The Redis transport of operad: calls across machines, requests on streams and replies on channels."""
+"""The Redis transport of operad, for calls across machines: requests on streams, replies on channels."""
 
 from __future__ import annotations
 

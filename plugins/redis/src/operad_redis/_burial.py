@@ -1,4 +1,4 @@
-"""Remove dead links from the bus, and give their requests to others."""
+"""The removal of dead links from the bus, which gives their requests to other links."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _AT_ONCE = 100
 
 
 class Burial:
-    """Removes dead links from the bus.
+    """The removal of dead links from a bus.
 
     Args:
         keys: the keys of the bus.
-        dispatch: gives a request (address, data, 1 if a worker had read it, when it was first dispatched) to other
-            links; returns the ids of those that got it.
+        dispatch: gives a request to other links, and returns the ids of these links. Its arguments are the
+            address, the data, 1 if a worker had read the request, and when the request was first dispatched.
         send: sends an event to an inbox.
     """
 
@@ -38,13 +38,13 @@ class Burial:
         self._send = send
 
     async def bury(self, commands: Pipeline, link: str, lease: str) -> None:
-        """Remove a dead link from the bus, and give its requests to others.
+        """Remove a dead link from the bus, and give its requests to other links.
 
         Args:
             commands: the connection.
-            link: the link's id.
-            lease: ms; a link that listens, and has sent a sign of life within this time, is not removed. Empty: it
-                is removed in any case.
+            link: the id of the link.
+            lease: a time in ms, as text. A link that listens and has sent a sign of life within this time is not
+                removed. An empty text removes the link in any case.
         """
         keys = self._keys
         reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]
@@ -64,7 +64,7 @@ class Burial:
         commands.post(pack("DEL", keys.dead(link)))
 
     async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool, first: int) -> None:
-        """Give a request of a dead link to another one; without another one, report that to its caller."""
+        """Give a request of a dead link to another link, or send an error to its caller if there is none."""
         data = fields.get(b"e", b"")
         try:
             operation = fields[b"o"].decode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The connection that receives from channels: a link's inbox, and topics."""
+"""The connection that receives events from channels: the inbox of a link, and topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger("operad.redis")
 
 
 class Channels:
-    """The connection that receives from channels."""
+    """The connection on which a link receives events from its inbox and from topics."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Channels:
         self._task = asyncio.get_running_loop().create_task(self._read())
 
     async def subscribe(self, *names: str) -> None:
-        """Subscribe to channels; in force on the server when it returns."""
+        """Subscribe to channels, and wait until the server has confirmed it."""
         loop = asyncio.get_running_loop()
         confirmed = []
         for name in names:
@@ -44,7 +44,7 @@ class Channels:
         await asyncio.gather(*confirmed)
 
     async def unsubscribe(self, name: str) -> None:
-        """Unsubscribe from a channel, if this was its last subscriber on this link."""
+        """Unsubscribe from a channel, unless it still has other subscribers on this link."""
         self._names[name] -= 1
         if not self._names[name]:
             del self._names[name]
@@ -70,7 +70,7 @@ class Channels:
                 self._fail(error)
                 self._on_lost(error)
         except Exception as error:  # as in Requests
-            logger.exception("reading channels failed: the link reconnects")
+            logger.exception("reading from channels failed; the link reconnects")
             self._fail(error)
             self._on_lost(error)
 
@@ -84,7 +84,7 @@ class Channels:
         self._waiting.clear()
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; waiting subscriptions fail."""
         self._fail(ConnectionError("the connection to Redis is closed"))
         await stop(self._task)
         await disconnect(self._connection)

@@ -1,4 +1,4 @@
-"""Connect to the server of a URL, or to the node of a cluster that holds the keys of a bus."""
+"""Connections to the server of a URL, or to the node of a cluster that holds the keys of a bus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from operad_redis._scripts import SCRIPTS
 
 
 async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
-    """Return a new connection. Raises one of `operad_redis._connection.LOST`."""
+    """Return a new open connection. Raises one of `operad_redis._connection.LOST`."""
     connection = pool.connection_class(**pool.connection_kwargs)
     try:
         connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
@@ -28,7 +28,10 @@ async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
 async def connect_commands(
     pool: ConnectionPool, timeout: float, key: str, on_lost: Callable[[BaseException], None]
 ) -> Pipeline:
-    """Connect to the node that holds a key, and load the scripts; later connections of the pool go there, too."""
+    """Connect to the node that holds a key, and load the scripts.
+
+    Later connections of the pool go to the same node. Raises one of `operad_redis._connection.LOST`.
+    """
     for _ in range(3):
         pipeline = Pipeline(await connect(pool, timeout), on_lost)
         try:
@@ -43,4 +46,4 @@ async def connect_commands(
             raise
         else:
             return pipeline
-    raise ConnectionError("the cluster moved the keys of this bus three times in a row")
+    raise ConnectionError("the cluster moved the keys of this bus three times in a row; expected one node")

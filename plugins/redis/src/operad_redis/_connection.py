@@ -1,4 +1,4 @@
-"""Connections of redis-py, used without its locks: many commands in flight, one writer, replies in order."""
+"""Connections of redis-py with many commands in flight, one writer, and replies in order."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from redis.exceptions import RedisError, ResponseError
 from operad_calls.transport import protocol
 
 HIGH_WATER = 4 * 1024 * 1024
-"""Bytes that may wait to be written before senders have to wait, too."""
+"""The number of unwritten bytes above which senders wait."""
 SMALL = 64 * 1024
-"""The size in bytes up to which a command goes ahead of larger ones that are waiting."""
+"""The size in bytes up to which a command need not wait for larger commands."""
 _TOGETHER = 256 * 1024
-"""Bytes that are written in one piece."""
+"""The maximum number of bytes of small commands that are written at once."""
 
 LOST = (RedisError, OSError, EOFError)
-"""What a connection raises when it is lost, or when the server does not behave like Redis."""
+"""The errors of a connection that is lost, or whose server does not behave like Redis."""
 
 
 def connections(url: str, options: dict[str, Any]) -> ConnectionPool:
-    """Return a pool that makes connections for a URL (TLS, user, password, database, redis-py's options).
+    """Return a pool for the connections to a URL.
 
-    Nothing is retried: redis-py would reconnect silently, and messages would be missed without notice.
+    It does not retry anything, because redis-py would then reconnect silently and miss messages.
+
+    Args:
+        url: the URL, with TLS, user, password, database and options of redis-py.
+        options: further options of redis-py.
     """
     pool = ConnectionPool.from_url(url, **options)
     pool.connection_kwargs.update(
@@ -50,7 +54,7 @@ Argument = str | bytes | int | protocol.Parts
 
 
 def pack(*arguments: Argument) -> bytes:
-    """Return a command as bytes (RESP, arrays of bulk strings)."""
+    """Return a command in RESP, as an array of bulk strings."""
     parts: list[bytes | memoryview] = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         if isinstance(argument, protocol.Parts):
@@ -62,7 +66,7 @@ def pack(*arguments: Argument) -> bytes:
 
 
 class Script:
-    """A Lua script; sent as its digest, since the server knows it."""
+    """A Lua script, and the digest by which the server knows the script after it was loaded."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -73,15 +77,15 @@ class Pipeline:
     """A connection with any number of commands in flight.
 
     Args:
-        connection: an open connection; the pipeline owns it from now on.
-        on_lost: called once with the error, if the connection is lost before `close`.
+        connection: an open connection, which the pipeline then owns.
+        on_lost: receives the error, once, if the connection is lost before `close`.
     """
 
     def __init__(self, connection: AbstractConnection, on_lost: Callable[[BaseException], None]) -> None:
         self._connection = connection
         self._on_lost = on_lost
         self._waiting: deque[asyncio.Future[Any] | Callable[[], None] | None] = deque()
-        """For each command in flight, in order: the future of its reply, or what to call if it is refused."""
+        """The future of the reply to each command in flight, or a function to call if it is refused; in order."""
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._wake = asyncio.Event()
@@ -96,21 +100,21 @@ class Pipeline:
 
         Args:
             packed: the command.
-            refused: called if the server refuses it, or the connection is lost before the reply.
+            refused: called if the server refuses the command, or if the connection is lost before the reply.
         """
         self._append(packed, refused)
 
     def ask(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send a command and return the future of its reply. Raises `ConnectionError` if it is closed."""
+        """Send a command and return the future of its reply. Raises `ConnectionError` after `close`."""
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._append(packed, reply)
         return reply
 
     async def room(self, size: int) -> None:
-        """Wait while too much is waiting to be written; small commands do not wait for large ones.
+        """Wait while too many bytes are unwritten. Small commands do not wait for large ones.
 
         Args:
-            size: bytes that are to be written.
+            size: the size of the command in bytes.
         """
         while not self._room.is_set() and (size > SMALL or self._buffered > 2 * HIGH_WATER):
             await self._room.wait()
@@ -138,7 +142,7 @@ class Pipeline:
             self._lost(error)
 
     def _next_batch(self) -> bytes:
-        """Return what to write next: small commands together, a large one alone and without copying it."""
+        """Return the bytes to write next: several small commands, or one large command without a copy."""
         buffer, size, count = self._buffer, 0, 0
         while count < len(buffer) and (not count or size + len(buffer[count]) <= _TOGETHER):
             size += len(buffer[count])
@@ -185,18 +189,18 @@ class Pipeline:
         self._waiting.clear()
 
     async def flushed(self) -> None:
-        """Return when the server has replied to all earlier commands."""
+        """Wait until the server has replied to all earlier commands."""
         await self.ask(pack("PING"))
 
     async def close(self) -> None:
-        """Close the connection; commands in flight fail. Idempotent."""
+        """Close the connection; idempotent. Commands in flight fail."""
         self._fail(ConnectionError("the connection to Redis is closed"))
         await stop(*self._tasks)
         await disconnect(self._connection)
 
 
 async def disconnect(connection: AbstractConnection) -> None:
-    """Close a connection in any state."""
+    """Close a connection in any state, and ignore its errors."""
     with contextlib.suppress(*LOST):
         await connection.disconnect()
 

@@ -1,17 +1,17 @@
-"""Keys and channels of a bus, all in one slot of a cluster.
+"""The keys and channels of a bus, which are in one slot of a cluster.
 
 ====================================  =======  ==============================================================
-``operad:{bus}:op:<operation id>``    set      the links that serve it: ``<link> <group>``
+``operad:{bus}:op:<operation id>``    set      the links that serve it, ``<link> <group>``
 ``operad:{bus}:links``                zset     the links that serve, by the time of their last sign of life
-``operad:{bus}:load``                 hash     requests that each of these links has not finished
-``operad:{bus}:in:<link>``            stream   a link's requests, each deleted when its work has ended
-``operad:{bus}:reg:<link>``           set      what a link serves, to clean up after it
-``operad:{bus}:dead:<link>``          stream   requests of a dead link, on their way to others
+``operad:{bus}:load``                 hash     the number of unfinished requests of each link
+``operad:{bus}:in:<link>``            stream   the requests of a link, until they are finished
+``operad:{bus}:reg:<link>``           set      the operations of a link, to clean up after it
+``operad:{bus}:dead:<link>``          stream   the requests of a dead link, for other links
 ``operad:{bus}:inbox:<link>``         channel  replies, credit, aborts
 ``operad:{bus}:all:<topic>``          channel  broadcasts
 ====================================  =======  ==============================================================
 
-The part in braces decides the slot: a script that picks a link and adds to its stream needs both in one place.
+The part in braces decides the slot. A script that picks a link and adds to its stream needs both in one slot.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INBOX = re.compile(r"inbox:([A-Za-z0-9_-]{1,64})")
 
 
 def _name(text: str) -> str:
-    """Return any text as the end of a key; injective. Percent-encoding keeps keys readable in a terminal."""
+    """Return any text as the end of a key. Different texts give different keys."""
     encoded = quote(text, safe="./", errors="surrogatepass")
     if len(encoded) > MAX_NAME:
         # quote() never leaves a "=", so no short text looks like a digest.
@@ -46,11 +46,11 @@ class Keys:
         self.inboxes = self.prefix + "inbox:"
 
     def operation(self, address: str) -> str:
-        """Return the key of the links that serve ``op:…``."""
+        """Return the key of the links that serve an address ``op:…``."""
         return f"{self.prefix}op:{_name(address.removeprefix('op:'))}"
 
     def stream(self, link: str) -> str:
-        """Return the key of a link's requests."""
+        """Return the key of the stream with the requests of a link."""
         return self.streams + link
 
     def served(self, link: str) -> str:
@@ -58,18 +58,18 @@ class Keys:
         return f"{self.prefix}reg:{link}"
 
     def dead(self, link: str) -> str:
-        """Return the key of a dead link's requests."""
+        """Return the key of the stream with the requests of a dead link."""
         return f"{self.prefix}dead:{link}"
 
     def channel(self, address: str) -> str:
-        """Return the channel of ``inbox:…`` or ``all:…``.
+        """Return the channel of an address ``inbox:…`` or ``all:…``.
 
         Raises:
-            TransportError: it is not such an address (inboxes come from peers).
+            TransportError: it is not such an address. (Addresses of inboxes come from peers.)
         """
         if match := _INBOX.fullmatch(address):
             return self.inboxes + match[1]
         kind, _, topic = address.partition(":")
         if kind == "all" and topic:
             return f"{self.prefix}all:{_name(topic)}"
-        raise TransportError(f'expected an address "op:…", "all:…" or "inbox:…", got {address[:200]!r}')
+        raise TransportError(f'expected an address "all:…" or "inbox:…", got {address[:200]!r}')

@@ -1,4 +1,4 @@
-"""The connection that reads requests from a link's stream."""
+"""The connection that reads requests from the stream of a link."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from operad_redis._connection import LOST, disconnect, pack, stop
 logger = logging.getLogger("operad.redis")
 
 READ_AT_ONCE = 64
-"""How many requests one read returns. A stream belongs to one link: other links lose no work by it."""
+"""The maximum number of requests that one read returns. A stream belongs to one link."""
 
 
 _DIGITS = 16
-"""More digits than a time in milliseconds has."""
+"""An upper bound for the number of digits of a time in ms."""
 
 
 class Requests:
-    """Reads a stream, and remembers the last entry that it has read."""
+    """A reader of the stream of a link, which remembers the last entry that it has read."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class Requests:
         self._last = (0, 0)
         self._changed = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the link can receive requests."""
+        """A future that is done when the link can receive requests."""
 
     def start(self, connection: AbstractConnection) -> None:
-        """Read on a connection; the reader owns it from now on."""
+        """Start to read on a connection, which the reader then owns."""
         self._connection = connection
         self._task = asyncio.get_running_loop().create_task(self._read(connection))
         self.ready.set_result(None)
 
     async def seen(self, entry_id: str) -> None:
-        """Wait until an entry has been read."""
+        """Wait until the entry with this id has been read."""
         while self._last < order(entry_id):
             self._changed.clear()
             await self._changed.wait()
@@ -71,11 +71,11 @@ class Requests:
         except LOST as error:
             self._on_lost(error)
         except Exception as error:  # a link that silently stopped reading would look alive
-            logger.exception("reading requests failed: the link reconnects")
+            logger.exception("reading requests failed; the link reconnects")
             self._on_lost(error)
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Stop reading, and close the connection."""
         if self._task is not None:
             await stop(self._task)
         if self._connection is not None:
@@ -83,28 +83,28 @@ class Requests:
 
 
 class ServerClock:
-    """The server's clock, from its last report; used to find how long a request was stored on the server."""
+    """The clock of the server, which tells how long a request was stored there."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None
 
     def set(self, now: int) -> None:
-        """Set the server's clock, in milliseconds."""
+        """Set the clock to the current time of the server, in ms since 1970."""
         self._ahead = now - time.monotonic() * 1000
 
     def since(self, began: int) -> float | None:
-        """Return the milliseconds since a time of the server's clock; None if the clock is not known yet."""
+        """Return the milliseconds since a time of the clock of the server; None before the first `set`."""
         return None if self._ahead is None else max(0.0, time.monotonic() * 1000 + self._ahead - began)
 
 
 def began(entry_id: str, fields: dict[bytes, bytes]) -> int:
-    """Return when a request was first dispatched, in ms of the server's clock."""
+    """Return when a request was first dispatched, in ms by the clock of the server."""
     told = fields.get(b"t", b"")
     return int(told) if told.isdigit() and len(told) < _DIGITS else order(entry_id)[0]
 
 
 def came_to(fields: dict[bytes, bytes]) -> str:
-    """Return the operation of the address at which a request arrived; empty if it cannot be read."""
+    """Return the operation id of the address at which a request arrived; empty if it cannot be read."""
     try:
         return fields.get(b"o", b"").decode("utf-8", "surrogatepass").removeprefix("op:")
     except UnicodeDecodeError:  # any client on the bus may have written it
@@ -112,6 +112,6 @@ def came_to(fields: dict[bytes, bytes]) -> str:
 
 
 def order(entry_id: str) -> tuple[int, int]:
-    """Return an entry's id in a form that can be compared."""
+    """Return the id of an entry, ``milliseconds-sequence``, as integers that can be compared."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence or 0)

@@ -1,8 +1,8 @@
-"""The Lua scripts: operations that must be atomic on the server (Redis 6.2 or newer).
+"""The Lua scripts for operations that must be atomic on the server (Redis 6.2 or newer).
 
-A link is alive while it listens at its inbox, which ends at once when its process dies, and while it gives signs
-of life, which end when the network is cut. All links of a bus are connected to
-the node that holds its keys, so `PUBSUB NUMSUB` sees each of them, in a cluster, too.
+A link is alive as long as it listens at its inbox and gives signs of life. The first ends at once when its process
+dies, the second when the network is cut. All links of a bus are connected to the node that holds the keys of the
+bus, so ``PUBSUB NUMSUB`` sees each of them, in a cluster, too.
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ SCRIPTS = {
 
 
 def command(script: str, keys: list[str], *arguments: Argument) -> bytes:
-    """Return the command that runs a script."""
+    """Return the packed command that runs a script."""
     return pack("EVALSHA", SCRIPTS[script].digest, len(keys), *keys, *arguments)
 
 
 def run(commands: Pipeline, script: str, keys: list[str], *arguments: Argument) -> asyncio.Future[Any]:
-    """Run a script; the future is its result."""
+    """Run a script, and return the future of its result."""
     return commands.ask(command(script, keys, *arguments))

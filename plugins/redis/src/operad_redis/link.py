@@ -1,4 +1,4 @@
-"""`RedisLink`: one participant's connections to a Redis server."""
+"""The link of a participant to a Redis server."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from operad_redis.config import RedisConfig
 logger = logging.getLogger("operad.redis")
 
 BEAT = 1.0
-"""Seconds between signs of life of a link that serves; each also looks for dead links."""
+"""Seconds between two beats of a link that serves. A beat is a sign of life, and checks other links."""
 LOOKED_AT = 8
-"""How many other links a link checks at each beat."""
+"""The maximum number of other links that a link checks at each beat, in each of two ways."""
 _NOT_OURS = (NoScriptError, ReadOnlyError, MovedError, ClusterDownError)
 _DELIVERY = Delivery()
 
 
 class RedisLink(BrokerLink):
-    """Two connections, for commands and for channels, and a third one for requests once the link serves."""
+    """A link over Redis: a connection for commands, one for channels and, if it serves, one for requests."""
 
     lost_errors = LOST
 
@@ -125,7 +125,7 @@ class RedisLink(BrokerLink):
     # --- commands ----------------------------------------------------------------------------------
 
     def _command(self, script: str, keys: list[str], *arguments: Argument) -> asyncio.Future[Any]:
-        """Run a script; the future is its result."""
+        """Run a script, and return the future of its result."""
         assert self._commands is not None
         return run(self._commands, script, keys, *arguments)
 
@@ -152,7 +152,7 @@ class RedisLink(BrokerLink):
         self._take(data, _DELIVERY, protocol.DISCOVER if channel == self._discovery else None, channel)
 
     def _take(self, data: bytes, delivery: Delivery, operation_id: str | None, where: str) -> None:
-        """Take an event; a request must be for ``operation_id``, to whose address it came."""
+        """Process an event. A request must be for ``operation_id``, at whose address it arrived."""
         self.take(data, delivery, lambda event: event["payload"].get("operationId") == operation_id, where)
 
     def reply(self, to: str, event: Event) -> None:
@@ -166,7 +166,7 @@ class RedisLink(BrokerLink):
         self._take(fields.get(b"e", b""), delivery, came_to(fields), self._stream)
 
     def _done(self, entry_id: str) -> None:
-        """Take a request off the stream: its work has ended."""
+        """Remove a finished request from the stream, now or on the next connection."""
         if self.is_up and self._commands is not None:
             with contextlib.suppress(ConnectionError):
                 self._acknowledge(self._commands, entry_id)
@@ -176,18 +176,18 @@ class RedisLink(BrokerLink):
     # --- events out --------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """Send an event; return the inbox of the member that got it, if it is a request.
+        """Send an event. Return the inbox of the link that got it, if it is a request that one link got.
 
         Raises:
-            CallError: ``SERIALIZATION_ERROR``.
+            CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form.
             NoRespondersError: no live link serves the operation.
-            LinkDownError: the link is not connected; nothing was sent.
-            PayloadTooLargeError: nothing was sent.
+            LinkDownError: the link is not connected. Nothing was sent.
+            PayloadTooLargeError: the event is too large. Nothing was sent.
             TransportError: ``to`` is not an address, or the server refused the event.
         """
         data, limit = protocol.encode_in_parts(event), self._config.max_payload
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the transport accepts at most {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes; max_payload of the transport is {limit}")
         if self._commands is not None:
             await self._commands.room(len(data))
         await self.check_up()
@@ -202,7 +202,7 @@ class RedisLink(BrokerLink):
             commands.post(pack("PUBLISH", self._keys.channel(to), data))
         except _NOT_OURS as error:  # the server is another one, or was reset
             self.lost(error)
-            raise LinkDownError(f"not sent: {error}") from error
+            raise LinkDownError(f"the event was not sent: {error}") from error
         except ResponseError as error:
             raise TransportError(f"Redis refused the event: {error}") from error
         except LOST:
@@ -214,7 +214,7 @@ class RedisLink(BrokerLink):
     async def _dispatch(
         self, operation: str, data: Argument, redelivered: int, first: int | str = ""
     ) -> list[bytes]:
-        """Give a request to one member of each group; return the ids of those that got it."""
+        """Give a request to one link of each group. Return the ids of these links."""
         self._turn += 1
         keys = self._keys
         taken: list[bytes] = await self._command(
@@ -237,14 +237,19 @@ class RedisLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events for ``topic``; in force on the server when it returns, if the link is connected."""
+        """Receive events for an address, as soon as this returns if the link is connected.
+
+        Raises:
+            TransportError: ``topic`` is not an address, or the server refuses it.
+            LinkDownError: the link is closed.
+        """
         if topic.startswith("op:"):
             # Without a group each link gets everything: it is a group of its own.
             item = _Registration(self, self._keys.operation(topic), f"link {self._id}" if group is None else group)
         elif group is None:
             item = _Registration(self, self._keys.channel(topic), None)
         else:
-            raise TransportError(f'"{topic}": a group needs an address "op:…"')
+            raise TransportError(f'"{topic}" is not registered: expected an address "op:…" for a group')
         if self.is_closed:
             raise LinkDownError("the link is closed")
         self._served[item] = None
@@ -259,7 +264,7 @@ class RedisLink(BrokerLink):
         return item
 
     async def _serve(self) -> None:
-        """Become one of the links that serve: with a stream, a reader, and signs of life."""
+        """Make the stream of the link and start its reader, if this has not happened on this connection."""
         if self._requests is not None:
             await self._requests.ready
             return
@@ -281,7 +286,7 @@ class RedisLink(BrokerLink):
             raise
 
     async def unregister(self, item: _Registration) -> None:
-        """Stop serving an address."""
+        """Stop serving an address; idempotent. An error of the server is only logged."""
         if item not in self._served:
             return
         del self._served[item]
@@ -297,7 +302,11 @@ class RedisLink(BrokerLink):
             logger.debug("unregistering: %r", error)
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses; return when the requests assigned to this link are delivered."""
+        """Stop serving all addresses. Return when all requests of this link are delivered.
+
+        Raises:
+            TransportError: the drain took longer than ``timeout`` seconds, or the connection was lost.
+        """
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(self.unregister(item) for item in list(self._served)))
@@ -308,12 +317,12 @@ class RedisLink(BrokerLink):
                             await self._requests.seen(last[0][0].decode())
                     await self._commands.flushed()
         except TimeoutError:
-            raise TransportError(f"draining took longer than {timeout} s") from None
+            raise TransportError(f"the drain took longer than {timeout:g} s") from None
         except Exception as error:  # as in `_beat`
-            raise TransportError(f"draining: {error}") from error
+            raise TransportError(f"the drain failed: {error}") from error
 
     async def sign_off(self) -> None:
-        """Hand over unfinished requests; see `BrokerLink.sign_off`."""
+        """Give unfinished requests to other links; see `BrokerLink.sign_off`."""
         self._served.clear()
         if self.is_up and self._commands is not None:
             async with asyncio.timeout(self._config.connect_timeout):
@@ -327,7 +336,7 @@ class RedisLink(BrokerLink):
     # --- signs of life -----------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Notice a dead connection; if the link serves, give signs of life and bury dead links."""
+        """Detect a dead connection. If the link serves, also give signs of life and remove dead links."""
         lease = self._config.lease
         keys = [self._keys.links, self._stream, self._keys.served(self._id)]
         options = (self._id, self._keys.inboxes, self._lease_ms, self._lifetime_ms, LOOKED_AT)
@@ -342,7 +351,7 @@ class RedisLink(BrokerLink):
                     enrolled, dead, now = await self._command("beat", keys, *options)
                 self._clock.set(now)
                 if not enrolled:
-                    raise ConnectionError("this link was considered dead, or its stream is gone")
+                    raise ConnectionError("other links removed this link as dead, or its stream was deleted")
                 for link in dead:
                     await self._burial.bury(self._commands, link.decode(), str(self._lease_ms))
                 await asyncio.sleep(min(BEAT, lease / 3))
@@ -351,7 +360,7 @@ class RedisLink(BrokerLink):
 
 
 class _Registration:
-    """An address that a link serves: by group on its stream, or without one on a channel."""
+    """A registration of an address on a `RedisLink`: with a group on its stream, otherwise on a channel."""
 
     def __init__(self, link: RedisLink, name: str, group: str | None) -> None:
         self._link = link
@@ -359,5 +368,5 @@ class _Registration:
         self.group = group
 
     async def unregister(self) -> None:
-        """Stop serving it; idempotent."""
+        """Stop serving the address; idempotent."""
         await self._link.unregister(self)

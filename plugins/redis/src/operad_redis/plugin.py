@@ -1,4 +1,4 @@
-"""The entry point: the transports of this distribution."""
+"""The plugin ``redis``: the transport for the schemes ``redis`` and ``rediss``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operad.plugin import Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """Return a `RedisTransport`; redis-py is imported when a link is opened."""
+    """Return the `RedisTransport` of a URL. Raises `ConfigError` for invalid options."""
     from operad_redis.transport import create
 
     return create(url, **options)

@@ -1,4 +1,4 @@
-"""First results in Redis, shared by the processes of a service; see `operad.FirstResults`."""
+"""A store of first results in Redis, for `operad.FirstResults` in several processes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _CONNECTIONS = 16
 
 
 class RedisResults:
-    """A `operad.plugin.ResultStore` on a Redis server: ``registry.use(FirstResults(RedisResults(url)))``.
+    """An `operad.plugin.ResultStore` on a Redis server: ``registry.use(FirstResults(RedisResults(url)))``.
 
-    Use it as an async context manager, or close it. Keys begin with ``prefix`` and expire by themselves.
+    Use it as an async context manager, or call `aclose`. The server deletes expired keys.
 
     Args:
-        url: ``redis://…`` or ``rediss://…``.
-        prefix: start of all keys; processes that share results use the same.
-        timeout: seconds to wait for the server; after that, nothing runs.
-        options: options of redis-py's client, such as ``ssl_ca_certs``.
+        url: the URL ``redis://…`` or ``rediss://…``.
+        prefix: the start of all keys, the same for all processes that share results.
+        timeout: the maximum time to wait for the server, in seconds.
+        options: further options of the client of redis-py, such as ``ssl_ca_certs``.
     """
 
     def __init__(self, url: str, *, prefix: str = "operad:result:", timeout: float = 5.0, **options: Any) -> None:
@@ -43,7 +43,11 @@ class RedisResults:
         return self._opened
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Store ``value`` under a free name and return None; if the name is taken, return its value."""
+        """Store ``value`` for ``seconds`` under a free name and return None. Return the value of a taken name.
+
+        Raises:
+            Exception: the server does not respond or refuses; `TimeoutError` after ``timeout`` seconds.
+        """
         key, client = self._prefix + name, self._client()
         async with asyncio.timeout(self._timeout):
             while not await client.set(key, value, nx=True, px=_milliseconds(seconds)):
@@ -54,17 +58,17 @@ class RedisResults:
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name."""
+        """Replace the value of a name, for the given number of seconds. Raises as `claim`."""
         async with asyncio.timeout(self._timeout):
             await self._client().set(self._prefix + name, value, px=_milliseconds(seconds))
 
     async def drop(self, name: str) -> None:
-        """Free a name."""
+        """Delete the value of a name, so that the name is free. Raises as `claim`."""
         async with asyncio.timeout(self._timeout):
             await self._client().delete(self._prefix + name)
 
     async def aclose(self) -> None:
-        """Close the connections. Idempotent."""
+        """Close the connections; idempotent."""
         client, self._opened = self._opened, None
         if client is not None:
             await client.aclose()

@@ -1,4 +1,4 @@
-"""`RedisTransport`: how to reach a Redis server."""
+"""The transport over a Redis server."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from operad_redis.config import RedisConfig
 
 @attrs.frozen(kw_only=True)
 class RedisTransport(RedisConfig):
-    """A Redis server, or a slot of a cluster. Takes the arguments of `RedisConfig`."""
+    """A transport over Redis, with the arguments of `RedisConfig`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: the member with the fewest unfinished requests gets the next one."""
+        """The capabilities: the link of a group with the fewest unfinished requests gets the next request."""
         return Capabilities(
             max_payload=self.max_payload, balances=True, redelivers=True, detects_no_responders=True
         )
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Connect.
+        """Return a new link, connected to the server.
 
         Raises:
             LinkDownError: the server cannot be reached, or it refuses the credentials.
@@ -39,5 +39,5 @@ class RedisTransport(RedisConfig):
 
 
 def create(url: str, **options: Any) -> RedisTransport:
-    """Return the transport of a URL; ``options`` are arguments of `RedisTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL. ``options`` are arguments of `RedisTransport`. Raises `ConfigError`."""
     return check_options(options, RedisTransport, where="redis transport", given={"url": url})

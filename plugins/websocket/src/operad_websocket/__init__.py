@@ -1,4 +1,4 @@
-"""Call operations across processes through a WebSocket hub."""
+"""The WebSocket transport of operad, for calls across processes through a hub."""
 
 from __future__ import annotations
 

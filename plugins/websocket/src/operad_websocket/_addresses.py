@@ -1,4 +1,4 @@
-"""The addresses of a hub: which peers serve them, and for which identity a name is reserved."""
+"""The addresses of a hub: the peers that serve them, and the identities for which names are reserved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("operad.websocket")
 
 _MAX_TOPIC = 1_024
 SHARED = frozenset({"op:operad.list", "op:operad.describe"})
-"""Every handler offers these, but only one identity can serve them: a refusal raises no alarm."""
+"""The addresses that every handler registers. One identity serves them, so a refusal is not logged."""
 _PREFIX = "op:operad.list."
 
 Authorize = Callable[[Identity | None, str], bool]
@@ -24,12 +24,12 @@ Authorize = Callable[[Identity | None, str], bool]
 class Addresses:
     """The addresses that peers serve.
 
-    A name belongs to the identity that serves it. If its connection breaks, the name stays reserved for a grace
-    time, so that no other identity can take it. This is kept in memory, for authenticated identities only.
+    A name belongs to the identity that serves it. If the connection of an authenticated identity breaks, the name
+    stays reserved for a grace time, so that no other identity can take it. Reserved names are only in memory.
 
     Args:
-        limits: how many addresses a connection may serve, and how long a name is reserved.
-        authorize: ``authorize(identity, address)``: whether it may serve an address.
+        limits: the maximum number of addresses of a connection, and the grace time.
+        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address.
     """
 
     def __init__(self, limits: Limits, authorize: Authorize | None) -> None:
@@ -37,9 +37,9 @@ class Addresses:
         self._authorize = authorize
         self._members: dict[str, deque[Peer]] = {}
         self.members = self._members.get
-        """``members(address)``: the peers that serve it, or None."""
+        """``members(address)`` returns the peers that serve an address, or None."""
         self._kept: dict[str, tuple[str, float]] = {}
-        """The owner of each reserved name, and until when."""
+        """The owner of each reserved name, and when the reservation ends, by `time.monotonic`."""
         self._kept_of: dict[str, int] = {}
         self._failures: set[type[Exception]] = set()
 
@@ -47,12 +47,12 @@ class Addresses:
         return len(self._members)
 
     def kept(self, topic: str) -> float:
-        """Return for how many seconds more an address is reserved for its owner; 0 if it is not."""
+        """Return the seconds for which an address is still reserved for its owner; 0 if it is not reserved."""
         kept = self._kept.get(topic)
         return 0.0 if kept is None else max(0.0, kept[1] - time.monotonic())
 
     def add(self, peer: Peer, topics: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-        """Let a peer serve addresses; return the accepted ones, and the reason for each refused one."""
+        """Register addresses of a peer. Return the accepted addresses, and the reason for each refused one."""
         accepted, refused = [], {}
         for topic in topics:
             reason = self._objection(peer, topic)
@@ -68,9 +68,9 @@ class Addresses:
 
     def _objection(self, peer: Peer, topic: str) -> str | None:
         if not topic.startswith(("op:", "all:")) or len(topic) > _MAX_TOPIC or not topic.partition(":")[2]:
-            return f"an address starts with op: or all: and has at most {_MAX_TOPIC} characters"
+            return f"expected an address that begins with op: or all: and has at most {_MAX_TOPIC} characters"
         if len(peer.topics) >= self._limits.topics and topic not in peer.topics:
-            return f"a connection serves at most {self._limits.topics} addresses"
+            return f"a connection serves at most {self._limits.topics} addresses (limits.topics)"
         if self._authorize is not None and (reason := self._refusal(peer.identity, topic)) is not None:
             return reason
         if topic.startswith("op:"):
@@ -78,11 +78,11 @@ class Addresses:
             if members and members[0].owner != peer.owner:
                 return "it is served by another identity"
             if self.kept(topic) and self._kept[topic][0] != peer.owner:
-                return "it is reserved for the identity that served it, whose connection broke"
+                return "it is reserved for another identity, whose connection broke"
         return None
 
     def _refusal(self, identity: Identity | None, topic: str) -> str | None:
-        """Return the reason why ``authorize`` refuses an address, or None."""
+        """Return the reason why ``authorize`` refuses an address, or None if it allows the address."""
         assert self._authorize is not None
         try:
             return None if self._authorize(identity, topic) else "this identity may not serve it"
@@ -93,7 +93,7 @@ class Addresses:
             return "the hub cannot decide whether this identity may serve it"
 
     def remove(self, peer: Peer, topics: Iterable[str]) -> None:
-        """Remove addresses of a peer; ignore those that it does not serve."""
+        """Unregister addresses of a peer. Ignore addresses that the peer does not serve."""
         for topic in topics:
             if topic in peer.topics:
                 del peer.topics[topic]
@@ -103,7 +103,7 @@ class Addresses:
                     del self._members[topic]
 
     def leave(self, peer: Peer) -> None:
-        """Remove a peer. If its connection broke, reserve the names that no other peer serves."""
+        """Unregister a peer. If its connection broke, reserve the names that no other peer serves."""
         topics = tuple(peer.topics)
         self.remove(peer, topics)
         owner = peer.owner
@@ -120,7 +120,7 @@ class Addresses:
             self._kept[topic] = (owner, until)
 
     def expire(self) -> None:
-        """Release the names whose grace time is over."""
+        """Release the names whose grace time has ended."""
         now = time.monotonic()
         for topic in [topic for topic, (_, until) in self._kept.items() if until <= now]:
             self._let_go(topic)
@@ -135,7 +135,7 @@ class Addresses:
                 del self._kept_of[kept[0]]
 
     def served_by(self, instance: str, topics: Collection[str]) -> list[str]:
-        """Return those of ``topics`` that the handler with this instance id has registered."""
+        """Return the addresses of ``topics`` that the handler with this instance id has registered."""
         members = self._members.get(_PREFIX + instance)
         if not members:
             return []

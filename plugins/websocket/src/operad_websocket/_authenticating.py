@@ -1,4 +1,4 @@
-"""Authentication at a hub: by the handshake, or by the first frame of a browser, which cannot send headers."""
+"""Authentication at a hub, by the handshake or, for browsers, by the first frame."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
 
 RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]
-"""``authenticate(request)``: return who connects; ``None`` refuses the connection."""
+"""``authenticate(request)`` returns the identity of the client; ``None`` refuses the connection."""
 Authenticator = RequestAuthenticator | CredentialsAuthenticator
-"""A function of the request, or an authenticator of `operad.auth`."""
+"""A function of the aiohttp request, or an authenticator of `operad.auth`."""
 
 AUTHENTICATE, AUTHENTICATED = "link.authenticate", "link.authenticated"
 FIRST_FRAME = "operad.authenticate"
-"""The subprotocol of a client that sends its token in the first frame."""
+"""The subprotocol by which a client announces that it sends its token in the first frame."""
 TOKEN_PREFIX = "operad.bearer."  # noqa: S105  # what a token in Sec-WebSocket-Protocol starts with
-"""Precedes a token, base64url without padding, among the subprotocols: browsers can send it nowhere else."""
+"""The prefix of a subprotocol that contains a token as base64url without padding, for browsers."""
 _LONGEST_TOKEN = 16_384
 _BEARER = {"WWW-Authenticate": "Bearer"}
 _LATER = "the client cannot be authenticated now; try again"
-"""The token may be valid: what decides it, such as the keys of an issuer, cannot be reached."""
+"""The message if the token may be valid, but cannot be checked now."""
 
 
 def bearer_tokens(tokens: Mapping[str, Identity]) -> RequestAuthenticator:
     """Return an authenticator for the header ``Authorization: Bearer <token>``.
 
     Args:
-        tokens: the identity of each token.
+        tokens: the tokens and the identity of each.
     """
     key = os.urandom(32)
 
@@ -60,15 +60,14 @@ def bearer_tokens(tokens: Mapping[str, Identity]) -> RequestAuthenticator:
 
 
 class Gate:
-    """Decides who may connect.
+    """The authentication of the clients of a hub.
 
     Args:
-        authenticate: returns the identity of a client; ``None``: every client on this machine may connect,
-            anonymously.
-        origins: web pages that may connect.
+        authenticate: the authenticator. With ``None``, every client on this machine may connect, anonymously.
+        origins: the origins of web pages that may connect.
         reports: counts and logs refusals.
         patience: seconds within which a first frame must arrive.
-        anonymous: whether to admit clients that send no credentials although there is an authenticator.
+        anonymous: whether clients without credentials may connect although there is an authenticator.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether every client may connect."""
+        """Whether every client may connect, because there is no authenticator."""
         return self._authenticate is None
 
     def asks_later(self, request: web.Request) -> bool:
@@ -96,22 +95,29 @@ class Gate:
         return not self.is_open and FIRST_FRAME in _offered(request)
 
     def check_origin(self, request: web.Request) -> None:
-        """Raise an HTTP error for web pages that may not connect, and for ambiguous headers."""
+        """Check the headers of a request that do not authenticate.
+
+        Raises:
+            web.HTTPForbidden: the origin or the host name may not connect.
+            web.HTTPBadRequest: a header is ambiguous.
+        """
         ambiguous = HostRules.ambiguity([(name.lower(), value) for name, value in request.raw_headers])
         if ambiguous is not None:
             raise web.HTTPBadRequest(text=f"{ambiguous[1]}\n")
         origin = request.headers.get("Origin")
         if origin is not None and origin not in self._origins:
             # Any web page could otherwise talk to a hub on this machine, as its user.
-            raise web.HTTPForbidden(text=f"origin {origin[:200]!a} is not in allowed_origins\n")
+            raise web.HTTPForbidden(text=f"origin {origin[:200]!a} may not connect; add it to allowed_origins\n")
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.is_open and not is_loopback_host(host):  # a rebound DNS name
-            raise web.HTTPForbidden(text="without an authenticator the hub accepts loopback host names only\n")
+            raise web.HTTPForbidden(text="expected a loopback host name, because the hub has no authenticator\n")
 
     async def admit(self, request: web.Request) -> Identity | None:
-        """Return the identity of a client, by the handshake.
+        """Return the identity of a client, from the headers of the handshake.
 
-        Raise an HTTP error if the client may not connect: 401, or 503 if that cannot be decided now.
+        Raises:
+            web.HTTPUnauthorized: the credentials are missing or invalid (401).
+            web.HTTPServiceUnavailable: the credentials cannot be checked now (503).
         """
         if self.is_open:
             return None
@@ -122,17 +128,17 @@ class Gate:
             if error.code == ErrorCode.UNAVAILABLE:
                 raise web.HTTPServiceUnavailable(text=f"{_LATER}\n", headers={"Retry-After": "5"}) from None
             self._refuse(request)
-            raise web.HTTPUnauthorized(text="not authenticated\n", headers=_BEARER) from None
+            raise web.HTTPUnauthorized(text="the token is missing or invalid\n", headers=_BEARER) from None
         is_anonymous = token is None and "Authorization" not in request.headers
         if identity is None and not (self._anonymous and is_anonymous):
             self._refuse(request)
-            raise web.HTTPUnauthorized(text="not authenticated\n", headers=_BEARER)
+            raise web.HTTPUnauthorized(text="the token is missing or invalid\n", headers=_BEARER)
         return identity
 
     async def admit_by_frame(
         self, request: web.Request, socket: web.WebSocketResponse[Literal[False]]
     ) -> Identity | None:
-        """Return the identity of a client, by the first frame; ``None``: the connection was closed."""
+        """Return the identity of a client, from its first frame. ``None`` means that the connection was closed."""
         identity = None
         try:
             async with asyncio.timeout(self._patience):
@@ -159,7 +165,7 @@ class Gate:
         return None
 
     async def _identify(self, request: web.Request, token: str | None) -> Identity | None:
-        """Return the identity; ``token``, if given, replaces the one in the header."""
+        """Return the identity of a client. ``token``, if given, replaces the token in the header."""
         authenticate = self._authenticate
         assert authenticate is not None
         if getattr(authenticate, "is_authenticator", False):
@@ -178,7 +184,9 @@ class Gate:
 
     def _refuse(self, request: web.Request) -> None:
         where = request.remote or "?"
-        self._reports.refuse(f"address {where}", f"refused a connection from {where}: not authenticated")
+        self._reports.refuse(
+            f"address {where}", f"refused a connection from {where}: the token is missing or invalid"
+        )
 
 
 def _offered(request: web.Request) -> list[str]:
@@ -187,7 +195,7 @@ def _offered(request: web.Request) -> list[str]:
 
 
 def _token_offered(request: web.Request) -> str | None:
-    """Return the token among the subprotocols."""
+    """Return the token among the subprotocols, ``""`` if it is malformed, or None."""
     for name in _offered(request):
         if name.startswith(TOKEN_PREFIX) and len(name) <= 2 * _LONGEST_TOKEN:
             text = name.removeprefix(TOKEN_PREFIX)

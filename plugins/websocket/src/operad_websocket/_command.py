@@ -1,4 +1,4 @@
-"""``operad hub``: run a hub from flags and the table ``[hub]``."""
+"""The command ``operad hub``, which runs a hub with flags and the table ``[hub]``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CONFIG_FILE = "operad.toml"
     "--check-frames",
     is_flag=True,
     default=None,
-    help="Check each frame by its published schema. For those who write a client; needs operad-websocket[check].",
+    help="Check each frame against its published schema, to test a client. Requires operad-websocket[check].",
 )
 @click.option(
     "-c",
@@ -61,8 +61,8 @@ def hub(
 ) -> int:
     """Run a WebSocket hub.
 
-    It routes calls between the processes that connect to it, until Ctrl-C. Running calls may finish then; a second
-    Ctrl-C ends it at once. Without tokens it listens on this machine only.
+    The hub routes calls between the processes that connect to it, until Ctrl-C. Running calls may then finish; a
+    second Ctrl-C stops the hub at once. Without tokens it listens on this machine only.
     """
     import attrs
 
@@ -81,7 +81,7 @@ def hub(
 
 
 def _absolute(path: str | None) -> str | None:
-    """Return an absolute path: paths on the command line start from the current folder."""
+    """Return a path as an absolute path, from the current folder."""
     return None if path is None else str(Path(path).absolute())
 
 
@@ -98,7 +98,7 @@ def _jwt(jwks: str | None, issuer: str | None, audience: str | None) -> JWTOptio
 
 
 def _table(config: Path | None) -> tuple[HubConfig, Path]:
-    """Return the table ``[hub]`` and the folder that its relative paths start from."""
+    """Return the table ``[hub]``, and the folder from which its relative paths start."""
     from operad.config import load_configuration
     from operad_websocket.config import HubConfig
 
@@ -125,7 +125,7 @@ async def _run(config: HubConfig, base_dir: Path) -> int:
             # asyncio's own text repeats the address, differently in each version of Python
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise ConfigError(
-                f"the hub cannot listen on {config.listen}: {reason}; choose another one with --listen HOST:PORT"
+                f"the hub cannot listen on {config.listen}: {reason}; use another address with --listen HOST:PORT"
             ) from None
         try:
             click.echo(f"hub on {offered.url}; press Ctrl-C to stop", err=True)
@@ -134,7 +134,7 @@ async def _run(config: HubConfig, base_dir: Path) -> int:
             tell_manager("STOPPING=1")
             click.echo("draining", err=True)
             if not await offered.drain(config.drain):
-                click.echo(f"{offered.pending} calls did not finish in {config.drain:g} s", err=True)
+                click.echo(f"calls that did not finish in {config.drain:g} s: {offered.pending}", err=True)
         finally:
             await offered.close()
     return 0

@@ -1,4 +1,4 @@
-"""Connect to a hub, and explain why it failed."""
+"""The connections of a spoke to its hub, and the reasons why a connection fails."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _DIGITS = 15
 
 @attrs.frozen
 class Connected:
-    """A connection to a hub."""
+    """An open connection to a hub."""
 
     socket: ClientWebSocketResponse[Literal[False]]
     wire: Wire
     max_payload: int
-    """The largest event that it carries, in bytes."""
+    """The maximum size of an event, in bytes."""
 
 
 class Connecting:
-    """Makes the connections of a spoke: the first one, and one after each loss.
+    """A factory of the connections of a spoke: the first one, and one after each loss.
 
     Args:
-        config: the hub.
+        config: the options of the connections.
     """
 
     def __init__(self, config: WebSocketConfig) -> None:
@@ -58,11 +58,12 @@ class Connecting:
         self._response = end.response
 
     async def connect(self) -> Connected:
-        """Connect to the first hub that accepts.
+        """Connect to the first hub that accepts the connection.
 
         Raises:
             LinkDownError: no hub responds.
             TransportError: a hub refuses the connection.
+            ConfigError: a file of certificates cannot be used.
         """
         errors: list[TransportError] = []
         for url in self._config.urls:
@@ -74,7 +75,7 @@ class Connecting:
         raise next((error for error in errors if not isinstance(error, LinkDownError)), errors[0])
 
     async def close(self) -> None:
-        """Disconnect; idempotent."""
+        """Close the HTTP session, and with it every connection; idempotent."""
         await self._session.close()
 
     async def _connect(self, url: str) -> Connected:
@@ -108,9 +109,9 @@ class Connecting:
         return Connected(socket, Wire(connection.transport), self._carried(response))
 
     def _carried(self, response: ClientResponse) -> int:
-        """Return the largest event, in bytes: as configured, or less if the hub states less.
+        """Return the maximum size of an event in bytes: the smaller limit of the configuration and the hub.
 
-        A larger one would end the connection, and all calls on it.
+        A larger event would end the connection, and all calls on it.
         """
         stated = response.headers.get(MAX_PAYLOAD_HEADER, "")
         if stated.isascii() and stated.isdigit() and len(stated) <= _DIGITS:
@@ -122,12 +123,12 @@ def _refusal(error: WSServerHandshakeError) -> str:
     if error.status == HTTPStatus.UNAUTHORIZED:
         return "401: the hub requires authentication; the token is missing or invalid"
     if error.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
-        return f"{error.status}: this is an HTTP server, but not a hub"
+        return f"{error.status}: expected a hub, got another HTTP server; check the URL"
     return f"{error.status} {error.message}"
 
 
 def _reason(error: BaseException) -> str:
-    """Return why the connection failed; empty if the error does not state it."""
+    """Return the reason why a connection failed; empty if the error states none."""
     if not isinstance(error, ClientConnectorError) or isinstance(error, ClientConnectorCertificateError):
         return str(error)
     # aiohttp's own text repeats the address and says "ssl:default" without TLS.

@@ -1,4 +1,4 @@
-"""A spoke's connection, as the hub holds it."""
+"""The connection of a spoke, at the hub."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from operad_websocket.config import HEADROOM
 logger = logging.getLogger("operad.websocket")
 
 _SLOW = 1 * 2**20
-"""Bytes that wait for a peer; above it, streams without credit end with ``SLOW_CONSUMER``."""
+"""The number of unwritten bytes above which streams without credit end with ``SLOW_CONSUMER``."""
 _GOODBYE_WITHIN = 2.0
 _header = Struct(">HH").pack
 _PING = b"\x89\x00"
-"""RFC 6455, 5.5.2: a ping without data; a server does not mask."""
+"""A ping frame without data and mask (RFC 6455, 5.5.2 and 5.1)."""
 _UNCOUNTED = 64 * 2**10
-"""Bytes of an unfinished message that are not counted: nearly all messages are smaller."""
+"""The size in bytes below which an unfinished message is not counted. Nearly all messages are smaller."""
 
 
 class Unfinished:
-    """Bytes of unfinished messages, by account.
+    """A counter of the bytes of unfinished messages, by account.
 
     Args:
-        limit: bytes that one account may have.
+        limit: the maximum number of bytes of one account.
     """
 
     def __init__(self, limit: int) -> None:
@@ -42,7 +42,7 @@ class Unfinished:
         self._bytes: dict[str, int] = {}
 
     def add(self, account: str, size: int) -> bool:
-        """Add bytes, or subtract them; return True if the account is within the limit."""
+        """Add a number of bytes, which may be negative. Return True if the account is within the limit."""
         total = self._bytes.get(account, 0) + size
         if total:
             self._bytes[account] = total
@@ -52,21 +52,21 @@ class Unfinished:
 
 
 class Connection:
-    """A connection of a spoke.
+    """The connection of a spoke.
 
-    Frames are written to the transport itself. The hub never waits for a spoke: one that does not read only fills
-    its own buffer.
+    Frames are written directly to the transport. The hub never waits for a spoke: a spoke that does not read only
+    fills its own buffer.
 
     Args:
-        switch: gets its frames.
-        transport: the connection.
-        socket: its WebSocket, prepared.
-        identity: the authenticated identity; ``None``: anonymous.
+        switch: receives the frames of the spoke.
+        transport: the asyncio transport of the connection.
+        socket: the prepared WebSocket of the connection.
+        identity: the authenticated identity; ``None`` for an anonymous spoke.
         address: the network address of the spoke.
-        max_payload: the largest event, in bytes.
-        max_buffer: bytes that may wait to be written.
+        max_payload: the maximum size of an event, in bytes.
+        max_buffer: the maximum number of unwritten bytes.
         unfinished: counts the bytes of unfinished messages.
-        frames: checks each frame by its schema.
+        frames: checks each frame against its schema; ``None`` checks nothing.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Connection:
         self._unfinished = unfinished
         self._frames = frames
         self._counted = 0
-        """Bytes of the unfinished message that are counted."""
+        """The number of counted bytes of the unfinished message."""
         self._closing: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
@@ -121,7 +121,8 @@ class Connection:
         self._wire.counted = size + _UNCOUNTED
         if not self._unfinished.add(self.peer.account, fresh):
             self._switch.reports.refuse(
-                self.peer.account, f"{self.peer.name} does not finish its messages: disconnected"
+                self.peer.account,
+                f"disconnected {self.peer.name}: its unfinished messages exceed limits.unfinished",
             )
             self.abort()
 
@@ -146,10 +147,12 @@ class Connection:
             logger.exception("a message could not be routed")
 
     def check(self) -> None:
-        """Ping a silent peer, and disconnect one that stays silent; call it twice in the time between pings."""
+        """Ping a silent peer, or disconnect a peer that stays silent. Called every ``ping / 2`` seconds."""
         self._wire.silent += 1
         if self._wire.silent > 3:
-            self._switch.reports.warn(self.peer.account, f"{self.peer.name} does not respond: disconnected")
+            self._switch.reports.warn(
+                self.peer.account, f"disconnected {self.peer.name}: it does not respond to pings"
+            )
             self.abort()
         elif self._wire.silent > 1:
             self._corked.write(_PING)
@@ -157,7 +160,7 @@ class Connection:
     def _deliver(self, data: bytes) -> None:
         size = len(data)
         if size > self._largest:
-            raise PayloadTooLargeError(f"the event has {size} bytes, the hub accepts at most {self._largest}")
+            raise PayloadTooLargeError(f"the event has {size} bytes; the limit of the hub is {self._largest}")
         if self._socket.closed:
             return
         # RFC 6455, 5.2: a final text frame; a server does not mask.
@@ -169,17 +172,20 @@ class Connection:
             self._corked.write(b"\x81\x7f" + size.to_bytes(8, "big") + data)
 
     def _on_overflow(self) -> None:
-        self._switch.reports.warn(self.peer.account, f"{self.peer.name} does not read: disconnected")
+        self._switch.reports.warn(
+            self.peer.account,
+            f"disconnected {self.peer.name}: it does not read, and its unwritten bytes exceed max_buffer",
+        )
 
     def _is_slow(self) -> bool:
         return self._corked.unwritten > _SLOW
 
     def abort(self) -> None:
-        """Disconnect at once."""
+        """Disconnect at once, without a close frame."""
         self._transport.abort()
 
     async def close(self) -> None:
-        """Say goodbye and disconnect."""
+        """Send a close frame and disconnect, within 2 s."""
         self._corked.flush()
         if not self._socket.closed:
             self._closing = asyncio.ensure_future(

@@ -1,4 +1,4 @@
-"""Frames for the hub itself, and its objections to other frames."""
+"""The frames for the hub itself, and the refusal of other frames."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REGISTER, REGISTERED, UNREGISTER = "link.register", protocol.REGISTERED, "link.u
 TOPICS, ERROR = "link.topics", "link.error"
 
 _REASONS = 1_000
-"""The number of refused addresses in one response, each with the reason."""
+"""The maximum number of refused addresses in one response."""
 
 
 class Desk:
-    """Handles the frames that are for the hub itself: registering and looking up addresses.
+    """The handler of frames for the hub itself, which register and look up addresses.
 
     Args:
         addresses: the table of addresses.
@@ -37,20 +37,20 @@ class Desk:
         self.routers = {REGISTER: self._on_register, UNREGISTER: self._on_unregister, TOPICS: self._on_topics}
 
     def deliver(self, peer: Peer, data: bytes) -> None:
-        """Send the JSON of an event to a peer; drop one that is too large."""
+        """Send the JSON of an event to a peer. Drop an event that is too large, and log it."""
         try:
             peer.deliver(data)
         except PayloadTooLargeError as error:
             self.reports.warn(peer.account, f"{peer.name} did not receive a frame: {error}")
 
     def object_to(self, peer: Peer, code: str, message: str, frame_id: Any = "") -> None:
-        """Refuse a frame that belongs to no request, and tell its sender."""
+        """Refuse a frame that belongs to no request, and send ``link.error`` to its sender."""
         self.refuse(peer, message)
         self.deliver(peer, write(ERROR, {"code": str(code), "message": message}, frame_id))
 
     def refuse(self, peer: Peer, what: str) -> None:
-        """Count and log something unusable that a peer sent."""
-        self.reports.refuse(peer.account, f"refused from {peer.name}: {what}")
+        """Count and log the refusal of a frame of a peer."""
+        self.reports.refuse(peer.account, f"refused a frame of {peer.name}: {what}")
 
     # --- addresses -------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class Desk:
         if alarming := [topic for topic in refused if topic not in SHARED]:
             first = alarming[0]
             more = f", and {len(alarming) - 1} more" if len(alarming) > 1 else ""
-            self.refuse(peer, f"to serve {first!r}{more}: {refused[first]}")
+            self.refuse(peer, f"it may not serve {first!r}{more}: {refused[first]}")
         answer: dict[str, Any] = {"topics": accepted, "refused": []}
         for topic, reason in refused.items():
             if len(answer["refused"]) == _REASONS:
@@ -77,7 +77,7 @@ class Desk:
             self.deliver(peer, write(REGISTERED, {"topics": [], "refused": []}, frame.id))
 
     def _on_topics(self, peer: Peer, frame: Frame) -> None:
-        """Report which of some addresses an instance has registered. Listings are believed for those only."""
+        """Report which addresses an instance has registered. Peers accept its listing for these addresses only."""
         topics, instance = self._topics_of(peer, frame), value(frame.payload, "instance")
         if topics is None or not isinstance(instance, str):
             return
@@ -85,13 +85,13 @@ class Desk:
         self.deliver(peer, write(TOPICS, answer, frame.id))
 
     def _topics_of(self, peer: Peer, frame: Frame) -> list[str] | None:
-        """Return the addresses in a frame, or None if it was refused."""
+        """Return the addresses in a frame, or None if the frame is refused."""
         topics = value(frame.payload, "topics")
         if not isinstance(topics, list):
             self.object_to(peer, ErrorCode.VALIDATION_ERROR, f"{frame.type}: topics: expected a list", frame.id)
             return None
         if len(topics) > self._limits.topics:
-            message = f"{frame.type} with {len(topics)} addresses; a connection has at most {self._limits.topics}"
+            message = f"{frame.type}: topics: expected at most {self._limits.topics} addresses, got {len(topics)}"
             self.object_to(peer, ErrorCode.OVERLOADED, message, frame.id)
             return None
         return [topic for topic in topics if isinstance(topic, str)]

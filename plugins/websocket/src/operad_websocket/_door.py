@@ -1,7 +1,7 @@
-"""The door of a hub: limits the number and the time of connections that are not a spoke's yet.
+"""The door of a hub, which limits the number and time of connections that have not finished their handshake.
 
-A connection that sends nothing costs a descriptor and needs no token. asyncio's own server accepts all of them,
-and logs a traceback for each attempt when no descriptor is left.
+Such a connection uses a file descriptor and needs no token. The server of asyncio accepts all of them, and logs a
+traceback for each attempt when no descriptor is left.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from operad_websocket.config import Limits
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE = 0.2
-"""Seconds until the next attempt when the system has no descriptor left."""
+"""Seconds until the next attempt if no file descriptor is left."""
 _BACKLOG = 512
 
 
 class _Visitor:
-    """A connection that is not a spoke's yet."""
+    """A connection that has not finished its handshake."""
 
     __slots__ = ("address", "protocol", "socket", "task", "timer")
 
@@ -37,21 +37,21 @@ class _Visitor:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the connection was made and has ended."""
+        """Whether the connection has ended."""
         connected = self.task is not None and self.task.done()
         return connected and getattr(self.protocol, "transport", None) is None
 
 
 class Door:
-    """Accepts connections.
+    """The listening sockets of a hub, and its connections that have not finished their handshake.
 
     If too many connections wait for their handshake, the one that has waited longest is closed. A normal handshake
     takes milliseconds, so this is unlikely to interrupt one.
 
     Args:
-        make: makes the protocol of a connection.
-        limits: how many may wait, and for how long.
-        ssl: the TLS context.
+        make: makes the asyncio protocol of a connection.
+        limits: the maximum number of waiting connections, and how long a handshake may take.
+        ssl: the TLS context; ``None`` for connections without TLS.
         reports: counts and logs refusals.
     """
 
@@ -74,12 +74,12 @@ class Door:
 
     @property
     def waiting(self) -> int:
-        """The number of connections that have not completed the handshake."""
+        """The number of connections that have not finished their handshake."""
         self._forget_gone()
         return len(self._visitors)
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; return the port. Raises `OSError`."""
+        """Listen on an address and return the port. Raises `OSError` if the address cannot be used."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)
         try:
@@ -92,7 +92,7 @@ class Door:
         return int(self._listening[0].getsockname()[1])
 
     async def shut(self) -> None:
-        """Stop accepting; idempotent."""
+        """Stop accepting connections; idempotent."""
         accepting, self._accepting = self._accepting, []
         for task in accepting:
             task.cancel()
@@ -103,13 +103,13 @@ class Door:
         self._listening.clear()
 
     async def close(self) -> None:
-        """Stop accepting, and close the waiting connections; idempotent."""
+        """Stop accepting connections, and close those that wait; idempotent."""
         await self.shut()
         for visitor in tuple(self._visitors):
             self._send_away(visitor)
 
     def let_in(self, protocol: asyncio.BaseProtocol) -> None:
-        """Stop limiting a connection: it is a spoke's now."""
+        """Stop limiting a connection, because its handshake has finished."""
         visitor = self._inside.get(protocol)
         if visitor is not None:
             self._forget(visitor)
@@ -122,7 +122,7 @@ class Door:
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     self._reports.warn(
-                        "door", f"no connection can be accepted: {error.strerror}; see LimitNOFILE, ulimit -n"
+                        "door", f"no connection can be accepted: {error.strerror}; raise LimitNOFILE or ulimit -n"
                     )
                 await asyncio.sleep(_PAUSE if error.errno in _EXHAUSTED else 0)  # or the client has left already
                 continue
@@ -135,9 +135,9 @@ class Door:
         if len(same) >= limits.handshakes_per_address or len(self._visitors) >= limits.handshakes:
             self._forget_gone()
         if len(same) >= limits.handshakes_per_address:
-            self._turn_out(next(iter(same)), f"more than {limits.handshakes_per_address} from this address")
+            self._turn_out(next(iter(same)), f"limits.handshakes_per_address is {limits.handshakes_per_address}")
         elif len(self._visitors) >= limits.handshakes:
-            self._turn_out(next(iter(self._visitors)), f"more than {limits.handshakes} of them")
+            self._turn_out(next(iter(self._visitors)), f"limits.handshakes is {limits.handshakes}")
         visitor = _Visitor(connection, address)
         self._visitors[visitor] = None
         self._of.setdefault(address, {})[visitor] = None
@@ -165,7 +165,7 @@ class Door:
     def _turn_out(self, visitor: _Visitor, why: str) -> None:
         self._reports.refuse(
             f"address {visitor.address}",
-            f"a connection from {visitor.address} that did not authenticate yet: {why}",
+            f"closed the oldest connection from {visitor.address} without a handshake: {why}",
         )
         self._send_away(visitor)
 
@@ -174,9 +174,7 @@ class Door:
             self._forget(visitor)
         elif visitor in self._visitors:
             seconds = self._limits.handshake
-            line = (
-                f"a connection from {visitor.address} did not finish its handshake in {seconds:g} s: disconnected"
-            )
+            line = f"disconnected {visitor.address}: it did not finish its handshake within {seconds:g} s"
             self._reports.refuse(f"address {visitor.address}", line)
             self._send_away(visitor)
 

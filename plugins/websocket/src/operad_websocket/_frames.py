@@ -1,7 +1,7 @@
-"""Frames as a hub reads them: by name, without decoding the values that it only passes on.
+"""Frames as a hub reads them, without decoding the values that the hub only passes on.
 
-Such a value stays text: the hub checks that it is JSON and valid Unicode, and copies it. The reader checks the
-rest (such as numbers that no double can hold), so a large response costs the hub little more than its bytes.
+The hub checks that such a value is JSON in valid Unicode, and copies its text. The receiver checks the rest, such
+as numbers that do not fit a double. So a large response costs the hub little more than a copy.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from operad_calls.transport import ProtocolError
 Payload = dict[str, msgspec.Raw]
 
 NOBODY = msgspec.Raw(b"null")
-"""The ``to`` of a frame without one, like most."""
+"""The ``to`` of a frame without this field."""
 
 
 class Frame(msgspec.Struct):
-    """An event whose values are still text, without unknown fields."""
+    """An event whose values are still JSON texts. Unknown fields are left out."""
 
     type: str
     payload: Payload
@@ -32,26 +32,26 @@ class Frame(msgspec.Struct):
 _frame = msgspec.json.Decoder(Frame).decode
 _value = msgspec.json.Decoder().decode
 text_of = msgspec.json.Decoder(str).decode
-"""The text of a value; `msgspec.DecodeError`, a ``ValueError``, if it is not a string."""
+"""Returns the string of a raw value. Raises ``ValueError`` (`msgspec.DecodeError`) if it is not a string."""
 integer_of = msgspec.json.Decoder(int).decode
-"""The integer of a value; `msgspec.DecodeError`, a ``ValueError``, if it is not an integer."""
+"""Returns the integer of a raw value. Raises ``ValueError`` (`msgspec.DecodeError`) if it is not an integer."""
 _encode = msgspec.json.Encoder().encode
 
 
 def read(data: bytes) -> Frame:
-    """Return the frame in a message. Raises `ProtocolError`."""
+    """Return the frame in a message. Raises `ProtocolError` if the message is not a frame."""
     try:
         if not data.isascii():
             data.decode()  # other bytes in a text frame would end the connection of its receiver
         return _frame(data)
     except RecursionError:
-        raise ProtocolError("nested too deeply") from None
+        raise ProtocolError("the JSON is nested too deeply") from None
     except ValueError as error:  # msgspec.DecodeError, UnicodeError
-        raise ProtocolError(f"not JSON of the strict profile, or not an event: {error}") from None
+        raise ProtocolError(f"expected an event as JSON of the strict profile: {error}") from None
 
 
 def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """Return a value of a payload, or None if it is missing or Python cannot hold it."""
+    """Return a decoded value of a payload, or None if it is missing or cannot be decoded."""
     raw = payload.get(name)
     if raw is None:
         return None
@@ -62,7 +62,7 @@ def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
 
 
 def string(raw: msgspec.Raw | None) -> str | None:
-    """Return the text of a value, or None if it is not a string."""
+    """Return the string of a raw value, or None if it is missing or not a string."""
     if raw is None or raw is NOBODY:
         return None
     try:
@@ -77,7 +77,7 @@ def raw(value: Any) -> msgspec.Raw:
 
 
 def write(type_: str, payload: Mapping[str, Any], id_: Any = "") -> bytes:
-    """Return the JSON of an event; its values come from this process or a frame."""
+    """Return the JSON of an event with values of this process or of a frame."""
     return _encode({"type": type_, "id": id_, "payload": payload})
 
 

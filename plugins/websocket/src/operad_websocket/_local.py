@@ -1,4 +1,4 @@
-"""The hub's own process as a participant, without a socket."""
+"""The transport for callers and handlers in the process of the hub, without a socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.websocket")
 
 
 def delivery_of(event: Event) -> Delivery:
-    """Return the delivery of an event, from the fields that the hub has set in it."""
+    """Return the delivery of an event, from the fields that the hub has set in the event."""
     payload = event["payload"]
     reply_to = payload.get("replyTo")
     if reply_to is None:
@@ -38,43 +38,43 @@ def delivery_of(event: Event) -> Delivery:
 
 _FROM_HUB = Delivery()
 _LONGEST = 64
-"""Characters of an address that a hub makes; a peer may send any value instead."""
+"""The maximum length of the address of a peer whose delivery is cached, in characters."""
 
 
 @lru_cache(maxsize=4_096)
 def _of_peer(inbox: str) -> Delivery:
-    """Return the delivery of a peer without an identity: one object for all its events."""
+    """Return the delivery of an anonymous peer, which all its events share."""
     return Delivery(inbox)
 
 
 class Registration:
-    """An address that a link serves."""
+    """A registration of an address on a link to a hub."""
 
     def __init__(self, link: Any, topic: str) -> None:
         self._link = link
         self._topic = topic
 
     async def unregister(self) -> None:
-        """Stop serving it; idempotent."""
+        """Stop serving the address; idempotent."""
         await self._link.unregister(self._topic)
 
 
 class HubTransport:
-    """Reaches a hub from its own process. The hub believes the identities in its calls."""
+    """The transport within the process of a hub. The hub accepts the identities in calls of its links."""
 
     def __init__(self, switch: Switch, max_payload: int) -> None:
         self.capabilities = capabilities(max_payload)
         self._switch = switch
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> HubLink:
-        """Open a link to the hub; this always succeeds."""
+        """Return a new link to the hub."""
         link = HubLink(self._switch, self.capabilities.max_payload or 0, on_event, on_link)
         on_link("up", 1)
         return link
 
 
 class HubLink:
-    """A participant without a socket."""
+    """A link within the process of a hub."""
 
     def __init__(self, switch: Switch, max_payload: int, on_event: OnEvent, on_link: OnLink) -> None:
         self._switch = switch
@@ -83,30 +83,30 @@ class HubLink:
         self._on_link = on_link
         self._loop = asyncio.get_running_loop()
         self._answer: Event | None = None
-        """The hub's response to the last frame for itself."""
+        """The response to the last frame for the hub itself."""
         self._peer = Peer(self._deliver, trusted=True)
         self.inbox = self._peer.inbox
         switch.join(self._peer)
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """See `operad.transports.Link.register`."""
+        """See `operad.transports.Link.register`. Raises `TransportError` if the hub refuses the address."""
         self._check_open()
         answer = self._ask(REGISTER, {"topics": [topic], "group": group})
         for item in answer.get("refused", ()):
-            raise TransportError(f"the hub does not let this process serve {topic}: {item['reason']}")
+            raise TransportError(f"the hub refuses the registration of {topic}: {item['reason']}")
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
-        """Stop serving an address."""
+        """Stop serving an address; see `Registration`."""
         self._ask(UNREGISTER, {"topics": [topic]})
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Return those of ``topics`` that a handler instance has registered, to check what the instance lists."""
+        """Return the addresses of ``topics`` that a handler instance has registered, to check its listing."""
         self._check_open()
         return frozenset(self._ask(TOPICS, {"instance": instance, "topics": list(topics)}).get("topics", ()))
 
     def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Give a frame to the hub itself; return the payload of its response."""
+        """Pass a frame to the hub itself and return the payload of the response."""
         self._answer = None
         self._switch.route(self._peer, Frame(type_, {name: raw(value) for name, value in payload.items()}))
         return self._take_answer()
@@ -115,12 +115,12 @@ class HubLink:
         return {} if self._answer is None else self._answer["payload"]
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`."""
+        """See `operad.transports.Link.send`. Raises `PayloadTooLargeError` if the event is too large."""
         self._check_open()
         data = encode(event)
         if len(data) > self._max_payload:
             raise PayloadTooLargeError(
-                f"the event has {len(data)} bytes, the hub accepts at most {self._max_payload}"
+                f"the event has {len(data)} bytes; the limit of the hub is {self._max_payload}"
             )
         frame = read(data)  # peers share no objects
         if to.startswith("all:"):
@@ -129,11 +129,11 @@ class HubLink:
         return to
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving; there is nothing to flush."""
+        """Stop serving all addresses. ``timeout`` is ignored, because events are delivered at once."""
         self._ask(UNREGISTER, {"topics": list(self._peer.topics)})
 
     async def close(self) -> None:
-        """Leave the hub; idempotent."""
+        """Close the link; idempotent."""
         if self._peer in self._switch.peers:
             self._peer.said_goodbye = True
             self._switch.leave(self._peer)

@@ -1,4 +1,4 @@
-"""The peers of a hub, and the requests between them."""
+"""The peers of a hub, and the requests between the peers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from operad import Identity
 from operad_websocket._frames import raw
 
 _REMEMBERED = 1_024
-"""The number of ended requests that are remembered at least, so that late frames for them raise no alarm."""
+"""The minimum number of ended requests that are remembered, so that late frames for them are not logged."""
 
 
 class Usage:
-    """What all connections of an account use together."""
+    """The connections and requests of an account, which its limits apply to."""
 
     __slots__ = ("calls", "links")
 
@@ -23,18 +23,18 @@ class Usage:
         self.links = 0
         """The number of connections."""
         self.calls = 0
-        """The number of their requests in progress."""
+        """The number of requests in progress of these connections."""
 
 
 class Peer:
-    """One connection, as the switch sees it.
+    """A peer of a hub, which has one connection.
 
     Args:
-        deliver: takes the JSON of an event, at once and without waiting; raises `PayloadTooLargeError`.
-        identity: the authenticated identity; None: anonymous.
-        trusted: whether it is part of the hub's own process, which may set the identity of a call.
-        is_slow: return True if much is unwritten.
-        address: its network address, for counting anonymous connections.
+        deliver: sends the JSON of an event without waiting. It raises `PayloadTooLargeError`.
+        identity: the authenticated identity; None for an anonymous peer.
+        trusted: whether the peer is in the process of the hub, and may set the identity of its calls.
+        is_slow: returns True if many bytes are unwritten.
+        address: the network address of the peer. Limits of anonymous peers apply to it.
     """
 
     __slots__ = (
@@ -73,54 +73,54 @@ class Peer:
         self.is_slow = is_slow
         self.address = address
         self.account = f"address {address}" if identity is None else f"identity {identity.id}"
-        """Who is charged for its connections and calls: its identity, or its address if it has none."""
+        """The identity, or else the address, to which limits of connections and calls apply."""
         self.inbox = f"inbox:{secrets.token_hex(12)}"
         self.usage = Usage()
-        """What its account uses, while it is connected."""
+        """The usage of the account."""
         self.debtor = self.inbox if identity is None else self.account
-        """Who is charged for its requests at a handler: without an identity, each connection by itself."""
+        """The identity, or else the connection, to which the limit of requests at one handler applies."""
         self.raw_inbox = raw(self.inbox)
         self.raw_identity: msgspec.Raw | None = None if identity is None else raw(identity.to_wire())
         self.calls: dict[str, Route] = {}
-        """Requests that it sent, by its own id."""
+        """The requests in progress that the peer sent, by its own ids."""
         self.serving: dict[str, Route] = {}
-        """Requests that it handles, by the id that it was sent."""
+        """The requests that the peer handles, by the ids that it received."""
         self.owed: dict[str, int] = {}
-        """The number of those by debtor."""
+        """The number of requests that the peer handles, by ``debtor`` of their callers."""
         self.topics: dict[str, None] = {}
-        """The addresses that it serves, in the order of registration."""
+        """The addresses that the peer serves, in the order of registration."""
         self._ended: dict[str, bool] = {}
         self._ended_before: dict[str, bool] = {}
-        """Ids of recent requests that it sent or handled. Two dictionaries, because dropping the older one is
-        quicker than finding the oldest request each time. True: it knows that the request has ended."""
+        """The ids of recent requests that the peer sent or handled, and whether it knows that they have ended.
+        There are two dictionaries, because dropping the older one is quicker than finding the oldest request."""
         self.said_goodbye = False
-        """Whether it ended its connection itself."""
+        """Whether the peer has closed its connection itself."""
 
     @property
     def owner(self) -> str | None:
-        """The id of the peer's identity; None if it is anonymous."""
+        """The id of the identity of the peer; None if the peer is anonymous."""
         return None if self.identity is None else self.identity.id
 
     @property
     def name(self) -> str:
-        """The peer's name for logs."""
+        """The name of the peer in logs."""
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:
-        """Remember a request that has ended; ``over``: whether the peer knows that."""
+        """Remember a request that has ended. ``over`` says whether the peer knows that."""
         ended = self._ended
         ended[request_id] = over
         if len(ended) >= _REMEMBERED:
             self._ended, self._ended_before = {}, ended
 
     def recall(self, request_id: str) -> bool | None:
-        """Return what was remembered of a request, or None."""
+        """Return ``over`` of a remembered request, or None if the request is not remembered."""
         over = self._ended.get(request_id)
         return self._ended_before.get(request_id) if over is None else over
 
 
 class Route:
-    """A request in progress."""
+    """A request in progress, with its caller and its handlers."""
 
     __slots__ = ("caller", "caller_id", "expires", "handlers", "has_credit", "is_open", "operation_id")
 
@@ -133,12 +133,12 @@ class Route:
         self.has_credit = has_credit
         self.expires = expires
         self.is_open = is_open
-        """Whether it was sent to all handlers; then each of them responds once."""
+        """Whether the request was sent to all handlers, each of which responds once."""
         self.handlers: dict[Peer, str] = {}
-        """Its handlers, with the id that each of them was sent."""
+        """The handlers, and the request id that each of them received."""
 
     def forget(self, handler: Peer, over: bool) -> None:
-        """Remove a handler."""
+        """Remove a handler. ``over`` says whether the handler knows that the request has ended."""
         handler_id = self.handlers.pop(handler)
         if handler.serving.pop(handler_id, None) is not None:
             owed, debtor = handler.owed, self.caller.debtor

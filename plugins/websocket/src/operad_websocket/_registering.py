@@ -1,4 +1,4 @@
-"""Registers what a spoke serves: in batches, again after each reconnect, and again after a refusal."""
+"""The registration of addresses of a spoke: in batches, and again after a reconnection or a refusal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from operad_websocket._desk import REGISTER, REGISTERED, UNREGISTER
 logger = logging.getLogger("operad.websocket")
 
 RETRY = 3.0
-"""Seconds, plus or minus half, between attempts to register what was refused after a reconnect."""
+"""Seconds, plus or minus half, between attempts to register refused addresses after a reconnection."""
 _AT_ONCE = 5_000
-"""Addresses in one frame."""
+"""The maximum number of addresses in one frame."""
 _NAMED = 5
-"""The number of refused addresses that a log line names."""
+"""The maximum number of addresses that a log line names."""
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Registering:
-    """Registers the addresses of one spoke with the hub.
+    """The registration of the addresses of one spoke.
 
     Args:
-        ask: sends a frame to the hub itself and returns the payload of its response; raises `TransportError`.
-        tell: gives an event to the owner of the link.
+        ask: sends a frame to the hub itself and returns the payload of the response. It raises `TransportError`.
+        tell: passes an event to the owner of the link.
     """
 
     def __init__(self, ask: Ask, tell: Callable[[Event], None]) -> None:
@@ -38,12 +38,12 @@ class Registering:
         self._tell = tell
         self._wanted: dict[str, str | None] = {}
         self._refused: dict[str, str] = {}
-        """Those that the hub refused after a reconnect, with the reason."""
+        """The addresses that the hub refused after a reconnection, with the reasons."""
         self._batch: _Batch | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def register(self, topic: str, group: str | None) -> None:
-        """Serve an address; return when the hub has confirmed it. Raises `TransportError`."""
+        """Serve an address. Return when the hub has confirmed it. Raises `TransportError` if the hub refuses."""
         batch = self._batch
         if batch is None or batch.group != group or len(batch.topics) >= _AT_ONCE:
             batch = self._batch = _Batch(group)
@@ -52,25 +52,25 @@ class Registering:
         assert batch.sending is not None
         refused = await asyncio.shield(batch.sending)
         if topic in refused:
-            raise TransportError(f"the hub does not let this process serve {topic}: {refused[topic]}")
+            raise TransportError(f"the hub refuses the registration of {topic}: {refused[topic]}")
         self._wanted[topic] = group
 
     async def _send(self, batch: _Batch) -> dict[str, str]:
-        """Register all addresses of one turn of the event loop with one frame."""
+        """Register all addresses of one turn of the event loop with one frame. Return the refused ones."""
         await asyncio.sleep(0)
         if self._batch is batch:
             self._batch = None
         return await self._register(batch.topics, batch.group)
 
     async def _register(self, topics: list[str], group: str | None) -> dict[str, str]:
-        """Register addresses; return the refused ones with the reason."""
+        """Register addresses. Return the refused addresses with the reasons."""
         answer = await self._ask(REGISTER, {"topics": topics, "group": group})
         accepted = set(answer.get("topics") or ())
         reasons = {item["topic"]: item["reason"] for item in answer.get("refused") or ()}
         return {topic: reasons.get(topic, "the hub states no reason") for topic in topics if topic not in accepted}
 
     async def unregister(self, topic: str) -> None:
-        """Stop serving an address."""
+        """Stop serving an address, also if the hub is gone; idempotent."""
         if topic in self._wanted:
             del self._wanted[topic]
             self._refused.pop(topic, None)
@@ -78,7 +78,7 @@ class Registering:
                 await self._ask(UNREGISTER, {"topics": [topic]})
 
     async def drain(self) -> None:
-        """Stop serving; return when the hub has received all that was sent. Raises `TransportError`."""
+        """Stop serving. Return when the hub has received all earlier frames. Raises `TransportError`."""
         topics = list(self._wanted)
         self._wanted.clear()
         self._refused.clear()
@@ -88,13 +88,13 @@ class Registering:
     # --- after a break ---------------------------------------------------------------------------
 
     def again(self) -> None:
-        """Register all addresses again after a reconnection, and retry those that the hub refuses."""
+        """Register all addresses again after a reconnection, and retry refused addresses."""
         self._refused.clear()
         if self._wanted:
             self._task = asyncio.create_task(self._until_served())
 
     async def stop(self) -> None:
-        """Stop registering: the connection is lost, or the link drains."""
+        """Stop registering, because the connection is lost or the link drains."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -124,12 +124,12 @@ class Registering:
         self._report(before)
 
     def _report(self, before: dict[str, str]) -> None:
-        """Report what is served again and what is not, if that has changed."""
+        """Log and report refused addresses and those that are served again, if they have changed."""
         fresh = {topic: why for topic, why in self._refused.items() if topic not in before}
         back = [topic for topic in before if topic not in self._refused and topic in self._wanted]
         if fresh:
             logger.warning(
-                "the hub refuses what this process served before; trying again until it is accepted: %s",
+                "the hub refuses addresses that this process served before; trying again: %s",
                 _listed(f"{topic} ({why})" for topic, why in fresh.items()),
             )
         if back:
@@ -141,7 +141,7 @@ class Registering:
 
 
 class _Batch:
-    """Addresses that are registered with one frame."""
+    """A batch of addresses that are registered with one frame."""
 
     __slots__ = ("group", "sending", "topics")
 

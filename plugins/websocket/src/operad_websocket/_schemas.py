@@ -1,4 +1,4 @@
-"""JSON Schemas of the frames between a spoke and its hub."""
+"""The JSON Schemas of frames between a spoke and its hub."""
 
 from __future__ import annotations
 
@@ -58,4 +58,4 @@ LINK_FRAMES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         AUTHENTICATED: _frame(AUTHENTICATED, {"identity": _TEXT}),
     }
 )
-"""The JSON Schema of each frame, by type; read-only."""
+"""The JSON Schema of each frame for the hub itself, by the type of the frame."""

@@ -1,4 +1,4 @@
-"""A hub made from the table ``[hub]``."""
+"""The hub of ``operad hub``, made from the table ``[hub]``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from operad_websocket.hub import Hub
 
 
 class ServedHub(Hub):
-    """A hub made from a configuration.
+    """A hub that the table ``[hub]`` of a configuration describes.
 
     Args:
         config: the table.
-        base_dir: the folder that relative paths start from.
+        base_dir: the folder from which relative paths start.
 
     Raises:
-        ConfigError: a file cannot be used, or the hub would be open to other machines without authentication.
+        ConfigError: an option or a file cannot be used, or other machines could connect without authentication.
     """
 
     def __init__(self, config: HubConfig, base_dir: Path) -> None:
@@ -39,8 +39,8 @@ class ServedHub(Hub):
         )
         if authenticate is None and not is_loopback_host(host):
             raise ConfigError(
-                f"a hub without an authenticator listens on loopback only, not on {host}: any client that can "
-                "reach it could call and serve. Pass --tokens FILE or --jwks URL, or write [[hub.tokens]]."
+                f"listen: expected a loopback address for a hub without an authenticator, got {host}: any client "
+                "could call and serve; pass --tokens FILE or --jwks URL, or write [[hub.tokens]]"
             )
         super().__init__(
             authenticate,
@@ -68,7 +68,7 @@ def _address(text: str) -> tuple[str, int]:
 def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
     if config.cert is None:
         if config.key is not None or config.client_ca is not None:
-            raise ConfigError("key and client_ca need cert, the certificate of the hub")
+            raise ConfigError("key and client_ca require cert, the certificate of the hub")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     name, path = "cert", from_folder(base_dir, config.cert)
@@ -87,12 +87,12 @@ def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    """Raise an error instead of asking on the terminal."""
+    """Raise `ValueError` instead of asking for a password on the terminal."""
     raise ValueError("the key has a password, which is not supported; decrypt the key")
 
 
 def _rule(names: Mapping[str, Sequence[str]]) -> Callable[[Identity | None, str], bool]:
-    """Return ``authorize`` for patterns of operation ids by identity; ``"*"`` means every identity."""
+    """Return ``authorize`` for patterns of operation ids, by identity id; ``"*"`` means every identity."""
 
     def authorize(identity: Identity | None, address: str) -> bool:
         operation_id = address.partition(":")[2]

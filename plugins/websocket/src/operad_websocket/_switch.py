@@ -1,4 +1,4 @@
-"""The hub's switch: it knows the peers of each request and routes each frame. It uses no sockets."""
+"""The switch of a hub, which knows the peers of each request and routes each frame, without sockets."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ from operad_websocket._peers import Peer, Route, Usage
 from operad_websocket.config import Limits
 
 _LATE = 2_000
-"""Milliseconds after its deadline at which the hub itself ends a request."""
+"""The time after the deadline of a request at which the hub itself ends it, in ms."""
 _DEFAULT = 30_000
-"""Milliseconds that a single call without its own timeout may take."""
+"""The timeout of a single call without a timeout, in ms."""
 _LONGEST = 1e10
-"""Milliseconds: a longer timeout counts as none."""
+"""The longest timeout that is not ignored, in ms."""
 _DISCOVER = "operad.discover"
-"""The only operation that a request to all handlers may run."""
+"""The only operation that a request to all handlers may call."""
 
 
 class Switch:
-    """Routes events between peers.
+    """A switch that routes events between peers.
 
-    A request goes to one of the peers that serve its operation. The switch's own table decides where every other
-    event goes, never the event itself. A frame for a request of another peer is refused and logged.
+    A request goes to one of the peers that serve its operation. Every other event goes to the peers that the
+    switch has recorded for its request, whatever addresses the event contains. A frame for a request of another
+    peer is refused and logged.
 
     Args:
-        limits: the limits of a peer.
-        authorize: ``authorize(identity, address)``: whether it may serve an address.
+        limits: the limits of a peer; default: `Limits`.
+        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address.
     """
 
     def __init__(self, limits: Limits | None = None, authorize: Authorize | None = None) -> None:
@@ -56,13 +57,13 @@ class Switch:
         self.draining = False
         """Whether new requests are refused."""
         self.routed = 0
-        """The number of requests handed to a handler."""
+        """The number of requests that were sent to a handler."""
         self._addresses = Addresses(self.limits, authorize)
         self._desk = Desk(self._addresses, self.limits)
         self.reports = self._desk.reports
         self._deliver, self._refuse = self._desk.deliver, self._desk.refuse
         self._usage: dict[str, Usage] = {}
-        """By account, while it has a connection."""
+        """The usage of each account with a connection."""
         self._routers: dict[str, Callable[[Peer, Frame], None]] = {
             protocol.REQUESTED: self._on_request,
             protocol.RESPONDED: self._on_response,
@@ -85,13 +86,13 @@ class Switch:
 
     @property
     def refused(self) -> int:
-        """The number of refused frames."""
+        """The number of refused frames and connections."""
         return self.reports.count
 
     # --- connections -----------------------------------------------------------------------------
 
     def join(self, peer: Peer) -> None:
-        """Add a peer."""
+        """Add a peer, and count its connection."""
         self.peers.add(peer)
         peer.usage = self._usage.setdefault(peer.account, peer.usage)
         peer.usage.links += 1
@@ -102,7 +103,7 @@ class Switch:
         return usage is None or usage.links < self.limits.links
 
     def leave(self, peer: Peer) -> None:
-        """Remove a peer: abort its requests, and fail those it was handling with ``UNAVAILABLE``."""
+        """Remove a peer. Abort its requests, and end the requests that it handles with ``UNAVAILABLE``."""
         if peer not in self.peers:
             return
         self.peers.discard(peer)
@@ -117,7 +118,7 @@ class Switch:
             del self._usage[peer.account]
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        """Route a frame that a peer sent. Never raises."""
+        """Route a frame that a peer sent. Frames of unknown types are ignored."""
         router = self._routers.get(frame.type)
         if router is not None:
             router(peer, frame)
@@ -129,7 +130,7 @@ class Switch:
                     self._deliver(member, event)
 
     def expire(self) -> None:
-        """End requests that are long over their deadline: caller or handler has forgotten them."""
+        """End requests that are 2 s past their deadline, and release reserved names whose time has ended."""
         self._addresses.expire()
         now = time.time() * 1000
         for peer in tuple(self.peers):
@@ -155,8 +156,8 @@ class Switch:
             topic = to
         route = Route(peer, request_id, operation_id, has_credit, _expiry(payload, has_credit), topic is not None)
         if topic is not None and (operation_id != _DISCOVER or topic != f"all:{_DISCOVER}"):
-            message = f'a request to all handlers runs "{_DISCOVER}" alone, at all:{_DISCOVER}'
-            self._refuse(peer, f"a request for {operation_id!r} to {topic!r}")
+            message = f'expected "{_DISCOVER}" at all:{_DISCOVER} in a request to all handlers, got something else'
+            self._refuse(peer, f"a request for {operation_id!r} at {topic!r}; only {_DISCOVER} is allowed there")
             self._deliver(peer, _error(request_id, CallError(ErrorCode.ACCESS_DENIED, message)))
             return
         if self.draining:
@@ -177,7 +178,7 @@ class Switch:
             self._put_to_one(route, payload)
 
     def _stamp(self, peer: Peer, payload: Payload) -> None:
-        """Set the caller's address and identity. Only the hub may do so."""
+        """Set the address and the identity of the caller, which only the hub may do."""
         payload["replyTo"] = peer.raw_inbox
         if not peer.trusted:
             if peer.raw_identity is not None:
@@ -189,14 +190,14 @@ class Switch:
         request_id, operation_id = (string(frame.payload.get(name)) for name in ("requestId", "operationId"))
         if not _is_id(request_id):
             reason = f"requestId: expected a string of 1 to {protocol.MAX_ID_LENGTH} characters"
-            message = f"a call.requested without a usable id; {reason}"
+            message = f"a call.requested without a valid id: {reason}"
             self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, message, frame.id)
             return
         if operation_id is None:
             why = "operationId: expected a string"
         else:
-            why = f"the id {printable(request_id)!r} of a request in progress was used again"
-        message = f"a request that cannot be routed: {why}"
+            why = f"requestId: {printable(request_id)!r} is the id of a request in progress; expected a new one"
+        message = f"the request cannot be routed: {why}"
         if operation_id is None:
             self._refuse(peer, message)
             self._deliver(peer, _error(request_id, CallError(ErrorCode.VALIDATION_ERROR, why)))
@@ -224,9 +225,7 @@ class Switch:
     def _nobody(self, operation_id: str, kept: float) -> CallError:
         details = {"operationId": operation_id}
         if kept:
-            message = (
-                f'"{operation_id}": the connection of its handler broke; the name is reserved for {kept:.0f} s'
-            )
+            message = f'"{operation_id}": the connection of its handler broke; retry within {kept:.0f} s'
             return CallError(ErrorCode.UNAVAILABLE, message, {**details, "sent": False})
         message = f'operation "{operation_id}" not found: no peer of this hub serves it'
         return CallError(ErrorCode.OPERATION_NOT_FOUND, message, details)
@@ -244,7 +243,7 @@ class Switch:
             self._end(route)
 
     def _hand_over(self, route: Route, payload: Payload, handler: Peer) -> None:
-        """Send a request to a handler, under the caller's id unless the handler uses that id already."""
+        """Send a request to a handler, with the id of the caller unless the handler already uses it."""
         handler_id = route.caller_id
         while handler_id in handler.serving or handler_id in handler.calls:
             handler_id = secrets.token_hex(12)
@@ -282,7 +281,7 @@ class Switch:
             route.expires = math.inf  # a stream, which has no default deadline
             if caller.is_slow():
                 self._abort_handlers(route)
-                message = "the caller did not read the items of the stream in time"
+                message = "the caller reads the items of the stream too slowly"
                 self._fail(route, CallError(ErrorCode.SLOW_CONSUMER, message))
                 return
         _readdress(route, handler, payload)
@@ -309,10 +308,10 @@ class Switch:
             self._deliver(route.caller, write(protocol.ABORTED, {"requestId": route.caller_id}))
             self._answered(route, peer, over=True)
         elif peer.recall(request_id) is None:
-            self._refuse(peer, "an abort of a request that is not its own")
+            self._refuse(peer, "an abort of a request of another peer")
 
     def _on_credit(self, peer: Peer, frame: Frame) -> None:
-        """Pass on a caller's grant to its handlers, or a handler's demand to its caller."""
+        """Pass credit of a caller to its handlers, or a request for credit of a handler to its caller."""
         payload = frame.payload
         request_id = string(payload.get("requestId"))
         if request_id is None:
@@ -325,17 +324,17 @@ class Switch:
             self._deliver(route.caller, write(protocol.CREDIT, {**payload, "requestId": route.caller_id}))
 
     def _on_stray(self, peer: Peer, handler_id: str | None, type_: str) -> None:
-        """Handle a response to a request that this peer is not handling."""
+        """Handle a response to a request that this peer does not handle."""
         over = None if handler_id is None else peer.recall(handler_id)
         if handler_id is None or over is None:
-            self._refuse(peer, f"a {type_} for a request that it does not have")
+            self._refuse(peer, f"a {type_} for a request that it does not handle")
         elif not over and type_ == protocol.RESPONDED:
             # It continues a stream although the caller wanted one item, and cannot know it.
             peer.remember(handler_id, True)
             self._deliver(peer, write(protocol.ABORTED, {"requestId": handler_id}))
 
     def _answered(self, route: Route, handler: Peer, *, over: bool) -> None:
-        """Note that a handler has finished; the request ends when all have."""
+        """Record that a handler has finished. The request ends when all handlers have finished."""
         route.forget(handler, over)
         if not route.handlers:
             self._end(route)
@@ -361,7 +360,7 @@ class Switch:
         self._deliver(route.caller, _error(route.caller_id, error))
 
     def _end(self, route: Route) -> None:
-        """Forget a request; idempotent."""
+        """Remove a request; idempotent."""
         caller = route.caller
         if caller.calls.get(route.caller_id) is not route:
             return
@@ -375,20 +374,20 @@ class Switch:
     # --- parts -----------------------------------------------------------------------------------
 
     def on_unreadable(self, peer: Peer, data: bytes, error: Exception) -> None:
-        """Refuse a message that is not a frame, and tell the waiting peer if the request id can be read."""
-        message = f"{len(data)} bytes that are not a frame: {error}"
+        """Refuse a message that is not a frame, and end the request to which it belongs if its id can be read."""
+        message = f"expected a frame, got {len(data)} other bytes: {error}"
         if self._tell_waiting(peer, unreadable(data, error)):
             self._refuse(peer, message)
         else:
             self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, message)
 
     def on_invalid(self, peer: Peer, frame: Frame, data: bytes, error: str) -> None:
-        """Refuse a frame that its schema does not allow, and end the request that it belongs to."""
+        """Refuse a frame that does not match its schema, and end the request to which it belongs."""
         self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, error, frame.id)
         self._tell_waiting(peer, unreadable(data, error, ErrorCode.VALIDATION_ERROR))
 
     def _tell_waiting(self, peer: Peer, found: Unreadable | None) -> bool:
-        """Send an error to the peer that waits for an unusable message. Return False if there is none."""
+        """Send an error to the peer that waits for an unusable message. Return False if no peer waits."""
         if found is None:
             return False
         request_id = found.event["payload"]["requestId"]
@@ -401,8 +400,8 @@ class Switch:
         return True
 
     def on_too_large(self, peer: Peer, frame: Frame, size: int, limit: int) -> None:
-        """Reject a request that leaves no room for the fields that the hub adds."""
-        message = f"the event has {size} bytes, the hub accepts at most {limit}"
+        """Reject a request that is larger than ``limit`` bytes."""
+        message = f"the event has {size} bytes; the limit of the hub is {limit}"
         self._refuse(peer, message)
         request_id = string(frame.payload.get("requestId"))
         if _is_id(request_id) and request_id not in peer.calls:
@@ -410,7 +409,7 @@ class Switch:
 
 
 def _readdress(route: Route, handler: Peer, payload: Payload) -> None:
-    """Set the request id that the caller uses."""
+    """Set the request id to the id that the caller uses, and remove the address of the handler."""
     if route.handlers[handler] != route.caller_id:
         payload["requestId"] = raw(route.caller_id)
     if "replyTo" in payload:
@@ -418,7 +417,7 @@ def _readdress(route: Route, handler: Peer, payload: Payload) -> None:
 
 
 def _expiry(payload: Payload, has_credit: bool) -> float:
-    """Return when the hub ends a request by itself, in epoch ms."""
+    """Return when the hub itself ends a request, in epoch ms."""
     if has_credit:
         return math.inf
     try:  # as operad itself sends it
@@ -439,7 +438,7 @@ def _is_id(value: object) -> TypeGuard[str]:
 
 
 def _too_many(limit: int, name: str, where: str) -> CallError:
-    message = f"{limit} requests of this peer are {where} already"
+    message = f"{limit} requests of this peer are already {where}; wait until one has finished"
     return CallError(ErrorCode.OVERLOADED, message, {"limit": name, "value": limit})
 
 

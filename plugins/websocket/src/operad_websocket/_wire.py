@@ -1,6 +1,6 @@
-"""A connection below aiohttp: how much is read at once, what waits to be written, and when it is written.
+"""The connection below aiohttp: the size of reads, the unwritten bytes, and the time of writes.
 
-aiohttp reads the frames. This module uses asyncio's public interface of transports and protocols only.
+aiohttp reads the frames. This module only uses the public interface of asyncio's transports and protocols.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from time import perf_counter as _now
 from aiohttp import WSMsgType
 
 ENDS = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
-"""The messages of aiohttp that mean the end of a connection."""
+"""The types of aiohttp messages that end a connection."""
 
 _AT_ONCE = 32 * 2**10
-"""Bytes read at once. All frames of a read are handled in one turn of the event loop: at most 5,000 of them."""
+"""The maximum number of bytes of a read. All its frames, at most 5,000, are handled in one turn of the loop."""
 _WITHIN_LARGE = 256 * 2**10
-"""Bytes read at once while a large message arrives."""
+"""The maximum number of bytes of a read while a large message arrives."""
 _CLOSE_BY = 0.0001
-"""Seconds: frames that follow each other more quickly are written together."""
+"""The interval between frames, in seconds, below which they are written together."""
 _TOGETHER = 64 * 2**10
-"""Bytes that are written together at most."""
+"""The number of bytes above which frames are written at once."""
 _shared = threading.local()
 
 
 class Wire(asyncio.BufferedProtocol):
-    """Passes received bytes on to aiohttp's protocol, and handles the pausing of writes in its place.
+    """A protocol that passes received bytes to the protocol of aiohttp, and handles the pausing of writes.
 
-    All connections of a thread read into one piece of memory, because each read is handled before the next begins.
+    All connections of a thread read into one buffer, because each read is handled before the next one begins.
 
     aiohttp does not learn that writing is paused. Its senders would wait for one shared future, and cancelling one
     of them would cancel all.
 
     Args:
-        transport: the connection.
-        on_growth: called with the size of an unfinished message when a read has made it larger than ``counted``.
+        transport: the asyncio transport of the connection.
+        on_growth: receives the size of an unfinished message when it becomes larger than ``counted``.
     """
 
     def __init__(self, transport: asyncio.Transport, on_growth: Callable[[int], None] | None = None) -> None:
@@ -44,12 +44,12 @@ class Wire(asyncio.BufferedProtocol):
         assert isinstance(protocol, asyncio.Protocol)
         self.transport = transport
         self.silent = 0
-        """How many checks ago something was read."""
+        """The number of checks since the last read. Its users count it up."""
         self.unfinished = 0
-        """Bytes read since `unfinished` was last set to 0."""
+        """The number of bytes read since `unfinished` was last set to 0."""
         self.counted = 2**63
         self.is_full = False
-        """Whether too much is unwritten."""
+        """Whether the transport has paused writing."""
         self._protocol = protocol
         self._on_growth = on_growth
         self._writable = asyncio.Event()
@@ -91,19 +91,20 @@ class Wire(asyncio.BufferedProtocol):
         self._writable.set()
 
     async def drained(self) -> None:
-        """Wait until there is room again, or the connection is lost."""
+        """Wait until writing is not paused, or the connection is lost."""
         await self._writable.wait()
 
 
 class Corked:
-    """Writes a single frame at once, and the frames of a burst together at the end of the turn of the event loop.
+    """A writer that writes a single frame at once, and the frames of a burst together.
 
-    With many calls in flight, a system call for each frame would be most of what the frame costs.
+    A burst is written at the end of the turn of the event loop. With many calls in flight, a system call for each
+    frame would be most of the cost of a frame.
 
     Args:
-        transport: writes.
-        max_buffer: bytes that may wait to be written; above it, the connection is aborted.
-        on_overflow: called when it has been.
+        transport: the transport to write to.
+        max_buffer: the number of unwritten bytes above which the connection is aborted.
+        on_overflow: called after the connection was aborted for this reason.
     """
 
     def __init__(
@@ -117,15 +118,15 @@ class Corked:
         self._size = 0
         self._last = 0.0
         self._is_burst = False
-        """Whether the last turn wrote more than one frame."""
+        """Whether the last flush wrote more than one frame."""
 
     @property
     def unwritten(self) -> int:
-        """How many bytes wait to be written."""
+        """The number of unwritten bytes."""
         return self._size + self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        """Write now, or at the end of the turn."""
+        """Write a frame now, or at the end of the turn of the event loop."""
         if not self._kept:
             now = _now()
             is_single = not self._is_burst and now - self._last >= _CLOSE_BY
@@ -140,7 +141,7 @@ class Corked:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is kept; idempotent."""
+        """Write all kept frames; idempotent."""
         kept = self._kept
         if kept:
             self._is_burst = len(kept) > 1

@@ -1,4 +1,4 @@
-"""The options of spokes and hubs."""
+"""The options of hubs and of spokes, which connect to hubs."""
 
 from __future__ import annotations
 
@@ -14,72 +14,79 @@ from operad_auth import IntrospectionOptions, JWTOptions, TokenRecord
 from operad_auth.http.urls import shown_url
 
 MAX_PAYLOAD = 4 * 2**20
-"""The default limit of an event, in bytes."""
+"""The default maximum size of an event, in bytes."""
 
 SUBPROTOCOL = "operad.v1"
 MAX_PAYLOAD_HEADER = "Operad-Max-Payload"
-"""The header of the hub's handshake response with the largest event that it carries, in bytes."""
+"""The header in the handshake response of a hub that has the maximum size of an event, in bytes."""
 HEADROOM = 64 * 2**10
-"""Bytes that a hub may add to an event: the caller's identity and address."""
+"""The number of bytes that a hub may add to an event, for the identity and address of the caller."""
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value <= 0:
-        raise ConfigError(f"{attribute.name}: expected more than 0, got {value}")
+        raise ConfigError(f"{attribute.name}: expected a number above 0, got {value}")
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Limits for the peers of a hub.
+    """The limits for each peer of a hub.
 
-    Calls and connections are counted by identity, or by address without authentication.
+    The peer is an identity or, without authentication, a network address.
+
+    Raises:
+        ConfigError: a limit is not above 0.
     """
 
     calls: int = attrs.field(default=20_000, validator=_positive)
-    """Requests in progress, over all connections of a peer."""
+    """The maximum number of requests in progress, over all connections of a peer."""
     calls_per_handler: int = attrs.field(default=5_000, validator=_positive)
-    """Of those, the requests that one connection handles, so that other callers need not wait for more. Without
-    authentication, each connection of a caller is counted by itself."""
+    """The maximum number of requests of one caller that one connection handles, so that other callers need not
+    wait. Without authentication, each connection is a caller."""
     links: int = attrs.field(default=1_000, validator=_positive)
-    """Connections of a peer."""
+    """The maximum number of connections of a peer."""
     topics: int = attrs.field(default=100_000, validator=_positive)
-    """Addresses that one connection serves."""
+    """The maximum number of addresses that one connection serves."""
     unfinished: int = attrs.field(default=256 * 2**20, validator=_positive)
-    """Bytes of unfinished messages, over all connections of a peer."""
+    """The maximum number of bytes of unfinished messages, over all connections of a peer."""
     handshake: float = attrs.field(default=5.0, validator=_positive)
-    """Seconds until a new connection must have finished its handshake and authentication."""
+    """Seconds within which a new connection must finish its handshake and authentication."""
     handshakes: int = attrs.field(default=256, validator=_positive)
-    """Connections that have not finished it yet, in all."""
+    """The maximum number of connections that have not finished their handshake."""
     handshakes_per_address: int = attrs.field(default=64, validator=_positive)
-    """The same, for one address."""
+    """The maximum number of connections of one address that have not finished their handshake."""
     grace: float = 30.0
-    """Seconds that a name stays reserved for an authenticated identity whose connection broke; 0: not at all."""
+    """Seconds for which names of an authenticated identity stay reserved if its connection breaks; 0 for none."""
 
 
 @attrs.frozen(kw_only=True)
 class HubConfig:
-    """The table ``[hub]``: a hub as ``operad hub`` runs it. Relative paths start from the configuration's folder.
+    """The table ``[hub]`` for ``operad hub``. Relative paths start from the folder of the configuration.
 
     Args:
-        listen: ``HOST:PORT`` where spokes connect.
-        cert, key: a certificate with its chain, and its key, PEM: serves ``wss://``.
-        client_ca: certificates, PEM: a spoke must show a certificate issued by one of them.
-        tokens: bearer tokens, each with ``token, id, scopes, resources``: ``[[hub.tokens]]``.
-        tokens_file: a TOML or JSON file with more of them.
-        jwt: which JSON Web Tokens are valid: ``[hub.jwt]``.
-        introspection: the authorization server that is asked whether a token is valid: ``[hub.introspection]``.
-        authenticate: ``module:name`` or ``file.py:name`` of an authenticator.
+        listen: the address ``HOST:PORT`` for spokes.
+        cert, key: the PEM files of a certificate with its chain, and of its key, to serve ``wss://``.
+        client_ca: the PEM file of certificates. A spoke must have a certificate that one of them issued.
+        tokens: the tables ``[[hub.tokens]]`` with bearer tokens.
+        tokens_file: a TOML or JSON file with more tokens.
+        jwt: the table ``[hub.jwt]`` for JSON Web Tokens.
+        introspection: the table ``[hub.introspection]`` for tokens that an authorization server checks.
+        authenticate: the name of an authenticator, ``module:name`` or ``file.py:name``.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
-            call, and serve only what ``names`` allows every identity.
-        allowed_origins: web pages that may connect.
+            call, but serve only operations that ``names`` allows for every identity.
+        allowed_origins: the origins of web pages that may connect.
         names: patterns of the operation ids that an identity may serve, such as ``worker = ["shop.*"]``; ``"*"``
-            means every identity. Other identities serve nothing. Without the table all may serve.
-        limits: limits for each peer: ``[hub.limits]``.
-        max_payload: the largest event, in bytes.
-        max_buffer: unwritten bytes that one connection may have.
-        ping: seconds within which a silent connection is pinged.
-        drain: seconds that running calls may take to finish on shutdown.
-        check_frames: whether each frame is checked by its published schema; needs ``operad-websocket[check]``.
+            means every identity. Other identities serve nothing. Without this table every identity may serve.
+        limits: the table ``[hub.limits]`` with limits for each peer.
+        max_payload: the maximum size of an event, in bytes.
+        max_buffer: the maximum number of unwritten bytes of one connection.
+        ping: seconds after which a silent connection is pinged.
+        drain: the maximum time in which running calls may finish on shutdown, in seconds.
+        check_frames: whether to check each frame against its published schema. Requires
+            ``operad-websocket[check]``.
+
+    Raises:
+        ConfigError: an option is not valid.
     """
 
     listen: str = "127.0.0.1:8765"
@@ -104,19 +111,22 @@ class HubConfig:
 
 @attrs.frozen(eq=False)
 class WebSocketConfig:
-    """A hub, as a spoke reaches it.
+    """The options of a spoke for its connection to a hub.
 
     Args:
-        url: ``ws://host:port`` or ``wss://host:port``; several hubs, separated by commas: each time
-            it connects, the spoke takes the first one that responds.
-        token: sent as ``Authorization: Bearer <token>``.
-        headers: sent with the connection request.
-        ssl: the TLS context for ``wss``, instead of the system's trust.
-        tls_ca, tls_cert, tls_key: for ``wss``, paths of PEM files, instead of ``ssl``: certificates to trust, and
-            this spoke's own certificate and key, for hubs that verify clients.
-        max_payload: the largest event, in bytes; not more than the hub's.
-        ping: seconds within which a silent hub is pinged; one that stays silent is lost soon after.
-        connect_timeout: seconds that one attempt to connect may take.
+        url: the URL ``ws://host:port`` or ``wss://host:port``, or several URLs with commas between them. The spoke
+            connects to the first hub that accepts the connection.
+        token: the bearer token for ``Authorization: Bearer TOKEN``.
+        headers: further headers of the connection request.
+        ssl: the TLS context for ``wss``; default: one that trusts the certificates of the system.
+        tls_ca, tls_cert, tls_key: for ``wss``, paths of PEM files, instead of ``ssl``: trusted certificates, and
+            the certificate and key of this spoke, for hubs that verify clients.
+        max_payload: the maximum size of an event, in bytes. The limit of the hub applies, too.
+        ping: seconds after which a silent hub is pinged. If it stays silent, the connection ends.
+        connect_timeout: the maximum time of one attempt to connect, in seconds.
+
+    Raises:
+        ConfigError: an option is not valid.
     """
 
     url: str
@@ -137,16 +147,17 @@ class WebSocketConfig:
             parts = urlsplit(url)
             if parts.scheme not in ("ws", "wss") or not parts.hostname:
                 raise ConfigError(
-                    f"url: expected ws://host:port or wss://host:port, got {parts.scheme or 'no'}://…"
+                    f'url: expected ws://host:port or wss://host:port, got the scheme "{parts.scheme}" '
+                    f'and the host "{parts.hostname or ""}"'
                 )
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The hubs, in the order in which they are tried."""
+        """The URLs of the hubs, in the order in which the spoke tries them."""
         return tuple(url.strip() for url in self.url.split(",") if url.strip()) or ("",)
 
     def ssl_context(self) -> ssl_module.SSLContext | None:
-        """Return the TLS context, or None for the system's trust. Raises `ConfigError`."""
+        """Return the TLS context; None trusts the certificates of the system. Raises `ConfigError`."""
         return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def __repr__(self) -> str:
@@ -154,7 +165,7 @@ class WebSocketConfig:
 
 
 def capabilities(max_payload: int) -> Capabilities:
-    """Return the capabilities of a hub."""
+    """Return the capabilities of a transport over a hub."""
     return Capabilities(
         max_payload=max_payload,
         balances=True,

@@ -1,4 +1,4 @@
-"""The hub: a WebSocket server that routes calls between the spokes that connect to it."""
+"""The hub, a WebSocket server that routes calls between the spokes that connect to it."""
 
 from __future__ import annotations
 
@@ -34,28 +34,32 @@ _FINISHED = 0.05
 
 
 class Hub:
-    """Routes calls between spokes: each of them may call and serve.
+    """A WebSocket server that routes calls between spokes, each of which may call and serve.
 
     Use it as an async context manager, or call `start` and `close`.
 
     Args:
-        authenticate: returns the client's identity; ``None`` refuses the connection. A function of the request,
-            or an authenticator of `operad.auth`. Browsers send their token among the subprotocols or in the first
-            frame. Without an authenticator every client is anonymous, and the hub listens on loopback only.
+        authenticate: a function of the aiohttp request, or an authenticator of `operad.auth`, that returns the
+            identity of the client, or ``None`` to refuse the connection. Browsers send their token among the
+            subprotocols or in the first frame. Without an authenticator every client is anonymous, and the hub
+            listens on loopback only.
         host: the address to listen on.
-        port: the port; 0 takes a free one (see `url`).
-        ssl: serves ``wss://`` with this context.
-        limits: limits for each peer.
-        authorize: ``authorize(identity, address)``: return True if it may serve an address ``op:…``. By default
-            every identity may serve what no other identity serves.
-        max_payload: the largest event, in bytes.
-        max_buffer: unwritten bytes that one connection may have; above it, the connection is closed.
-        ping: seconds within which a silent connection is pinged; one that stays silent is closed soon after.
-        allowed_origins: origins of web pages that may connect. None by default.
+        port: the port; 0 takes a free port, which is in `url`.
+        ssl: the TLS context to serve ``wss://``; default: ``ws://`` without TLS.
+        limits: the limits for each peer; default: `Limits`.
+        authorize: ``authorize(identity, address)`` returns True if the identity may serve an address ``op:…``. By
+            default every identity may serve the operations that no other identity serves.
+        max_payload: the maximum size of an event, in bytes.
+        max_buffer: the number of unwritten bytes above which a connection is closed.
+        ping: seconds after which a silent connection is pinged. If it stays silent, it is closed.
+        allowed_origins: the origins of web pages that may connect; by default no web page may connect.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
-            call, and serve only what ``authorize`` allows.
-        check_frames: whether each frame is checked by its published schema. One that does not fit is refused with
-            ``link.error``. For those who write a client; needs ``operad-websocket[check]``.
+            call, but serve only operations that ``authorize`` allows.
+        check_frames: whether to check each frame against its published schema, and to refuse invalid frames with
+            ``link.error``. It helps to test a client, and requires ``operad-websocket[check]``.
+
+    Raises:
+        ConfigError: other machines could connect without authentication, or fastjsonschema is not installed.
     """
 
     def __init__(
@@ -76,8 +80,8 @@ class Hub:
     ) -> None:
         if authenticate is None and not is_loopback_host(host):
             raise ConfigError(
-                f"a hub without an authenticator listens on loopback only, not on {host}: any client that can "
-                "reach it could call and serve. Pass authenticate=, such as bearer_tokens({token: identity})."
+                f"host: expected a loopback address for a hub without an authenticator, got {host}: any client "
+                "could call and serve; pass authenticate=, such as bearer_tokens({token: identity})"
             )
         self._host = host
         self._port = port
@@ -101,7 +105,7 @@ class Hub:
         self._unfinished = Unfinished(limits.unfinished)
         self._frames = _frame_check() if check_frames else None
         self.transport = HubTransport(self.switch, max_payload)
-        """For callers and handlers in the hub's own process, without a socket."""
+        """The transport for callers and handlers in the process of the hub, without a socket."""
 
     @property
     def url(self) -> str:
@@ -129,7 +133,7 @@ class Hub:
         await self.close()
 
     async def start(self) -> None:
-        """Listen. Raises `OSError` if the address cannot be used."""
+        """Start to listen. Raises `OSError` if the address cannot be used."""
         keep_memory()
         app = web.Application(middlewares=[_end_after_answer])
         app.router.add_get("/health", self._on_health)
@@ -156,13 +160,13 @@ class Hub:
         self._on_check()
 
     async def drain(self, timeout: float) -> bool:
-        """Refuse new spokes and requests, and let running requests finish; ``/health`` returns 503.
+        """Refuse new spokes and requests, and wait for the running requests. ``/health`` then returns 503.
 
         Args:
-            timeout: seconds that they may take.
+            timeout: the maximum time to wait, in seconds.
 
         Returns:
-            Whether all have finished. `close` ends the rest.
+            True if all requests have finished. `close` ends the rest.
         """
         self._draining = self.switch.draining = True
         limit = asyncio.get_running_loop().time() + timeout
@@ -171,7 +175,7 @@ class Hub:
         return not self.switch.pending
 
     async def close(self) -> None:
-        """Disconnect all clients and stop listening; idempotent."""
+        """Disconnect all spokes and stop listening; idempotent."""
         runner, self._runner = self._runner, None
         if runner is None or self._door is None:
             return
@@ -210,7 +214,7 @@ class Hub:
         socket.headers[MAX_PAYLOAD_HEADER] = str(self._max_payload)
         if not socket.can_prepare(request):
             raise web.HTTPUpgradeRequired(
-                text="this is an operad hub: connect with a WebSocket\n", headers={"Upgrade": "websocket"}
+                text="expected a WebSocket handshake: this is an operad hub\n", headers={"Upgrade": "websocket"}
             )
         if not later:
             self._check_room(request, identity)
@@ -229,7 +233,9 @@ class Hub:
         if self._draining:
             raise web.HTTPServiceUnavailable(text="the hub is closing\n")
         if not self._has_room(request, identity):
-            raise web.HTTPTooManyRequests(text=f"more than {self.switch.limits.links} connections\n")
+            raise web.HTTPTooManyRequests(
+                text=f"expected at most {self.switch.limits.links} connections of one client (limits.links)\n"
+            )
 
     def _has_room(self, request: web.Request, identity: Identity | None) -> bool:
         return self.switch.has_room(Peer(lambda data: None, identity, address=request.remote or ""))
@@ -237,7 +243,7 @@ class Hub:
     async def _run(
         self, request: web.Request, socket: web.WebSocketResponse[Literal[False]], identity: Identity | None
     ) -> None:
-        """Hold the connection of a spoke until it ends."""
+        """Run the connection of a spoke until the connection ends."""
         if request.transport is None:
             return
         connection = Connection(
@@ -262,7 +268,7 @@ class Hub:
             self.switch.leave(connection.peer)
 
     async def _on_health(self, request: web.Request) -> web.StreamResponse:
-        """Report whether the hub takes calls, and nothing else. No token is needed."""
+        """Respond with 200, or with 503 while the hub drains. No token is required."""
         if _is_upgrade(request):
             return await self._on_request(request)
         self._gate.check_origin(request)
@@ -277,29 +283,29 @@ class Hub:
         return web.Response(text=self.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     def metrics(self) -> str:
-        """Return the text of ``/metrics``, in the OpenMetrics format."""
+        """Return the metrics of the hub as OpenMetrics text, as ``/metrics`` does."""
         switch, waiting = self.switch, 0 if self._door is None else self._door.waiting
         return metrics_text(
             [
                 ("operad_hub_connections", "gauge", "Connected spokes.", self.connections),
-                ("operad_hub_handshakes", "gauge", "Connections that are not a spoke's yet.", waiting),
+                ("operad_hub_handshakes", "gauge", "Connections that have not finished their handshake.", waiting),
                 ("operad_hub_pending", "gauge", "Requests in progress.", switch.pending),
                 ("operad_hub_addresses", "gauge", "Addresses that are served.", switch.addresses),
-                ("operad_hub_requests", "counter", "Requests handed to a handler.", switch.routed),
+                ("operad_hub_requests", "counter", "Requests sent to a handler.", switch.routed),
                 ("operad_hub_refused", "counter", "Refused frames and connections.", switch.refused),
             ]
         )
 
 
 class _ServerLog(logging.LoggerAdapter[logging.Logger]):
-    """The log of aiohttp's server, to which any client could write a traceback with each malformed request."""
+    """The log of the aiohttp server. It has no traceback for malformed requests, which any client can send."""
 
     def __init__(self, reports: Reports) -> None:
         super().__init__(logging.getLogger("operad.websocket"), {})
         self._reports = reports
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **options: Any) -> None:
-        """Count a malformed request as refused; log anything else."""
+        """Report a malformed request as refused, and log any other exception."""
         if isinstance(exc_info, HttpProcessingError):
             where = args[0] if args else "?"
             self._reports.refuse(f"address {where}", f"refused a request from {where}: {exc_info.message}")
@@ -308,18 +314,18 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def _frame_check() -> FrameCheck:
-    """Return a check of all frames between a spoke and a hub. Raises `ConfigError`."""
+    """Return a check of all frames between a spoke and a hub. Raises `ConfigError` without fastjsonschema."""
     from operad_websocket._schemas import LINK_FRAMES
 
     try:
         return FrameCheck({**CallEventMap, **LINK_FRAMES})
     except ModuleNotFoundError:
-        message = "check_frames needs fastjsonschema, which is not installed"
+        message = "check_frames requires fastjsonschema, which is not installed"
         raise ConfigError(f"{message}: pip install 'operad-websocket[check]'") from None
 
 
 def _is_authenticated(identity: Identity | None, address: str) -> bool:
-    """Return True for spokes that may serve by default: anonymous ones could take the names of others."""
+    """Return True for an authenticated identity. Anonymous spokes could take the names of other spokes."""
     return identity is not None
 
 
@@ -327,7 +333,7 @@ def _is_authenticated(identity: Identity | None, address: str) -> bool:
 async def _end_after_answer(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Close a connection after any response but a WebSocket's."""
+    """Close a connection after any response except the one that opens a WebSocket."""
     try:
         answer = await handler(request)
     except web.HTTPException as refusal:

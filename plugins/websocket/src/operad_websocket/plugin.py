@@ -1,4 +1,4 @@
-"""The plugin: transports for ``ws`` and ``wss``, the command ``operad hub`` and its table."""
+"""The plugin ``websocket``: the transport for ``ws`` and ``wss``, the command ``operad hub`` and its table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operad.plugin import Table, Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """Return a `WebSocketTransport`; aiohttp is imported when a link is opened."""
+    """Return the `WebSocketTransport` of a URL. Raises `ConfigError` for invalid options."""
     from operad_websocket.transport import create
 
     return create(url, **options)
@@ -17,7 +17,7 @@ def create(url: str, **options: Any) -> Transport:
 
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
-    """Return the transports for ``ws`` and ``wss``."""
+    """Return the factory for the schemes ``ws`` and ``wss``."""
     return [TransportFactory(("ws", "wss"), create, _options)]
 
 
@@ -47,7 +47,7 @@ def _hub_config() -> type[Any]:
 
 @hookimpl
 def operad_commands(cli: Any) -> None:
-    """Add ``operad hub``."""
+    """Add the command ``operad hub``."""
     from operad_websocket._command import hub
 
     cli.add_command(hub)

@@ -1,4 +1,4 @@
-"""The spoke: a connection to a hub that reconnects by itself."""
+"""The spoke, a link to a hub that reconnects by itself."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ logger = logging.getLogger("operad.websocket")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _DELIVERY = Delivery()
 _LOST = (ClientError, ConnectionError, RuntimeError)
-"""What aiohttp raises when a lost connection is written to."""
+"""The errors that aiohttp raises if a lost connection is written to."""
 _ACKNOWLEDGED = 10.0
-"""Seconds within which a hub must respond to a frame for itself."""
+"""Seconds within which a hub must respond to a frame for the hub itself."""
 _SILENT = 3
-"""Half pings: a hub that is silent for longer is lost."""
+"""The number of silent checks, each of ``ping / 2`` seconds, after which a hub is lost."""
 _MAX_ANSWERING = 100
-"""Replies to unreadable events that may wait for the socket; more are dropped."""
+"""The maximum number of unsent replies to unreadable events. Further replies are dropped."""
 _AT_ONCE = 5_000
-"""Addresses in one frame."""
+"""The maximum number of addresses in one frame."""
 
 
 class SpokeLink:
-    """A spoke's connection to its hub."""
+    """A link of a spoke to its hub. `WebSocketTransport.open` makes it."""
 
     def __init__(self, config: WebSocketConfig, on_event: OnEvent, on_link: OnLink) -> None:
         self.inbox = f"inbox:{secrets.token_hex(16)}"
@@ -59,7 +59,7 @@ class SpokeLink:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Connect for the first time. Raises `TransportError`."""
+        """Connect for the first time. Raises `TransportError` if no hub accepts the connection."""
         self._connecting = Connecting(self._config)
         try:
             self._connected = await self._connecting.connect()
@@ -73,16 +73,16 @@ class SpokeLink:
     # --- serving ---------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """See `operad.transports.Link.register`. Returns when the hub has confirmed it."""
+        """See `operad.transports.Link.register`. Return when the hub has confirmed the registration."""
         await self._registering.register(topic, group)
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
-        """Stop serving an address."""
+        """Stop serving an address, also if the hub is gone; idempotent."""
         await self._registering.unregister(topic)
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Return those of ``topics`` that a handler instance has registered, to check what the instance lists."""
+        """Return the addresses of ``topics`` that a handler instance has registered, to check its listing."""
         wanted, served = list(topics), set[str]()
         for start in range(0, len(wanted), _AT_ONCE):
             answer = await self._ask(TOPICS, {"instance": instance, "topics": wanted[start : start + _AT_ONCE]})
@@ -106,7 +106,7 @@ class SpokeLink:
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`; the hub's own table decides where the event goes."""
+        """See `operad.transports.Link.send`. The hub decides where the event goes, except for ``all:``."""
         if to.startswith("all:"):
             event["to"] = to
         payload = event["payload"]
@@ -116,11 +116,11 @@ class SpokeLink:
         return to
 
     async def _write(self, data: bytes) -> None:
-        """Write a frame, and wait while too much is unwritten. Raises `TransportError`."""
+        """Write a frame, and wait while writing is paused. Raises `LinkDownError` or `PayloadTooLargeError`."""
         connected = self._connected
         limit = self._config.max_payload if connected is None else connected.max_payload
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes, the hub accepts at most {limit}")
+            raise PayloadTooLargeError(f"the event has {len(data)} bytes; the limit of the hub is {limit}")
         if connected is None or connected.socket.closed:
             raise LinkDownError(f"not connected to {self._where}")
         try:
@@ -133,7 +133,7 @@ class SpokeLink:
                 raise LinkDownError(f"the connection to {self._where} is lost")
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving; return when the hub has received all that was sent."""
+        """Stop serving. Return when the hub has received all earlier frames, or after ``timeout`` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._registering.drain()
@@ -156,7 +156,7 @@ class SpokeLink:
     # --- receiving -------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Receive; reconnect whenever the connection is lost."""
+        """Receive messages, and reconnect after each loss of the connection."""
         while True:
             for step in (self._receive, self._disconnect, self._reconnect):
                 try:
@@ -207,11 +207,11 @@ class SpokeLink:
             logger.exception("a message could not be handled")
 
     def _tell(self, event: Event, delivery: Delivery = _DELIVERY) -> None:
-        """Give an event to the owner of the link."""
+        """Pass an event to the owner of the link."""
         self._on_event(event, delivery)
 
     def _on_unreadable(self, data: bytes, error: Exception) -> None:
-        """Report an unreadable event to its sender and receiver; the hub passes on values without reading them."""
+        """Report an unreadable event to its sender and its receiver, because the hub does not read values."""
         logger.warning("%s sent an unreadable event: %s", self._where, error)
         found = unreadable(data, error)
         if found is None:
@@ -232,7 +232,7 @@ class SpokeLink:
             await self._write(data)
 
     async def _beat(self, connected: Connected) -> None:
-        """Ping a hub that is silent, and disconnect from one that stays silent."""
+        """Ping a silent hub, and disconnect if the hub stays silent."""
         wire = connected.wire
         while wire.silent <= _SILENT:
             if wire.silent > 1:
@@ -243,7 +243,7 @@ class SpokeLink:
         wire.transport.abort()
 
     def _on_answer(self, event: Event) -> None:
-        """Handle the hub's response to a frame for itself, or its objection to another frame."""
+        """Handle a response to a frame for the hub itself, or the refusal of another frame."""
         frame_id, payload = event.get("id"), event["payload"]
         asked = self._asked.get(frame_id) if isinstance(frame_id, str) else None
         is_error = event["type"] == ERROR
@@ -251,7 +251,7 @@ class SpokeLink:
             if is_error:
                 logger.warning("the hub refuses a frame: %s", printable(str(payload.get("message"))))
         elif is_error:
-            asked.set_exception(TransportError(f"the hub refuses a frame: {payload.get('message')}"))
+            asked.set_exception(TransportError(f"the hub refuses the frame: {payload.get('message')}"))
         else:
             asked.set_result(payload)
 

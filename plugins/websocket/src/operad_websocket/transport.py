@@ -1,4 +1,4 @@
-"""`WebSocketTransport`: reaches a hub."""
+"""The transport over a WebSocket hub."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from operad_websocket.config import WebSocketConfig, capabilities
 
 @record
 class WebSocketTransport(WebSocketConfig):
-    """Reaches a hub, or one of several. The arguments are those of `WebSocketConfig`."""
+    """A transport over a WebSocket hub, with the arguments of `WebSocketConfig`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: a hub knows which peers are connected, and who they are."""
+        """The capabilities: a hub knows which peers are connected, and the identity of each."""
         return capabilities(self.max_payload)
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Connect.
+        """Return a new link, connected to a hub.
 
         Raises:
             LinkDownError: no hub responds.
-            TransportError: the hub refuses the connection.
+            TransportError: a hub refuses the connection.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_websocket.spoke import SpokeLink  # aiohttp takes 0.1 s to import
@@ -33,5 +33,5 @@ class WebSocketTransport(WebSocketConfig):
 
 
 def create(url: str, **options: Any) -> WebSocketTransport:
-    """Return the transport for a URL; ``options`` are those of `WebSocketTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL. ``options`` are arguments of `WebSocketTransport`. Raises `ConfigError`."""
     return check_options(options, WebSocketTransport, where="ws transport", given={"url": url})
