@@ -100,10 +100,11 @@ BUDGETS: dict[str, int] = {
     "operad/sync": 660,  # with docstrings, 10
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
     # And what callers see of errors of upstream servers, 45 lines from operad_serve.
-    "operad_auth": 3975,  # and credentials of callers, 305; accounts that users connect, 330; introspection, 215
+    # And docstrings with arguments and errors, 130.
+    "operad_auth": 4110,  # and credentials of callers, 305; accounts that users connect, 330; introspection, 215
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     # And Python values in inputs, 20.
-    "operad_calls": 5203,  # with the docstrings of its three folders, 3
+    "operad_calls": 5290,  # with the docstrings of its three folders, 3, and docstrings with errors, 85
     "operad_cli": 4728,  # files, pages, completed values, 250 lines; entries of MCP hosts, init, 250; docstrings
     "operad_code": 1650,
     "operad_llm": 1150,
@@ -112,13 +113,13 @@ BUDGETS: dict[str, int] = {
     # And held definitions in a file, and the command for them, 190; servers of a file that all fail, 5.
     # And held tools that are new, 25.
     "operad_mcp": 10500,  # and a check of server objects, 5; docstrings that say more, 190
-    "operad_nats": 1800,
+    "operad_nats": 1835,  # with docstrings, 35
     # Streams of JSON values, inputs by intent, hooks of requests and responses, links to follow: 650 lines;
     # credentials of callers, 40; and newer ones after a refusal, 20; declared values of Accept-Encoding, 20;
     # references into unions, 20; closed members of an `allOf`, and bounds of compositions, 73.
     "operad_openapi": 9460,  # files of Python as objects, 8; a warning of one page, 5 lines; docstrings, 152
     "operad_opentelemetry": 312,  # with bounded codes of errors, 12
-    "operad_redis": 1450,
+    "operad_redis": 1475,  # with docstrings, 25
     # With the keys of `[[rules]]`, 1,330 lines, and what closes with the registry.
     # And explanations in the order in which rules apply, 10; observers of some operations, 30; fixed arguments in
     # parts of schemas, and names that collide, 45; fields of objects, 15.
@@ -135,7 +136,8 @@ BUDGETS: dict[str, int] = {
     # With checks of frames and published schemas, 90 lines, and of results that a store cannot keep, 20; the JSON
     # Schema of envelopes, 65.
     "operad_testing": 3950,  # threads that a test leaves behind, 60 lines
-    "operad_websocket": 3380,  # with anonymous spokes beside authenticated ones, 30 lines, and checked frames, 50
+    # With anonymous spokes beside authenticated ones, 30 lines, checked frames, 50, and docstrings, 20.
+    "operad_websocket": 3400,
 }
 """Lines of Python that a room or a distribution may have; whoever raises one writes the reason beside it."""
 

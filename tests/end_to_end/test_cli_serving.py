@@ -179,7 +179,10 @@ async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("host", "complaint"),
-    [("127.0.0.1", "Address already in use; use another address with --listen"), ("0.0.0.0", "expected a loopback address")],
+    [
+        ("127.0.0.1", "Address already in use; use another address with --listen"),
+        ("0.0.0.0", "expected a loopback address"),
+    ],
 )
 async def test_a_hub_that_cannot_listen_says_why_and_what_to_do(tmp_path: Path, host: str, complaint: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -131,7 +131,11 @@ HUBS = {
     "an open address": ('[hub]\nlisten = "0.0.0.0:0"', "operad.toml:1: hub", "expected a loopback address"),
     "a certificate of nowhere": ('[hub]\ncert = "gone.pem"', "operad.toml:1: hub", "gone.pem cannot be used"),
     "a misspelt bound": ("[hub.limits]\ncall = 3", "operad.toml:2: hub.limits", 'did you mean "calls"?'),
-    "a bound that is nothing": ("[hub.limits]\ncalls = 0", "operad.toml:1: hub.limits", "expected a number above 0"),
+    "a bound that is nothing": (
+        "[hub.limits]\ncalls = 0",
+        "operad.toml:1: hub.limits",
+        "expected a number above 0",
+    ),
 }
 PROFILES = TABLES["profiles"]
 

@@ -537,7 +537,7 @@ async def test_a_stream_of_items_is_not_stored(stored: Stored) -> None:
 
 async def test_a_server_without_jetstream_is_an_error_that_says_what_to_do(nats_server: NATSServer) -> None:
     for opened in (PendingRequestMap, lambda transport: CallHandler(OperationRegistry(), transport)):
-        with pytest.raises(TransportError, match="no JetStream: start nats-server with -js"):
+        with pytest.raises(TransportError, match="no JetStream; start nats-server with -js"):
             await opened(NATSTransport(servers=nats_server.url, durable=True)).open()
 
 

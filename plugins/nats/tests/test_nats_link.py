@@ -131,7 +131,7 @@ async def test_wrong_credentials_are_refused_at_once(tmp_path: Path) -> None:
 
 async def test_a_url_that_demands_tls_refuses_a_server_without(nats_url: str) -> None:
     """Credentials would go over the wire in the clear."""
-    with pytest.raises(LinkDownError, match="demands TLS"):
+    with pytest.raises(LinkDownError, match="requires TLS"):
         await Participant().open(NATSTransport(servers=nats_url.replace("nats:", "tls+nats:")))
 
 

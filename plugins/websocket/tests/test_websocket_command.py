@@ -170,7 +170,7 @@ def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
         ('listen = "0.0.0.0:8765"', "expected a loopback address.*--tokens"),
         ('cert = "junk.pem"', "cert: .*junk.pem cannot be used"),
         ('cert = "none.pem"', "cert: .*none.pem cannot be used: No such file"),
-        ('key = "junk.pem"', "need cert"),
+        ('key = "junk.pem"', "require cert"),
         ('tokens_file = "none.toml"', "none.toml cannot be read"),
         ("listne = 1", 'unknown key "listne"; did you mean "listen"'),
         ("limits = { links = 0 }", "expected a number above 0"),

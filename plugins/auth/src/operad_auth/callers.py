@@ -82,15 +82,15 @@ class CallerCredentials:
     def __attrs_post_init__(self) -> None:
         if self.type == "table" and not self.entries:
             raise ConfigError(
-                f'credentials "{self.name}": type = "table" requires entries, such as {{ann = "${{ANN_TOKEN}}"}}'
+                'credentials: entries is required for this type, such as entries = {ann = "${ANN_TOKEN}"}'
             )
         if self.type == "forward" and not self.origins:
             raise ConfigError(
-                f'credentials "{self.name}": type = "forward" requires the origins to which the token of the '
-                'caller may be sent, such as origins = ["https://api.example.com"]'
+                "credentials: origins is required for this type: where the caller's token may be sent, "
+                'such as origins = ["https://api.example.com"]'
             )
         if self.type == "exchange" and self.client_id is None:
-            raise ConfigError(f'credentials "{self.name}": type = "exchange" requires client_id')
+            raise ConfigError("credentials: client_id is required for this type")
         if self.type == "oauth":
             self._check_oauth()
         for origin in self.origins:
@@ -99,13 +99,13 @@ class CallerCredentials:
     def _check_oauth(self) -> None:
         if self.client_id is None or self.public_url is None:
             raise ConfigError(
-                f'credentials "{self.name}": type = "oauth" requires client_id, and public_url of this server'
+                "credentials: client_id and public_url, the URL of this server, are required for this type"
             )
         require_secure(self.public_url, "public_url")
         if self.issuer is None and (self.authorization_url is None or self.token_url is None):
             raise ConfigError(
-                f'credentials "{self.name}": type = "oauth" requires an issuer, or the authorization_url and the '
-                "token_url of a server without metadata"
+                "credentials: issuer is required for this type, or authorization_url and token_url of a server "
+                "without metadata"
             )
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
@@ -114,7 +114,7 @@ class CallerCredentials:
             )
 
     def oauth_options(self) -> OAuthOptions:
-        """Return the client of the authorization server. Raises `ConfigError` for an invalid option."""
+        """Return the options of the OAuth 2.0 client that the table describes. Raises `ConfigError`."""
         return client_of(
             self,
             token_url=self.token_url,
@@ -181,7 +181,7 @@ class Forward:
 
 
 class Exchange:
-    """A provider of tokens that an authorization server issues in exchange for the caller's (RFC 8693).
+    """A provider of tokens that an authorization server gives in exchange for the caller's token (RFC 8693).
 
     A new token is kept until it expires. It is used only for a caller who sends the same original token.
     """
@@ -238,7 +238,7 @@ def _bearer(context: OperationContext) -> str:
     shown = context.credentials
     token = shown.bearer if isinstance(shown, Credentials) else None
     if token is None or context.identity is None:
-        raise denied(context, "did not authenticate with a bearer token here")
+        raise denied(context, "did not authenticate with a bearer token, which these credentials require")
     return token
 
 

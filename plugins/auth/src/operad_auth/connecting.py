@@ -49,7 +49,7 @@ class ConnectRefused(Exception):
 
 
 class UserTokens:
-    """The tokens of one ``[[credentials]]`` table, one for each identity, and the steps to get them.
+    """The tokens of the users of one ``[[credentials]]`` table, one token for each identity.
 
     Args:
         options: the table, with ``type = "oauth"``.

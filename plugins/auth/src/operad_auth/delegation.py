@@ -41,7 +41,7 @@ class JWTDelegation:
         algorithms: the accepted signature algorithms; default: those with public keys, such as ``RS256``.
         leeway: the accepted difference between clocks, in seconds.
         fetch: sends requests for keys; default: the standard library in a thread.
-        capacity: the maximum number of remembered ``jti``. Requests above it are rejected as ``OVERLOADED``.
+        capacity: the maximum number of remembered delegations. Requests above it are rejected as ``OVERLOADED``.
         clock: returns the current time in seconds since 1970.
 
     Raises:
@@ -161,7 +161,7 @@ class DelegationSigner:
         return f"DelegationSigner(issuer={self._issuer!r})"
 
     def __call__(self, operation_id: str, identity: Identity) -> str:
-        """Return the delegation for one call of the operation on behalf of the identity."""
+        """Return the delegation, a compact JWS, for one call of an operation on behalf of an identity."""
         now = int(self._clock())
         claims: dict[str, Any] = {
             "iss": self._issuer,
@@ -201,7 +201,9 @@ def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
             f"the signing key cannot be read: {error.strerror}; expected a JWK, a PEM, or the path of one"
         ) from None
     except Exception as error:  # noqa: BLE001  # messages of the libraries may quote the key
-        raise ConfigError(f"the signing key is not a usable JWK or PEM ({type(error).__name__})") from None
+        raise ConfigError(
+            f"the signing key is not a usable JWK or PEM ({type(error).__name__}); expected a private key"
+        ) from None
     if "d" not in key and key.get("kty") != "oct":
         raise ConfigError("expected a private key as the signing key, got a public key")
     return jwk
@@ -226,7 +228,7 @@ def _per_issuer(keys: Any, issuers: Iterable[str] | None) -> dict[str, KeySource
             names = list(keys)
         missing = [name for name in names if name not in keys]
         if missing:
-            raise ConfigError(f'delegation: keys for the issuer "{missing[0]}" are missing')
+            raise ConfigError(f'delegation: expected keys for the issuer "{missing[0]}"; add them to keys')
         sources = {name: keys[name] for name in names}
     else:
         sources = dict.fromkeys(names or (), keys)

@@ -29,7 +29,11 @@ MAX_REQUESTS = 64
 
 @attrs.frozen(kw_only=True)
 class IntrospectionOptions:
-    """The table ``[serve.introspection]``; see `IntrospectionAuthenticator`."""
+    """The table ``[serve.introspection]``; see `IntrospectionAuthenticator`.
+
+    Raises:
+        ConfigError: the audience is missing, ``issuer`` and ``url`` are missing, or one of them is not secure.
+    """
 
     audience: str | list[str]
     """The name of this service, or several. ``aud`` of a token must contain one of them."""
@@ -106,7 +110,7 @@ class IntrospectionAuthenticator:
         return f"IntrospectionAuthenticator({self._where()!r}, audience={self._options.audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None``. The log of ``operad.auth`` has the reason.
+        """Return the identity of a bearer token, or ``None`` with the reason in the log of ``operad.auth``.
 
         Raises:
             CallError: ``UNAVAILABLE`` if the authorization server gives no usable response.

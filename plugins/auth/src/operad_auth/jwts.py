@@ -87,7 +87,7 @@ class JWTOptions:
 class JWTAuthenticator:
     """An authenticator of access tokens that an authorization server signed. Requires ``operad-auth[jwt]``.
 
-    A token is valid if its signature is by a key of the issuer with a listed algorithm, and ``iss``, ``aud``,
+    A token is valid if it is signed with a key of the issuer and an accepted algorithm, and if ``iss``, ``aud``,
     ``exp`` (and ``nbf`` and ``iat``, if present) are valid. The identity's id comes from ``id_claim``, its scopes
     from ``scope_claims`` (a string of words, or a list), its grants from ``resources_claim``.
 
@@ -145,7 +145,7 @@ class JWTAuthenticator:
         return f"JWTAuthenticator(issuer={self._issuer!r}, audience={self._audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None``. The log of ``operad.auth`` has the reason.
+        """Return the identity of a bearer token, or ``None`` with the reason in the log of ``operad.auth``.
 
         Raises:
             CallError: ``UNAVAILABLE`` if the issuer's keys cannot be loaded.
@@ -211,7 +211,7 @@ def unverified_header(token: str) -> dict[str, Any]:
 async def verified_claims(
     token: str, keys: KeySet, issuer: str, audience: Sequence[str], checks: Checks
 ) -> dict[str, Any]:
-    """Return the claims of a compact JWS after all checks, with a key of ``keys``.
+    """Return the claims of a compact JWS that passes all checks with one of ``keys``.
 
     Raises:
         TokenRefused: the token is invalid; the message says why.

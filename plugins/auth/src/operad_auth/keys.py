@@ -180,7 +180,7 @@ class KeySet:
         if isinstance(source, str) and "://" in source:
             answer = await self._fetch("GET", source, headers={"Accept": "application/json"})
             if answer.status != 200:
-                raise unavailable(source, f"HTTP {answer.status}")
+                raise unavailable(source, f"expected HTTP 200, got HTTP {answer.status}")
             return answer.json()
         try:
             return json.loads(await asyncio.to_thread(Path(str(source)).read_bytes))
@@ -200,7 +200,7 @@ class KeySet:
             if not (public and key.get("kty") == "oct")
         ]
         if not usable:
-            raise ConfigError(f"{where}: the JSON Web Key Set has no usable key")
+            raise ConfigError(f"{where}: expected at least one usable key in the JSON Web Key Set")
         self._keys, self._made, self._loaded = usable, {}, self._clock()
 
     def _where(self) -> str:

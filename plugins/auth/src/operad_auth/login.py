@@ -12,7 +12,7 @@ OpenURL = Callable[[str], Any]
 
 
 class Login(Protocol):
-    """A login to one service; for example an `operad.auth.OAuthClient`."""
+    """The interface of a login to one service, such as `operad.auth.OAuthClient`."""
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
         """Log in and keep the token. Return a sentence that says where the token is kept.

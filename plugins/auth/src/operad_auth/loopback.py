@@ -22,7 +22,7 @@ class LoopbackListener:
     """An asynchronous context manager that waits on this machine for the redirect of an authorization server.
 
     Args:
-        state: the ``state`` of the request. A redirect with another one is rejected and does not end the wait.
+        state: the ``state`` of the request. A redirect with another state is rejected and does not end the wait.
         redirect_uri: the URI to which the browser is sent: ``http://127.0.0.1[:port]/path``. Without a port, or
             with port 0, a free port is used (RFC 8252 requires servers to accept any port).
 

@@ -19,7 +19,7 @@ def _options() -> type[Any]:
 
 @hookimpl
 def operad_tables() -> list[Table]:
-    """Return the kind of table ``[[credentials]]``."""
+    """Return the definition of the tables ``[[credentials]]``."""
     return [Table("credentials", _options, "How sources act for the caller of each call.")]
 
 

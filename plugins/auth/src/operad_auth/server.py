@@ -50,7 +50,7 @@ class OAuthOptions:
         account: a name for the account, if the user has several.
 
     Raises:
-        ConfigError: options are missing, or a URL does not use https.
+        ConfigError: a required option is missing, or a URL is not secure.
     """
 
     client_id: str
@@ -76,9 +76,9 @@ class OAuthOptions:
             raise ConfigError("oauth: expected an issuer or a token_url; set one of them")
         has_own = self.client_secret is not None or self.private_key is not None
         if self.grant == "client_credentials" and not has_own and self.client_auth != "none":
-            raise ConfigError('oauth: grant "client_credentials" requires a client_secret or a private_key')
+            raise ConfigError("oauth: client_secret or private_key is required for this grant")
         if self.client_auth == "private_key_jwt" and self.private_key is None:
-            raise ConfigError('oauth: client_auth "private_key_jwt" requires a private_key')
+            raise ConfigError("oauth: private_key is required for this client_auth")
         for url in (self.issuer, self.token_url, self.authorization_url, self.device_url, self.revocation_url):
             if url is not None:
                 require_secure(url, "oauth")

@@ -79,7 +79,7 @@ class TokenStore:
         """Return the record of a key, or ``None``.
 
         Raises:
-            ConfigError: the file cannot be read, or its encryption key is missing or another one.
+            ConfigError: the file cannot be read, or the encryption key is missing or wrong.
         """
         return await asyncio.to_thread(self._get, key)
 

@@ -83,11 +83,11 @@ class StaticTokens:
         except (OSError, ValueError) as error:
             # The parser's message may quote the line; its place will do.
             reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise ConfigError(f"{file}: the tokens cannot be read: {reason}") from None
+            raise ConfigError(f"the tokens of {file} cannot be read: {reason}") from None
         if isinstance(document, Mapping) and isinstance(document.get("tokens"), (list, Mapping)):
             document = document["tokens"]
         if not isinstance(document, (list, Mapping)):
-            raise ConfigError(f"{file}: expected tokens, a table or an array of tables with token and id")
+            raise ConfigError(f"{file}: expected a table of tokens, or an array of tables with token and id")
         try:
             return cls(document)
         except ConfigError as error:

@@ -123,7 +123,7 @@ class BrokerLink(ABC):
         """Raise `LinkDownError` if the link is not connected."""
         if not self.is_up:
             await asyncio.sleep(0)  # a caller that tries again in a loop must not keep the link from reconnecting
-            raise LinkDownError(f"the connection to {self.host()} is down")
+            raise LinkDownError(f"the connection to {self.host()} is down; the link reconnects")
 
     async def close(self) -> None:
         """Sign off and disconnect, even if the caller is cancelled. Later calls have no effect."""

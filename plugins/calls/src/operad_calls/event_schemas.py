@@ -124,7 +124,7 @@ class FrameCheck:
     The schemas are compiled with fastjsonschema as draft 7, because they use no newer keywords.
 
     Args:
-        schemas: the schemas by type of event. They must be trusted, because Python code is made of them.
+        schemas: the schemas by type of event. They must be trusted, because Python code is generated from them.
 
     Raises:
         ModuleNotFoundError: fastjsonschema is not installed.

@@ -71,7 +71,9 @@ class InProcessTransport:
         """Return the next member of an address, in turn. Raises `NoRespondersError` if it has none."""
         members = self._topics.get(to)
         if not members:
-            raise NoRespondersError(f"no peer serves {to[3:]}" if to.startswith("op:") else "the peer is gone")
+            raise NoRespondersError(
+                f"no peer serves {to[3:]}" if to.startswith("op:") else f"the peer {to} is gone"
+            )
         receiver = members[0]
         if len(members) > 1:
             members.rotate(-1)
@@ -101,7 +103,7 @@ class InProcessLink:
     async def register(self, topic: str, group: str | None = None) -> InProcessRegistration:
         """See `operad.transports.Link.register`. All members of an address take turns; ``group`` is ignored."""
         if self._closed:
-            raise LinkDownError("the link is closed")
+            raise LinkDownError("the link is closed; open a new one")
         if topic not in self._topics:
             self._topics.add(topic)
             self._bus._topics.setdefault(topic, deque()).append(self)
@@ -110,7 +112,7 @@ class InProcessLink:
     async def send(self, to: str, event: Event) -> str | None:
         """See `operad.transports.Link.send`. The receiver has the event when this returns."""
         if self._closed:
-            raise LinkDownError("the link is closed")
+            raise LinkDownError("the link is closed; open a new one")
         bus = self._bus
         if bus._strict:
             event = bus._transcoded(event)

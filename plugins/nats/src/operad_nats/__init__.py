@@ -1,4 +1,4 @@
-"""The NATS transport of operad, for calls across machines that queue groups balance."""
+"""The NATS transport of operad, for calls across machines, balanced by queue groups."""
 
 from __future__ import annotations
 

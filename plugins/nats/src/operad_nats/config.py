@@ -100,7 +100,7 @@ class NATSConfig:
     def __attrs_post_init__(self) -> None:
         if not all(_is_server(server) for server in self.servers) or not self.servers:
             raise ConfigError(
-                "servers: expected URLs such as nats://host:4222 or tls+nats://host:4222, got none or another one"
+                "servers: expected at least one URL, all like nats://host:4222 or tls+nats://host:4222"
             )
         if len({urlsplit(server).scheme for server in self.servers}) > 1:
             raise ConfigError("servers: expected the same scheme in all URLs, got both nats and tls+nats")

@@ -230,7 +230,7 @@ class NATSLink(BrokerLink):
     async def check_up(self) -> None:
         """See `BrokerLink.check_up`."""
         if self.is_up and not self._connection.is_open:
-            raise LinkDownError(f"the connection to {self.host()} is down")
+            raise LinkDownError(f"the connection to {self.host()} is down; the link reconnects")
         await super().check_up()
 
     def _refusal_subject(self, operation_id: str, event: Event) -> str:
@@ -265,7 +265,7 @@ class NATSLink(BrokerLink):
             queued = topic[len("queue:") :]
             subject = self._queues.deliver_subject(queued)
         if self.is_closed:
-            raise LinkDownError("the link is closed")
+            raise LinkDownError("the link is closed; open a new one")
         registration = _Registration(self, subject, queue, queued)
         self._registrations[registration] = None
         if self._queues is not None and queued is not None:

@@ -97,7 +97,8 @@ class NATSResults:
         """Store ``value`` for ``seconds`` under a free name and return None. Return the value of a taken name.
 
         Raises:
-            Exception: the server does not respond or refuses; `TimeoutError` after ``timeout`` seconds.
+            nats.errors.Error, OSError: the server cannot be reached, or refuses the request.
+            TimeoutError: the server does not respond within ``timeout`` seconds.
         """
         async with asyncio.timeout(self._timeout):
             return await self._claim(await self._store(), name, _sealed(value, seconds))

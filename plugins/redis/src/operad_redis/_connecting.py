@@ -46,4 +46,6 @@ async def connect_commands(
             raise
         else:
             return pipeline
-    raise ConnectionError("the cluster moved the keys of this bus three times in a row; expected one node")
+    raise ConnectionError(
+        "the cluster moved the keys of this bus three times in a row; retry when the cluster is stable"
+    )

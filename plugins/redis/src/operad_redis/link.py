@@ -176,7 +176,7 @@ class RedisLink(BrokerLink):
     # --- events out --------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """Send an event. Return the inbox of the link that got it, if it is a request that one link got.
+        """Send an event. Return the inbox of the receiver if the event is a request to one link, else None.
 
         Raises:
             CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form.
@@ -251,7 +251,7 @@ class RedisLink(BrokerLink):
         else:
             raise TransportError(f'"{topic}" is not registered: expected an address "op:…" for a group')
         if self.is_closed:
-            raise LinkDownError("the link is closed")
+            raise LinkDownError("the link is closed; open a new one")
         self._served[item] = None
         if not self.is_up:
             return item  # registered with all others when the connection is back

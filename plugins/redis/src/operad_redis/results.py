@@ -46,7 +46,8 @@ class RedisResults:
         """Store ``value`` for ``seconds`` under a free name and return None. Return the value of a taken name.
 
         Raises:
-            Exception: the server does not respond or refuses; `TimeoutError` after ``timeout`` seconds.
+            redis.RedisError: the server cannot be reached, or refuses the request.
+            TimeoutError: the server does not respond within ``timeout`` seconds.
         """
         key, client = self._prefix + name, self._client()
         async with asyncio.timeout(self._timeout):

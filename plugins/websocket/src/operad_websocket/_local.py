@@ -141,7 +141,7 @@ class HubLink:
 
     def _check_open(self) -> None:
         if self._peer not in self._switch.peers:
-            raise LinkDownError("the link is closed")
+            raise LinkDownError("the link is closed; open a new one")
 
     def _deliver(self, data: bytes) -> None:
         try:

@@ -15,7 +15,7 @@ _REMEMBERED = 1_024
 
 
 class Usage:
-    """The connections and requests of an account, which its limits apply to."""
+    """The number of connections and requests of an account."""
 
     __slots__ = ("calls", "links")
 

@@ -122,7 +122,7 @@ class SpokeLink:
         if len(data) > limit:
             raise PayloadTooLargeError(f"the event has {len(data)} bytes; the limit of the hub is {limit}")
         if connected is None or connected.socket.closed:
-            raise LinkDownError(f"not connected to {self._where}")
+            raise LinkDownError(f"not connected to {self._where}; the link reconnects")
         try:
             await connected.socket.send_bytes(data)
         except _LOST as error:

@@ -28,7 +28,7 @@ def cache_folder() -> str:
 
 
 def recall(kind: str, slot: Any, key: Any) -> Any:
-    """Return the value that `remember` kept; None if it is missing, for another ``key``, or others can write it.
+    """Return the value that `remember` kept; None if it is missing, has another ``key``, or is writable by others.
 
     Args:
         kind: a word for the kind of the value. File names begin with it.
@@ -55,7 +55,7 @@ def remember(kind: str, slot: Any, key: Any, value: Any, *, most: int = _MOST_FI
 
 
 def read_private(path: str) -> bytes | None:
-    """Return the content of a file; None if it is missing, too large, another user's, or others can write it."""
+    """Return the content of a file; None if it is missing, too large, another user's, or writable by others."""
     if not os.path.isabs(path):
         return None
     flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))  # a pipe would block

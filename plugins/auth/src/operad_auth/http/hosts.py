@@ -18,8 +18,8 @@ class HostRules:
 
     Args:
         hosts: allowed values of ``Host``, with or without a port; ``*`` allows every value. Loopback
-            addresses and Unix sockets also allow the names of this machine; other addresses without hosts allow
-            every value.
+            addresses and Unix sockets also allow the names of this machine. Any other address allows every value
+            if there are no hosts.
         origins: origins whose pages may send requests; ``*`` allows every origin.
     """
 

@@ -117,7 +117,7 @@ class SSEParser:
     def _lines(self, lines: list[str]) -> list[SSEEvent]:
         """Return the events that whole ``lines`` complete.
 
-        The state is held in locals: this loop is the hot one.
+        The state is in local variables, because this loop runs for every line.
         """
         events: list[SSEEvent] = []
         data, event, size, limit = self._data, self._event, self._size, self._limit

@@ -23,8 +23,8 @@ LATE = 30.0
 class Broadcast(Pending):
     """A request to every peer that serves a topic.
 
-    The caller waits for a limited time. If it wants late responses, the broadcast then lingers: it passes them on
-    one by one and keeps none. A lingering broadcast is not a pending call.
+    The caller waits for a limited time. If the caller wants late responses, the broadcast then lingers: it passes
+    them on one by one and keeps none. A lingering broadcast is not a pending call.
     """
 
     def __init__(self, requests: PendingRequests, topic: str, operation_id: str) -> None:

@@ -197,7 +197,7 @@ class PendingRequestMap:
         Args:
             operation_id: the id, ``namespace.name``.
             input: the input of the operation; ``None`` means ``{}``.
-            timeout: seconds; default: the timeout of the map, unless there is a deadline.
+            timeout: the timeout in seconds; default: the timeout of the map, unless there is a deadline.
             deadline: when the call must finish, in ms since 1970.
             identity: the caller. The handler decides whether to accept it; see `CallHandler`.
             parent_request_id: the request id of the call that makes this one.

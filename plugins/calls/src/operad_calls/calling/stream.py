@@ -75,7 +75,7 @@ class Stream(Pending):
         return self.sent is None or self.heard is not None or self.next_seq > 0 or self.unnumbered
 
     def is_silent(self, since: float) -> bool:
-        """Return True if the handler must send signs of life and has sent none since a `time.monotonic`."""
+        """Return True if the handler must send signs of life and has sent none since a monotonic time."""
         if self.heard is not None:
             return self.heard < since
         return self.sent is not None and self.sent < since and not self.is_known

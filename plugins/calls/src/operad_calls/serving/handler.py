@@ -41,7 +41,7 @@ class CallHandler:
             which trusts every peer (the default within one process). A callable: returns the identity or raises
             `CallError`, such as `operad.auth.JWTDelegation`. On a broker, every caller is anonymous by default.
         operations: returns True for the operations to serve; default: all.
-        reexport: whether operations of `from_remote` are served, too, unless this handler already forwards them.
+        reexport: whether operations of `from_remote` are served, too, except those that this handler forwards.
         mask_errors: whether messages of undeclared exceptions are replaced; default: yes, except in one process.
         max_concurrent: the maximum number of requests in progress; further requests fail with ``OVERLOADED``.
         max_concurrent_per_peer: the maximum number of requests in progress of one caller (an identity, or else a
