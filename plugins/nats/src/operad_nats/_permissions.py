@@ -47,7 +47,7 @@ class Permissions:
         return [_denied(*request) for request in ended]
 
     def is_refused(self, subject: str) -> bool:
-        """Return True if the server has refused a subscription to a subject, and forget that."""
+        """Return True if the server has refused a subscription to a subject, and forget the refusal."""
         refused = subject.lower() in self._refused
         self._refused.discard(subject.lower())
         return refused

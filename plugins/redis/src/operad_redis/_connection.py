@@ -121,7 +121,7 @@ class Pipeline:
 
     def _append(self, packed: bytes, reply: asyncio.Future[Any] | Callable[[], None] | None) -> None:
         if self._closed:
-            raise ConnectionError("the connection to Redis is closed")
+            raise ConnectionError("the connection to Redis is closed; the command was not sent")
         self._waiting.append(reply)
         self._buffer.append(packed)
         self._buffered += len(packed)

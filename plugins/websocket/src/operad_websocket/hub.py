@@ -133,7 +133,7 @@ class Hub:
         await self.close()
 
     async def start(self) -> None:
-        """Start to listen. Raises `OSError` if the address cannot be used."""
+        """Start to listen for spokes. Raises `OSError` if the address cannot be used."""
         keep_memory()
         app = web.Application(middlewares=[_end_after_answer])
         app.router.add_get("/health", self._on_health)

@@ -114,7 +114,7 @@ class PendingRequests:
         return link
 
     def new_id(self) -> str:
-        """Return the id of a new request."""
+        """Return the id of a new request. It is random, unless the transport authenticates peers."""
         return f"{self._prefix}{next(self._counter)}" if self._guessable else secrets.token_hex(16)
 
     def event(self, call: CallRequest, request_id: str, link: Link, now: float) -> Event:

@@ -71,7 +71,7 @@ class ByHand(ServedRequests):
         self.answers.link = None
 
     def forget_all(self) -> None:
-        """Forget all requests. Their callers learn it from the transport, or by their deadlines."""
+        """Forget all requests. Their callers get an error from the transport, or reach their deadlines."""
         for request in list(self._named.values()):
             self.cancel(request)
 

@@ -90,7 +90,7 @@ class Following:
             raise
 
     def stop(self) -> None:
-        """Stop following the registry."""
+        """Stop following changes of the registry, and cancel running updates."""
         self._link = None
         if self._unfollow is not None:
             self._unfollow()
