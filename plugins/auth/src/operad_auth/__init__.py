@@ -1,4 +1,4 @@
-"""Authenticate callers, and log in to services on behalf of the user.
+"""Authentication of callers, and logins to services on behalf of the user.
 
 A server turns `Credentials` into an `Identity` with an `Authenticator`. `DelegationSigner` signs the identity of a
 user for another process, and `JWTDelegation` verifies it there. `OAuthClient` gets, stores and renews tokens.

@@ -114,7 +114,7 @@ class CallerCredentials:
             )
 
     def oauth_options(self) -> OAuthOptions:
-        """Return the options of the OAuth 2.0 client that the table describes. Raises `ConfigError`."""
+        """Return the options of the OAuth 2.0 client of the table. Raises `ConfigError` for invalid ones."""
         return client_of(
             self,
             token_url=self.token_url,
@@ -149,7 +149,7 @@ class Entries:
         }
 
     def check(self, origin: str) -> None:
-        """Allow every origin."""
+        """Allow every origin, because the credentials are listed for the source."""
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
         """Return the credential of the caller. Raises ``ACCESS_DENIED`` if the caller has no entry."""

@@ -155,7 +155,7 @@ class JetStream:
     # --- whether an operation's requests are stored ----------------------------------------------------
 
     async def has(self, operation_id: str) -> bool:
-        """Return True if requests for an operation are stored. Raises `TransportError`."""
+        """Return True if requests for an operation are stored. Raises `TransportError` if JetStream fails."""
         known = self._known.get(operation_id)
         if known is not None and known[1] > time.monotonic():
             return known[0]

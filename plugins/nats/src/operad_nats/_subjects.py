@@ -41,8 +41,8 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
     """Return the subject of an address.
 
     Raises:
-        TransportError: it is not an address. An inbox with other characters is refused, too, because it comes from
-            a peer and could name any subject of the server.
+        TransportError: it is not an address. An inbox comes from a peer, so characters are refused with which
+            it could name another subject of the server.
     """
     kind, _, rest = address.partition(":")
     if kind in _OPERATIONS and rest:

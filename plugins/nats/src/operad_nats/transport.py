@@ -41,5 +41,5 @@ class NATSTransport(NATSConfig):
 
 
 def create(url: str, **options: Any) -> NATSTransport:
-    """Return the transport of a URL. ``options`` are arguments of `NATSTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL, with arguments of `NATSTransport`. Raises `ConfigError` for invalid ones."""
     return check_options(options, NATSTransport, where="nats transport", given={"servers": url.split(",")})

@@ -39,5 +39,5 @@ class RedisTransport(RedisConfig):
 
 
 def create(url: str, **options: Any) -> RedisTransport:
-    """Return the transport of a URL. ``options`` are arguments of `RedisTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL, with arguments of `RedisTransport`. Raises `ConfigError` for invalid ones."""
     return check_options(options, RedisTransport, where="redis transport", given={"url": url})

@@ -78,7 +78,7 @@ class Registering:
                 await self._ask(UNREGISTER, {"topics": [topic]})
 
     async def drain(self) -> None:
-        """Stop serving. Return when the hub has received all earlier frames. Raises `TransportError`."""
+        """Stop serving. Return when the hub has all earlier frames. Raises `TransportError` if it is gone."""
         topics = list(self._wanted)
         self._wanted.clear()
         self._refused.clear()

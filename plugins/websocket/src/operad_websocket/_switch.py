@@ -118,7 +118,7 @@ class Switch:
             del self._usage[peer.account]
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        """Route a frame that a peer sent. Frames of unknown types are ignored."""
+        """Route a frame that a peer sent. A frame of another type is sent to its ``all:`` address, or ignored."""
         router = self._routers.get(frame.type)
         if router is not None:
             router(peer, frame)

@@ -33,5 +33,5 @@ class WebSocketTransport(WebSocketConfig):
 
 
 def create(url: str, **options: Any) -> WebSocketTransport:
-    """Return the transport of a URL. ``options`` are arguments of `WebSocketTransport`. Raises `ConfigError`."""
+    """Return the transport of a URL, with arguments of `WebSocketTransport`. Raises `ConfigError` for bad ones."""
     return check_options(options, WebSocketTransport, where="ws transport", given={"url": url})
