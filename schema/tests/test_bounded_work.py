@@ -137,12 +137,6 @@ def test_a_lone_surrogate_in_a_name_does_not_fail_the_bundle() -> None:
     assert not from_schema(bundled).is_valid(["x"])
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "5", None])
-def test_a_bound_that_is_no_count_is_refused_by_name(bad: Any) -> None:
-    with pytest.raises(ValueError, match="max_filled: expected a whole number of at least 1"):
-        Limits(max_filled=bad)
-
-
 def test_a_pattern_that_is_not_checked_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for title in "abc":

@@ -102,39 +102,26 @@ def _unfolding() -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"properties": {"\udc80": {"const": "\ud800"}}, "required": ["\udc80"], "x-\ud800": ["\ud800"]},
-        {
-            "discriminator": {"propertyName": "a\ud800", "mapping": {"b\ud801": "#/$defs/A"}},
-            "oneOf": [{"$ref": "#/$defs/A"}],
-            "$defs": {"A": {"type": "object", "properties": {"a\ud800": {"const": "b\ud801"}}}},
-        },
-        {"$ref": "http://nowhere.example/\ud800"},
-        {"maximum": 10**4400, "examples": [10**4400]},
-        {"default": object(), "examples": [object()], "title": object()},
-        {"minimum": math.nan, "examples": [math.inf]},
-        {"properties": {1: {}}},
-        _deep(900),
-        {"examples": [_deep(900)]},
-        _holding_itself(),
-        _unfolding(),
-    ],
-    ids=[
-        "names",
-        "tags",
-        "reference",
-        "digits",
-        "object",
-        "nan",
-        "keys",
-        "deep",
-        "example",
-        "circle",
-        "unfolding",
-    ],
-)
+HOSTILE: dict[str, Any] = {
+    "names": {"properties": {"\udc80": {"const": "\ud800"}}, "required": ["\udc80"], "x-\ud800": ["\ud800"]},
+    "tags": {
+        "discriminator": {"propertyName": "a\ud800", "mapping": {"b\ud801": "#/$defs/A"}},
+        "oneOf": [{"$ref": "#/$defs/A"}],
+        "$defs": {"A": {"type": "object", "properties": {"a\ud800": {"const": "b\ud801"}}}},
+    },
+    "reference": {"$ref": "http://nowhere.example/\ud800"},
+    "digits": {"maximum": 10**4400, "examples": [10**4400]},
+    "object": {"default": object(), "examples": [object()], "title": object()},
+    "nan": {"minimum": math.nan, "examples": [math.inf]},
+    "keys": {"properties": {1: {}}},
+    "deep": _deep(900),
+    "example": {"examples": [_deep(900)]},
+    "circle": _holding_itself(),
+    "unfolding": _unfolding(),
+}
+
+
+@pytest.mark.parametrize("schema", HOSTILE.values(), ids=list(HOSTILE))
 def test_what_is_told_of_a_hostile_schema_is_json_that_utf8_can_hold(schema: Any) -> None:
     made = from_schema(schema)
     shared = SharedDefinitions()

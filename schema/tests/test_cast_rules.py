@@ -136,23 +136,6 @@ def test_a_report_names_the_items_that_a_closed_array_lost_and_those_that_it_gai
     ]
 
 
-def test_a_default_beside_a_reference_that_hides_it_from_validation_is_filled_in() -> None:
-    schema = {
-        "properties": {"a": {"$ref": "#/definitions/A", "default": 5}},
-        "definitions": {"A": {"type": "integer"}},
-    }
-    assert from_schema(schema, dialect="draft7").cast({}) == {"a": 5}
-
-
-def test_the_changes_of_a_list_name_what_was_dropped_and_what_was_filled_in() -> None:
-    closed = from_schema({"type": "array", "prefixItems": [{}], "items": False})
-    assert closed.changes([1, 2, 3], [1]) == [
-        Change("$[1]", "dropped", 2, None),
-        Change("$[2]", "dropped", 3, None),
-    ]
-    assert closed.changes([1], [1, 0]) == [Change("$[1]", "filled", None, 0)]
-
-
 def test_what_no_type_allows_is_not_converted() -> None:
     for types in (["string", "integer"], ["integer", "string"]):
         assert from_schema({"allOf": [{"type": one} for one in types]}).cast("3") == "3"

@@ -14,11 +14,18 @@ CAT = {
 DOG = {"type": "object", "properties": {"kind": {"type": "string"}, "n": {"type": "string"}}, "required": ["kind"]}
 
 
-def pets(union: str = "oneOf", dialect: Any = "openapi-3.1", **more: Any) -> Schema:
-    branches = [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]
-    given = {"propertyName": "kind", **more.pop("discriminator", {})}
-    schema = {union: branches, "discriminator": given, "$defs": {"Cat": CAT, "Dog": DOG, **more}}
-    return from_schema(schema, dialect=dialect)
+def tagged(
+    *names: str, tag: str = "type", union: str = "oneOf", dialect: Any = "openapi-3.1", defs: Any, **more: Any
+) -> Schema:
+    """A union of these definitions, told apart by a tag."""
+    given = {"propertyName": tag, **more.pop("discriminator", {})}
+    branches = [{"$ref": f"#/$defs/{name}"} for name in names]
+    return from_schema({union: branches, "discriminator": given, "$defs": defs, **more}, dialect=dialect)
+
+
+def pets(union: str = "oneOf", dialect: Any = "openapi-3.1", defs: Any = None, **more: Any) -> Schema:
+    defs = {"Cat": CAT, "Dog": DOG, **(defs or {})}
+    return tagged("Cat", "Dog", tag="kind", union=union, dialect=dialect, defs=defs, **more)
 
 
 @pytest.mark.parametrize("union", ["oneOf", "anyOf"])
@@ -60,14 +67,7 @@ def test_the_tags_that_branches_declare_themselves_count() -> None:
         name: {"type": "object", "properties": {"type": {"enum": [tag]}, "n": {"type": kind}}}
         for name, tag, kind in (("ACircle", "circle", "integer"), ("ASquare", "square", "string"))
     }
-    schema = from_schema(
-        {
-            "oneOf": [{"$ref": "#/$defs/ACircle"}, {"$ref": "#/$defs/ASquare"}],
-            "discriminator": {"propertyName": "type"},
-            "$defs": defs,
-        },
-        dialect="openapi-3.0",
-    )
+    schema = tagged("ACircle", "ASquare", defs=defs, dialect="openapi-3.0")
     assert schema.is_valid({"type": "square", "n": "x"})
     assert not schema.is_valid({"type": "circle", "n": "x"})
     assert "'circle', 'square'" in schema.errors({"type": "line"})[0].message
@@ -76,14 +76,7 @@ def test_the_tags_that_branches_declare_themselves_count() -> None:
 def test_a_tag_of_several_branches_leaves_it_to_their_content() -> None:
     message = {"properties": {"type": {"const": "message"}}, "required": ["type"]}
     defs = {"In": {"allOf": [message, {"required": ["text"]}]}, "Out": {"allOf": [message, {"required": ["id"]}]}}
-    schema = from_schema(
-        {
-            "anyOf": [{"$ref": "#/$defs/In"}, {"$ref": "#/$defs/Out"}],
-            "discriminator": {"propertyName": "type"},
-            "$defs": defs,
-        },
-        dialect="openapi-3.1",
-    )
+    schema = tagged("In", "Out", union="anyOf", defs=defs)
     assert schema.is_valid({"type": "message", "id": 1})
     assert schema.is_valid({"type": "message", "text": 1})
     assert not schema.is_valid({"type": "message"})
@@ -92,44 +85,21 @@ def test_a_tag_of_several_branches_leaves_it_to_their_content() -> None:
 
 def test_a_branch_whose_tags_cannot_be_seen_leaves_others_possible() -> None:
     defs = {"Cat": CAT, "Any": {"anyOf": [{"type": "object"}, {"type": "array"}]}}
-    schema = from_schema(
-        {
-            "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Any"}],
-            "discriminator": {"propertyName": "kind"},
-            "$defs": defs,
-        },
-        dialect="openapi-3.1",
-    )
+    schema = tagged("Cat", "Any", tag="kind", defs=defs)
     assert not schema.is_valid({"kind": "Bird", "n": 1}), "valid by both"
     assert schema.is_valid({"kind": "Bird", "n": "x"})
 
 
 def test_a_union_of_unions_knows_the_tags_of_all() -> None:
-    tagged = {name: {"properties": {"type": {"const": name}}, "required": ["type"]} for name in ("a", "b", "c")}
-    defs = {**tagged, "AB": {"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}}
-    schema = from_schema(
-        {
-            "oneOf": [{"$ref": "#/$defs/AB"}, {"$ref": "#/$defs/c"}],
-            "discriminator": {"propertyName": "type"},
-            "$defs": defs,
-        },
-        dialect="openapi-3.1",
-    )
+    defs = {name: {"properties": {"type": {"const": name}}, "required": ["type"]} for name in ("a", "b", "c")}
+    schema = tagged("AB", "c", defs={**defs, "AB": {"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]}})
     assert all(schema.is_valid({"type": tag}) for tag in "abc")
     assert "one of 'AB', 'a', 'b', 'c'" in schema.errors({"type": "d"})[0].message
 
 
 def test_a_discriminator_decides_beside_keywords_that_other_engines_check() -> None:
     for more in ({"minProperties": 1}, {"unevaluatedProperties": True, "contains": True, "minContains": 2}):
-        schema = from_schema(
-            {
-                "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}],
-                "discriminator": {"propertyName": "kind"},
-                "$defs": {"Cat": CAT, "Dog": DOG},
-                **more,
-            },
-            dialect="openapi-3.1",
-        )
+        schema = pets(**more)
         assert schema.is_valid({"kind": "Cat"})
         assert not schema.is_valid({"kind": "Bird"})
         assert schema.errors({"kind": "Bird"})[0].path == "$.kind"
@@ -148,7 +118,7 @@ def test_cast_and_validation_choose_the_same_branch() -> None:
 def test_a_cast_that_would_lose_the_tag_leaves_a_valid_value_as_it_is(dialect: Any) -> None:
     """Without its tag the value would be of both branches, which `oneOf` refuses."""
     branches = {"Cat": {"properties": {"n": {"type": "integer"}}}, "Dog": {"properties": {"n": {"minimum": 5}}}}
-    schema = pets("oneOf", dialect, **branches)
+    schema = pets("oneOf", dialect, branches)
     value = {"kind": "Cat", "n": 1 if dialect == "2020-12" else 7}
     assert schema.is_valid(value)
     assert schema.is_valid(schema.cast(value))

@@ -161,7 +161,7 @@ def test_a_set_of_characters_and_its_complement_share_no_character() -> None:
     assert complement(((0, 0x10FFFF),)) == ()
 
 
-@pytest.mark.parametrize("value", [0, -1, 0.5, True, False, "5", None, math.nan])
+@pytest.mark.parametrize("value", [0, -1, 0.5, 1.5, True, False, "5", None, math.nan])
 def test_a_bound_is_a_whole_number_of_at_least_one(value: Any) -> None:
     with pytest.raises(ValueError, match="max_fill: expected a whole number of at least 1"):
         Limits(max_fill=value)

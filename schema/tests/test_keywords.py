@@ -43,7 +43,7 @@ def test_a_keyword_means_the_same_in_every_engine(schema: Any, good: list[Any], 
             assert bool(compiled.errors(value)) is not valid, (form, value)
 
 
-DRAFTS: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = TABLES["drafts"]  # fmt: skip
+DRAFTS: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = TABLES["drafts"]
 
 
 @pytest.mark.parametrize(("dialect", "schema", "good", "bad"), DRAFTS)

@@ -14,20 +14,7 @@ TABLES = json.loads(Path(__file__).with_name("right_answers.json").read_text("ut
 
 @pytest.mark.parametrize(
     ("factor", "value", "expected"),
-    [
-        (7, 1e17, False),
-        (7, 1e20, False),
-        (7, 1e308, False),
-        (7, 7.000000000000001e16, False),
-        (60, 1.7e18, False),
-        (7, 7e20, True),
-        (0.01, 19.01, True),
-        (0.1, 0.35, False),
-        (2, float("inf"), False),
-        (2.5, 10**20, True),
-        (3, 9.0, True),
-        (3, True, True),
-    ],
+    [*TABLES["a_multiple_is_one_in_exact_arithmetic"], (2, float("inf"), False)],
 )
 @pytest.mark.parametrize("beside", [{}, {"minProperties": 0}, {"minContains": 2, "contains": {}}])
 def test_a_multiple_is_one_in_exact_arithmetic(
@@ -65,12 +52,6 @@ def test_a_valid_value_stays_valid_once_cast(schema: Any, value: Any) -> None:
     assert compiled.is_valid(value)
     assert compiled.is_valid(compiled.cast(value))
     assert compiled.normalizer(value)[1] is True
-
-
-def test_a_default_that_is_not_of_its_own_schema_fills_what_is_required_only() -> None:
-    parts = {"a": {"type": "integer", "default": "x"}}
-    assert from_schema({"properties": parts}).cast({}) == {}
-    assert from_schema({"properties": parts, "required": ["a"]}).cast({}) == {"a": "x"}
 
 
 def test_a_bundle_casts_as_the_schema_does() -> None:
@@ -112,10 +93,6 @@ def test_classes_are_those_of_ecma_262(pattern: str, matches: list[str], others:
     made = translate(pattern)
     assert [made.matches(text) for text in matches] == [True] * len(matches)
     assert [made.matches(text) for text in others] == [False] * len(others)
-    search = made.matches
-    assert [bool(search(text)) for text in (*matches, *others)] == [
-        made.matches(text) for text in (*matches, *others)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -133,24 +110,14 @@ def test_a_class_has_its_characters_and_no_other(escape: str, inside: str) -> No
     latin = [chr(code) for code in range(0x100)]
     made = translate(f"^{escape}$")
     assert [char for char in latin if made.matches(char)] == sorted(inside)
-    negated = translate(f"^[^{escape}]$")
-    assert [char for char in latin if not negated.matches(char)] == sorted(inside)
+    for other in (f"[^{escape}]", f"\\{escape[1].upper()}{escape[2:]}"):
+        negated = translate(f"^{other}$")
+        assert [char for char in latin if not negated.matches(char)] == sorted(inside)
 
 
 def test_white_space_is_what_ecma_262_lists() -> None:
-    listed = [
-        *range(0x09, 0x0E),
-        0x20,
-        0xA0,
-        0x1680,
-        *range(0x2000, 0x200B),
-        0x2028,
-        0x2029,
-        0x202F,
-        0x205F,
-        0x3000,
-        0xFEFF,
-    ]
+    single = (0x20, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, 0xFEFF)
+    listed = sorted({*range(0x09, 0x0E), *range(0x2000, 0x200B), *single})
     made, property_ = translate(r"^\s$"), translate(r"^\p{White_Space}$")
     assert [code for code in range(0x10000) if made.matches(chr(code))] == listed
     unicode = [code for code in range(0x10000) if property_.matches(chr(code))]
@@ -160,13 +127,8 @@ def test_white_space_is_what_ecma_262_lists() -> None:
 def test_general_categories_are_those_of_unicode() -> None:
     import unicodedata
 
-    codes = [
-        *range(0x3000),
-        *range(0xD000, 0xD800),
-        *range(0xE000, 0xE100),
-        *range(0x1F000, 0x1F700),
-        *range(0xE0000, 0xE0200),
-    ]
+    bounds = [(0, 0x3000), (0xD000, 0xD800), (0xE000, 0xE100), (0x1F000, 0x1F700), (0xE0000, 0xE0200)]
+    codes = [code for low, high in bounds for code in range(low, high)]
     for name in ("L", "Lu", "Mn", "Nd", "N", "P", "Sc", "Zs", "Cc", "Cf", "Letter", "Decimal_Number"):
         short = {"Letter": "L", "Decimal_Number": "Nd"}.get(name, name)
         made = translate(f"^\\p{{{name}}}$")

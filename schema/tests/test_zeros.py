@@ -68,6 +68,11 @@ def test_what_is_too_large_is_not_filled_in() -> None:
     assert len(from_schema(outer, limits=Limits(max_fill=10)).cast({}, complete=True)["x"]) == 9
     default = {"properties": {"x": {"default": list(range(9))}, "y": {"default": 1}}}
     assert from_schema(default, limits=Limits(max_fill=9)).cast({}, complete=True) == {"y": 1}
+    assert len(from_schema(default, limits=Limits(max_fill=10)).cast({}, complete=True)["x"]) == 9
+    deep = from_schema(
+        {"type": "object", "properties": {"x": outer}, "required": ["x"]}, limits=Limits(max_fill=11)
+    )
+    assert deep.cast({}, complete=True) == {}, "two objects and ten numbers"
 
 
 def test_beyond_the_budget_of_a_call_nothing_more_is_filled_in() -> None:
@@ -136,12 +141,3 @@ def test_bounds_of_values_are_settable() -> None:
     assert (looks.is_valid("xa"), looks.is_valid("xaa")) == (True, False)
     few = from_schema({"items": {"type": "integer"}}, limits=Limits(max_error_steps=5)).errors(["x"] * 19)
     assert len(few) == 4, "the schema itself is one step"
-
-
-def test_a_schema_built_later_takes_its_bounds_along() -> None:
-    from operad_schema import lazy_schema
-
-    lazy = lazy_schema(lambda: from_schema({"enum": [1, 2, 3]})).limited(Limits(max_schema_enum=2))
-    assert lazy.is_valid(4)
-    assert "at most 2 members (max_schema_enum)" in lazy.warnings[0]
-    assert not lazy_schema(lambda: {"enum": [1, 2, 3]}).is_valid(4)
