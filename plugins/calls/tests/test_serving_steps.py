@@ -86,7 +86,7 @@ NAMED = {"identity": ANN.to_wire()}
 
 
 def describe(listing, *args):
-    return listing.answer("operad.describe")(*args)
+    return listing.shared["operad.describe"](*args)
 
 
 def test_a_request_may_name_nobody_and_must_not_name_what_is_none():
@@ -110,7 +110,7 @@ def listing_of(count=3, chosen=lambda spec: True, **more):
 
 
 def listed(listing, identity=None, **input):
-    found = listing.answer("operad.list")(input, OperationContext(identity=identity))
+    found = listing.shared["operad.list"](input, OperationContext(identity=identity))
     return [row["id"] for row in found["operations"]], found.get("nextCursor")
 
 
@@ -122,7 +122,7 @@ def test_a_listing_comes_in_pages():
     assert listed(listing, limit=5)[1] is None
     assert listed(listing, limit=1, cursor="t.n0003") == (["t.n0004"], None)
     assert listed(listing, cursor="zzz") == ([], None)
-    assert listing.answer("operad.list")(None, OperationContext())["operations"][0]["id"] == "t.n0000"
+    assert listing.shared["operad.list"](None, OperationContext())["operations"][0]["id"] == "t.n0000"
 
 
 def test_how_long_a_page_is():
@@ -166,7 +166,7 @@ def test_an_operation_of_peers_tells_its_way(metadata, way):
     assert Listing.way_of(spec) == way
     listing = listing_of(0)
     listing.registry.register(spec, echo)
-    (wire,) = listing.answer("operad.list")({}, OperationContext())["operations"]
+    (wire,) = listing.shared["operad.list"]({}, OperationContext())["operations"]
     assert wire.get("via") == ([*way, "me"] if metadata else None)
     assert "inputSchema" not in wire
 
@@ -179,10 +179,9 @@ async def test_the_shared_addresses_are_served_where_the_transport_lets_one(capl
     await listing.announce(link)
     assert link.registered == [("all:operad.discover", None), ("op:operad.describe", "operad")]
     assert "op:operad.list is not served here" in caplog.text
-    assert listing.answer("operad.discover")({}, OperationContext()) == {"instance": "me"}
+    assert listing.shared["operad.discover"]({}, OperationContext()) == {"instance": "me"}
     for name in ("operad.list", "operad.describe"):
-        assert listing.answer(name) == listing.answer(f"{name}.me")
-    assert listing.answer("t.op") is None
+        assert listing.shared[name] == listing.own[f"{name}.me"]
 
 
 # --- which addresses are registered ---------------------------------------------------------------

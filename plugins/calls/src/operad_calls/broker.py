@@ -172,12 +172,7 @@ class BrokerLink(ABC):
         self.tell(event, delivery)
 
     def refuse(
-        self,
-        data: bytes,
-        delivery: Delivery,
-        why: object,
-        where: str,
-        code: str = ErrorCode.SERIALIZATION_ERROR,
+        self, data: bytes, delivery: Delivery, why: object, where: str, code: str = ErrorCode.SERIALIZATION_ERROR
     ) -> None:
         """Drop a message. If the id of its call can be read, end the call with an error of the given code."""
         self.reports.refuse("bus", f"dropped a message at {where!r}: {why}")

@@ -18,10 +18,7 @@ _IDENTITY = {
     "properties": {
         "id": {"type": "string"},
         "scopes": {"type": "array", "items": {"type": "string"}},
-        "resources": {
-            "type": "object",
-            "additionalProperties": {"type": "array", "items": {"type": "string"}},
-        },
+        "resources": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
     },
     "required": ["id", "scopes"],
 }

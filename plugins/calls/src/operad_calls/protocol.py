@@ -164,11 +164,7 @@ def encode_checked(event: Event) -> bytes:
 
 
 def decode(data: bytes | bytearray | memoryview | str) -> Event:
-    """Return the event of a JSON text.
-
-    Raises:
-        ProtocolError: the text is not JSON of the strict profile, or not an event.
-    """
+    """Return the event of a JSON text. Raises `ProtocolError` if it is not an event, or not strict JSON."""
     try:
         value = from_json(data)
     except ValueError as error:

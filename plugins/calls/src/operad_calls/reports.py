@@ -44,11 +44,7 @@ class Allowance:
 
 
 class Reports:
-    """A log of warnings about peers, limited in number. A line states how many before it were left out.
-
-    Args:
-        logger: the logger for the warnings.
-    """
+    """A log of warnings about peers, limited in number. A line states how many before it were left out."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

@@ -13,6 +13,7 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import Event
 from operad_calls import protocol
 
+_Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 TRACE = ("traceparent", "tracestate", "baggage")
@@ -45,15 +46,12 @@ class CallRequest:
     """For a stream: the maximum number of items in flight."""
 
     def event(self, request_id: str, reply_to: str | None, now: float) -> Event:
-        """Return the ``call.requested`` of this call.
+        """Return the ``call.requested`` of this call. Raises `CallError` if ``identity`` is not an `Identity`.
 
         Args:
             request_id: the id of the request.
             reply_to: the address for responses; ``None`` if the transport knows it.
             now: the current time in seconds since 1970.
-
-        Raises:
-            CallError: ``VALIDATION_ERROR`` if ``identity`` is not an `Identity`.
         """
         payload: dict[str, Any] = {
             "requestId": request_id,
@@ -139,12 +137,6 @@ def check_loop(loop: asyncio.AbstractEventLoop, what: str) -> None:
         )
 
 
-def set_error(future: asyncio.Future[Any], error: CallError) -> None:
-    """Set the exception of a future, unless the future is done."""
-    if not future.done():
-        future.set_exception(error)
-
-
 def retrieve(future: asyncio.Future[Any]) -> None:
     """Mark the exception of a future as retrieved, so that asyncio does not log it."""
     if future.done() and not future.cancelled():
@@ -176,7 +168,7 @@ async def woken(owner: Waiting, seconds: float | None = None) -> None:
             timer.cancel()
 
 
-def remember(kept: dict[str, _Value], key: str, value: _Value, most: int) -> None:
+def remember(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
     """Add a value to ``kept``, and remove the oldest one if there are more than ``most``."""
     kept[key] = value
     if len(kept) > most:

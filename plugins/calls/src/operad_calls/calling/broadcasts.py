@@ -61,10 +61,7 @@ class Broadcast(Pending):
                 logger.warning("a response to %s is unusable: %s", self.operation_id, error)
             else:
                 self.received += 1
-                if self.late is None:
-                    self.answers.append(data)
-                else:
-                    self.late(data)
+                (self.late or self.answers.append)(data)
         elif type_ == protocol.ERROR:
             self.received += 1
         wake(self.waiter)
@@ -90,7 +87,6 @@ class Broadcast(Pending):
         """Stop waiting for responses. Notify the peers unless all of them have responded."""
         if self.timer is not None:
             self.timer.cancel()
-            self.timer = None
         if self.requests.lingering.pop(self.request_id, None) is None:
             self.requests.drop(self)
         if not self.is_complete:

@@ -94,11 +94,7 @@ class Arrivals:
 
 
 class Departures:
-    """The large requests that were sent and that no handler has acknowledged.
-
-    Args:
-        size: the maximum number of their bytes in flight.
-    """
+    """The large requests that no handler has acknowledged, of which ``size`` bytes may be in flight."""
 
     def __init__(self, size: int) -> None:
         self._size = size

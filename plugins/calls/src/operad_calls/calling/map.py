@@ -24,6 +24,7 @@ from operad_calls.calling.single import call_once
 from operad_calls.calling.stream import Streams
 from operad_calls.calling.watching import watched_call, watched_stream
 from operad_calls.requests import CallRequest, check_loop
+from operad_calls.serving.answers import aborted, completed
 from operad_calls.serving.byhand import ByHand, OnRequest
 from operad_calls.settings import CallSettings
 
@@ -361,13 +362,10 @@ class PendingRequestMap:
 
     async def complete(self, request_id: str) -> None:
         """End the stream of a request of this link. Raises `LookupError` if the request is not in flight."""
-        await self._hand(request_id).complete(request_id)
+        await self._hand(request_id).end(request_id, completed)
 
     async def emit_error(self, request_id: str, code: str, message: str = "", details: Any = None) -> None:
-        """End a request of this link with an error. Raises `LookupError` if the request is not in flight.
-
-        ``details`` is any JSON value.
-        """
+        """End a request with an error; ``details`` is any JSON value. Raises `LookupError` as `complete`."""
         await self._hand(request_id).emit_error(request_id, CallError(code, message, details))
 
     async def abort(self, request_id: str) -> None:
@@ -376,14 +374,14 @@ class PendingRequestMap:
         requests.open_link()
         pending = requests.table.get(request_id)
         if pending is None:
-            await self._hand(request_id).abort(request_id)
+            await self._hand(request_id).end(request_id, aborted)
             return
         requests.end(pending)
         requests.abort(pending)
         pending.fail(CallError(ErrorCode.ABORTED, f'"{pending.operation_id}" was aborted'))
 
     def _hand(self, request_id: str) -> ByHand:
-        if self._by_hand is None or request_id not in self._by_hand:
+        if self._by_hand is None:
             raise LookupError(f'no request "{request_id}" is in flight on this link; it may have ended')
         return self._by_hand
 

@@ -7,8 +7,8 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from operad.envelopes import EnvelopeKinds, ResponseEnvelope
 from operad.errors import CallError, ErrorCode
@@ -38,6 +38,8 @@ from operad_calls.requests import (
 from operad_calls.settings import CallSettings
 
 logger = logging.getLogger("operad.calls")
+
+_Request = TypeVar("_Request", bound=Pending)
 
 MAX_ORPHANS = 10_000
 """The maximum number of ended requests with an unknown handler that are remembered."""
@@ -197,6 +199,16 @@ class PendingRequests:
         """Remember that a peer serves the operation of a request."""
         remember(self.answered, pending.operation_id, None, MAX_ANSWERED)
 
+    def on_notice(self, pending: _Request, payload: dict[str, Any], ask: Callable[[_Request], bool]) -> None:
+        """Process a ``call.credit`` of a handler. ``ask`` grants the bytes for which the handler asks."""
+        if pending.outgoing:
+            self.departures.leave(pending)
+        wants = payload.get("wantsBytes")
+        if type(wants) is int and self.counts_bytes:
+            pending.wants = max(pending.wants, wants)
+            if pending.wants <= pending.granted or not ask(pending):
+                self.grant(pending)  # the handler must learn that it was heard
+
     # --- following up on a request ------------------------------------------------------------------
 
     def abort(self, pending: Pending) -> None:
@@ -300,9 +312,8 @@ class PendingRequests:
     def end_lingering(self) -> None:
         """Stop waiting for late responses to broadcasts."""
         for pending in list(self.lingering.values()):
-            pending.fail(
-                CallError(ErrorCode.ABORTED, f'"{pending.operation_id}": the caller no longer waits for responses')
-            )
+            why = f'"{pending.operation_id}": the caller no longer waits for responses'
+            pending.fail(CallError(ErrorCode.ABORTED, why))
 
     def _lose(self, peer: object) -> None:
         for pending in [item for item in self.table.values() if item.target == peer]:
@@ -327,11 +338,7 @@ class PendingRequests:
 
 
 def encoded(event: Event) -> bytes:
-    """Return the JSON of a request. Python values in the input, such as bytes and dates, are converted.
-
-    Raises:
-        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form.
-    """
+    """Return the JSON of a request. Python values in the input, such as dates, become JSON. Raises `CallError`."""
     try:
         return protocol.encode(event)
     except CallError as error:

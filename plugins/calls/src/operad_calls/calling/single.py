@@ -11,14 +11,7 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import TransportError
 from operad_calls import protocol
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.requests import (
-    CallRequest,
-    Pending,
-    check_loop,
-    retrieve,
-    set_error,
-    timeout_error,
-)
+from operad_calls.requests import CallRequest, Pending, check_loop, retrieve, timeout_error
 
 
 class Single(Pending):
@@ -42,7 +35,8 @@ class Single(Pending):
 
     def fail(self, error: CallError) -> None:
         """See `Pending.fail`."""
-        set_error(self.future, error)
+        if not self.future.done():
+            self.future.set_exception(error)
 
     def expire(self) -> None:
         """End the call with ``TIMEOUT``."""
@@ -51,7 +45,7 @@ class Single(Pending):
             self.requested = self.sender.cancelling()
             self.sender.cancel()
         else:
-            set_error(self.future, timeout_error(self.operation_id, self.limit))
+            self.fail(timeout_error(self.operation_id, self.limit))
 
     def on_event(self, type_: str, payload: dict[str, Any]) -> None:
         """See `Pending.on_event`."""
@@ -75,7 +69,7 @@ class Single(Pending):
         self.requests.end(self)
         if error.ran is None:
             self.requests.has_answered(self)
-        set_error(self.future, error)
+        self.fail(error)
 
     def _on_response(self, payload: dict[str, Any]) -> None:
         requests, future = self.requests, self.future
@@ -89,35 +83,25 @@ class Single(Pending):
         try:
             envelope = requests.envelope(payload.get("output"))
         except CallError as unusable:
-            set_error(future, unusable)
+            self.fail(unusable)
             return
         if not future.done():
             future.set_result(envelope)
 
     def _on_notice(self, payload: dict[str, Any]) -> None:
         """Process a ``call.credit``: the handler acknowledges the request, or asks to send a large response."""
-        reply_to, wants = payload.get("replyTo"), payload.get("wantsBytes")
-        if type(reply_to) is not str:
+        if type(reply_to := payload.get("replyTo")) is not str:
             return
-        requests = self.requests
         self.target = reply_to
-        if self.outgoing:
-            requests.departures.leave(self)
-        if type(wants) is int and requests.counts_bytes:
-            self.wants = max(self.wants, wants)
-            if self.wants <= self.granted or not requests.arrivals.ask(self):
-                requests.grant(self)  # the handler must learn that it was heard
+        self.requests.on_notice(self, payload, self.requests.arrivals.ask)
 
 
 async def call_once(requests: PendingRequests, call: CallRequest) -> ResponseEnvelope[Any]:
-    """Make one attempt at a call and return its response.
+    """Make one attempt at a call and return its response. Raises `CallError`.
 
     Until the transport has taken the request, the deadline cancels this task, and the cancellation becomes the
     ``TIMEOUT`` of the call. Afterwards the deadline ends the future for which this task waits. In any case the
     `finally` tells a handler that has not responded to stop.
-
-    Raises:
-        CallError: the call failed.
     """
     link = requests.admit()
     limit, loop, now = call.limit, requests.loop, time.time()

@@ -7,23 +7,14 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, Literal
 
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.transports import Link, TransportError
 from operad_calls import protocol
 from operad_calls.calling.pending import PendingRequests
-from operad_calls.requests import (
-    CallRequest,
-    Pending,
-    check_loop,
-    lost_error,
-    overdue,
-    timeout_error,
-    wake,
-    woken,
-)
+from operad_calls.requests import CallRequest, Pending, check_loop, lost_error, overdue, timeout_error, wake, woken
 
 _MIN_BUFFER = 1_024
 """The least number of items of a peer that ignores credit that are kept before the stream fails."""
@@ -46,7 +37,7 @@ class Stream(Pending):
         self.taken = 0
         self.top_up = max(1, window // 2)
         """The value of ``taken`` at which credit is renewed."""
-        self.end: CallError | bool | None = None
+        self.end: CallError | Literal[True] | None = None
         """The error that ended the stream, ``True`` for success, or ``None`` before the end."""
         self.waiter: asyncio.Future[None] | None = None
         self.heard: float | None = None
@@ -80,7 +71,7 @@ class Stream(Pending):
             return self.heard < since
         return self.sent is not None and self.sent < since and not self.is_known
 
-    def finish(self, error: CallError | bool) -> None:
+    def finish(self, error: CallError | Literal[True]) -> None:
         """End the stream with an error, or with ``True`` for success. Later calls have no effect."""
         if self.end is None:
             self.end = error
@@ -88,7 +79,7 @@ class Stream(Pending):
 
     fail = finish
 
-    def break_off(self, end: CallError | bool) -> None:
+    def break_off(self, end: CallError | Literal[True]) -> None:
         """End the stream from this side, and notify the handler."""
         self.requests.end(self)
         self.finish(end)
@@ -119,21 +110,15 @@ class Stream(Pending):
 
     def _on_notice(self, payload: dict[str, Any]) -> None:
         """Process a ``call.credit``: the handler acknowledges the request, or asks to send a large item."""
-        reply_to, wants = payload.get("replyTo"), payload.get("wantsBytes")
-        if type(reply_to) is not str:
-            return
         requests = self.requests
+        if type(reply_to := payload.get("replyTo")) is not str:
+            return
         if self.target is None or (requests.awaits_notice and self.heard is None):
             self.target = reply_to  # a broker may give the request to another peer than it reported
         self.heard = time.monotonic()
-        if self.outgoing:
-            requests.departures.leave(self)
-        if type(wants) is int and requests.counts_bytes:
-            self.wants = max(self.wants, wants)
-            if self.wants <= self.granted or not self._ask():
-                requests.grant(self)  # the handler must learn that it was heard
+        requests.on_notice(self, payload, Stream.ask)
 
-    def _ask(self) -> bool:
+    def ask(self) -> bool:
         """Grant the bytes for which the handler asks, if there is room. Return True if the handler was told."""
         if self.wants <= self.read + self.window_bytes:
             self.granted = self.wants
@@ -230,7 +215,6 @@ class Streams:
                     if stream.end is not None:
                         if stream.end is True:
                             return
-                        assert isinstance(stream.end, CallError)
                         raise stream.end
                     await self._wait(stream, call)
                 envelope = items.popleft()
@@ -290,9 +274,8 @@ class Streams:
         silent = time.monotonic() - late - lease
         for stream in streams:
             if stream.is_silent(silent):
-                stream.break_off(
-                    lost_error(stream.operation_id, f"its handler gave no sign of life for {lease:g} s")
-                )
+                why = f"its handler gave no sign of life for {lease:g} s"
+                stream.break_off(lost_error(stream.operation_id, why))
             elif stream.lone is not None and stream.lone < silent:
                 # A peer that knows only the original events does not number items, and the one response of a query
                 # or mutation is its end. A stream of such a peer looks the same until its second item.

@@ -54,10 +54,8 @@ def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
         warn(instance, f"peer {instance} lists an operation that cannot be used: {error}")
         return None
     if len(via) >= MAX_VIA:
-        warn(
-            instance,
-            f"ignored {spec.id} of peer {instance}: {len(via)} handlers forward it, expected fewer than {MAX_VIA}",
-        )
+        why = f"{len(via)} handlers forward it, expected fewer than {MAX_VIA}"
+        warn(instance, f"ignored {spec.id} of peer {instance}: {why}")
         return None
     return Offer(instance, spec, via)
 

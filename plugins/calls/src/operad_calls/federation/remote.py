@@ -140,21 +140,19 @@ class RemoteSession(SourceSession):
     # --- listing ---------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Load the listings of all peers again. This also happens when a peer changes or the link reconnects.
+        """Load the listings of all peers again. Raises `TransportError` if the peers could not be asked.
 
-        Raises:
-            TransportError: the request to the peers could not be sent.
+        This also happens when a peer changes or the link reconnects.
         """
         try:
             answers = await self._calls.ask_all(DISCOVER, DISCOVER, wait=self._wait, late=self._see_late)
         except CallError as error:
             raise TransportError(str(error)) from error
-        instances = list({instance for instance in map(_instance_of, answers) if instance is not None})
-        listings = await asyncio.gather(*(self._list(instance) for instance in instances))
-        known = zip(instances, listings, strict=True)
+        instances = {instance for instance in map(_instance_of, answers) if instance is not None}
+        listings = await asyncio.gather(*map(self._list, instances))
         self._listings = {
             instance: self._listings.get(instance, {}) if listing is None else listing
-            for instance, listing in known
+            for instance, listing in zip(instances, listings, strict=True)
         }
         self._settle()
 

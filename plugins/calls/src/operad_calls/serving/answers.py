@@ -42,12 +42,8 @@ class Answers:
         """Send a response or item as soon as the caller has room for it.
 
         If the caller counts bytes, the event is encoded here to find its size, and the link sends that JSON.
-        Otherwise the link encodes the event.
-
-        Raises:
-            TransportError: the event was not sent.
-            CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form; ``TIMEOUT`` if there was no room
-                until the deadline; ``ABORTED`` if the request ended.
+        Otherwise the link encodes the event. Raises `TransportError` if the event was not sent, and `CallError`:
+        ``SERIALIZATION_ERROR`` if it has no JSON form, else as `_room`.
         """
         link = self.link
         if link is None:
@@ -89,10 +85,8 @@ class Answers:
         """Wait until ``total`` bytes may be sent. Return False if the peer ignores requests for room.
 
         The handler asks each second. A peer that has granted room before may take until the deadline. A peer that
-        never has is assumed, after 2 s, to ignore such requests, and then gets one item at a time.
-
-        Raises:
-            CallError: ``TIMEOUT`` at the deadline, or ``ABORTED`` if the request ends meanwhile.
+        never has is assumed, after 2 s, to ignore such requests, and then gets one item at a time. Raises
+        `CallError` ``TIMEOUT`` at the deadline, or ``ABORTED`` if the request ends meanwhile.
         """
         began = time.monotonic()
         if request.stream is not None:

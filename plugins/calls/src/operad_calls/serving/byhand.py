@@ -17,7 +17,7 @@ from operad.failures import map_error, mask_error
 from operad.transports import Delivery, Event, PayloadTooLargeError, Registration, Transport
 from operad_calls.requests import timeout_error, wake
 from operad_calls.serving.active import ActiveRequest
-from operad_calls.serving.answers import aborted, completed, responded, too_large_error
+from operad_calls.serving.answers import responded, too_large_error
 from operad_calls.serving.served import ServedRequests
 from operad_calls.settings import CallSettings
 
@@ -59,9 +59,6 @@ class ByHand(ServedRequests):
         self._idempotent: set[str] = set()
         self._named: dict[str, ActiveRequest] = {}
         """The requests by their unique names on this link."""
-
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self._named
 
     async def close(self) -> None:
         """Forget all requests, because the link closes."""
@@ -142,11 +139,11 @@ class ByHand(ServedRequests):
 
     async def respond(self, name: str, envelope: ResponseEnvelope[Any] | Mapping[str, Any]) -> None:
         """Respond to a request, or send an item of its stream; see `PendingRequestMap.respond`."""
+        request = self._get(name)
         if not _is_envelope(envelope):
             raise TypeError(
                 f"expected a response envelope, got {type(envelope).__name__}; make one with local_envelope()"
             )
-        request = self._get(name)
         if request.total is not None:
             await self._send(request, self._send_item(request, envelope))
             return
@@ -186,19 +183,13 @@ class ByHand(ServedRequests):
                 self._get(request.name)
             await self.answers.send_item(request, envelope)
 
-    async def complete(self, name: str) -> None:
-        """End the stream of a request; see `PendingRequestMap.complete`."""
-        await self._end(self._get(name), completed)
-
     async def emit_error(self, name: str, error: CallError) -> None:
         """End a request with an error; see `PendingRequestMap.emit_error`."""
         await self._fail(self._get(name), error)
 
-    async def abort(self, name: str) -> None:
-        """End a request without a response; see `PendingRequestMap.abort`."""
-        await self._end(self._get(name), aborted)
-
-    async def _end(self, request: ActiveRequest, last: Callable[[ActiveRequest], Event]) -> None:
+    async def end(self, name: str, last: Callable[[ActiveRequest], Event]) -> None:
+        """End a request with the event that ``last`` makes."""
+        request = self._get(name)
         self.cancel(request)
         if self.answers.link is not None:
             await self.answers.link.send(request.reply_to, last(request))

@@ -208,10 +208,8 @@ class CallHandler:
             return
         key = key_of(payload, delivery)
         if key[0] and key[1] and key not in serving.recent:
-            error = CallError(
-                ErrorCode.UNAVAILABLE, "the handler does not have this stream; it may have been restarted"
-            )
-            serving.spawn(serving.answers.error(key[0], key[1], error))
+            why = "the handler does not have this stream; it may have been restarted"
+            serving.spawn(serving.answers.error(*key, CallError(ErrorCode.UNAVAILABLE, why)))
 
     def _on_link(self, state: LinkState, epoch: int) -> None:
         if self._link is not None and not self._draining:

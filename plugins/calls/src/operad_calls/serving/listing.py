@@ -54,15 +54,7 @@ class Listing:
             f"{LIST}.{instance}": self._list,
             f"{DESCRIBE}.{instance}": self._describe,
         }
-        self.shared: Mapping[str, Answer] = {
-            DISCOVER: self._discover,
-            LIST: self._list,
-            DESCRIBE: self._describe,
-        }
-
-    def answer(self, operation_id: str) -> Answer | None:
-        """Return the function of one of these operations; ``None`` for any other id."""
-        return self.own.get(operation_id) or self.shared.get(operation_id)
+        self.shared: Mapping[str, Answer] = {DISCOVER: self._discover, LIST: self._list, DESCRIBE: self._describe}
 
     async def announce(self, link: Link) -> None:
         """Register the shared addresses. An address that the transport refuses is not served."""

@@ -18,7 +18,7 @@ from operad.transports import Capabilities, Delivery, Link
 from operad_calls import protocol
 from operad_calls.memory import keep_memory
 from operad_calls.reports import Reports
-from operad_calls.requests import lost_error, not_begun_error, overdue, overloaded_error, wake
+from operad_calls.requests import lost_error, not_begun_error, overdue, overloaded_error, remember, wake
 from operad_calls.serving.active import ActiveRequest, key_of
 from operad_calls.serving.answers import Answers
 from operad_calls.settings import CallSettings
@@ -290,9 +290,7 @@ class ServedRequests:
             else:
                 del self._owned[request.owner]
         if not self.live:
-            self.recent[request.key] = request.deadline or time.time() * 1000 + _REMEMBERED
-            while len(self.recent) > MAX_RECENT:
-                del self.recent[next(iter(self.recent))]
+            remember(self.recent, request.key, request.deadline or time.time() * 1000 + _REMEMBERED, MAX_RECENT)
         if request.done is not None:
             request.done()
 

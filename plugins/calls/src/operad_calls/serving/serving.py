@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import sys
 import time
-from collections.abc import Container, Coroutine
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from operad.access import Identity
@@ -59,8 +59,7 @@ class Serving(ServedRequests):
     ) -> None:
         super().__init__(capabilities, settings)
         self._registry = registry
-        self._listing = listing
-        self._own = {*listing.own, *listing.shared}
+        self._built_in = {**listing.own, **listing.shared}
         self._verify = verify
         self._served_ids = served
         self._mask = mask
@@ -70,12 +69,16 @@ class Serving(ServedRequests):
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Run a request in its own task."""
-        work = self.serve(request, payload, delivery)
-        if self._same_process:  # not eagerly: a caller must not run its handler inside its own `send`
-            request.task = asyncio.get_running_loop().create_task(work, name=request.operation_id)
+        """Run a request in its own task.
+
+        If possible, the first step runs at once: a handler that never waits then needs no other turn of the loop.
+        """
+        work, loop = self.serve(request, payload, delivery), asyncio.get_running_loop()
+        # Not within a process: a caller must not run its handler inside its own `send`.
+        if self._same_process or sys.version_info < (3, 12):
+            request.task = loop.create_task(work, name=request.operation_id)
         else:
-            request.task = start_task(work, request.operation_id)
+            request.task = asyncio.Task(work, loop=loop, name=request.operation_id, eager_start=True)
 
     def cancel(self, request: ActiveRequest) -> None:
         """Cancel the task of a request, and remove the request from the table."""
@@ -132,7 +135,7 @@ class Serving(ServedRequests):
     async def _run(self, request: ActiveRequest, input: Any, context: OperationContext) -> Event:
         """Run an operation and return the last event of its request."""
         operation_id = request.operation_id
-        if operation_id in self._own and (answer := self._listing.answer(operation_id)) is not None:
+        if (answer := self._built_in.get(operation_id)) is not None:
             envelope = local_envelope(answer(input, context), operation_id)
             if request.total is None:
                 return responded(request, envelope)
@@ -214,17 +217,6 @@ class Serving(ServedRequests):
                 operation_id=request.operation_id,
             )
         return error_event(request.request_id, mapped.code, mapped.message, mapped.details)
-
-
-def start_task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start a request in its own task. With Python 3.12 or later, run the first step of the task at once.
-
-    A handler that never waits then finishes without another turn of the event loop.
-    """
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, name=name, eager_start=True)
-    return loop.create_task(work, name=name)
 
 
 def _context_of(request: ActiveRequest, payload: dict[str, Any]) -> OperationContext:
