@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,11 +23,13 @@ from operad import (
     operation,
 )
 from operad.plugin import TransportError
-from operad_auth import StaticTokens, TokenRecord
+from operad_auth import StaticTokens
 from operad_mcp import to_mcp
-from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
+from operad_serve import to_openapi
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 from plugins.serve.tests import front_door
+from tests import kit
+from tests.kit import tool_call
 
 TOKEN = "a-token-of-joe-12345"
 JOE = {"Authorization": f"Bearer {TOKEN}"}
@@ -66,28 +65,6 @@ def tokens() -> StaticTokens:
     return StaticTokens({TOKEN: Identity("joe")})
 
 
-def called(tool: str) -> dict[str, Any]:
-    """The options of a request that calls a tool."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    return {
-        "json": {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": tool, "arguments": {}, "_meta": meta},
-        },
-        "headers": {
-            "Accept": "application/json, text/event-stream",
-            "Mcp-Protocol-Version": "2026-07-28",
-            "Mcp-Method": "tools/call",
-            "Mcp-Name": tool,
-        },
-    }
-
-
 HTTP = [
     # method, path, status of an anonymous request where it is refused, and where it is accepted
     ("GET", "/operations/shop.who", 401, 200),
@@ -118,13 +95,9 @@ async def http_alone(anonymous: bool) -> AsyncIterator[front_door.Client]:
 @asynccontextmanager
 async def together(anonymous: bool) -> AsyncIterator[front_door.Client]:
     """The HTTP API and MCP as `operad serve` has them."""
-    records = [TokenRecord(token=TOKEN, id="joe")]
-    options = ServeOptions(tokens=records, anonymous=anonymous, allowed_origins=ORIGINS)
-    plan = Plan(options=options, http=("127.0.0.1", 0))
-    door = FrontDoor(registry(), plan, asyncio.Event())
-    async with door.open(), aiohttp.ClientSession() as session:
-        assert door.url is not None
-        yield front_door.Client(session, door.url)
+    options = {"anonymous": anonymous, "allowed_origins": ORIGINS}
+    async with kit.front_door(registry(), {"joe": TOKEN}, **options) as url, aiohttp.ClientSession() as session:
+        yield front_door.Client(session, url)
 
 
 @pytest.mark.parametrize("opened", [http_alone, together])
@@ -172,16 +145,16 @@ async def mcp_alone(anonymous: bool) -> AsyncIterator[front_door.Client]:
 @pytest.mark.parametrize("anonymous", [False, True])
 async def test_over_mcp(opened: Any, anonymous: bool) -> None:
     async with opened(anonymous) as client:
-        answer = await client("POST", "/mcp", **called("shop_who"))
+        answer = await client("POST", "/mcp", **tool_call("shop_who"))
         assert answer.status == (200 if anonymous else 401)
         assert ("WWW-Authenticate" in answer.headers) is not anonymous
         assert (b"anonymous" in answer.body) is anonymous
-        listing = called("shop_who")
+        listing = tool_call("shop_who")
         listing["json"] = {**listing["json"], "method": "tools/list", "params": {"_meta": {}}}
         if not anonymous:
             for method in ("GET", "POST", "DELETE"):
                 assert (await client(method, "/mcp", **listing)).status == 401
-        asked = called("shop_who")
+        asked = tool_call("shop_who")
         asked["headers"] |= JOE
         assert b"joe" in (await client("POST", "/mcp", **asked)).body
 
@@ -190,7 +163,7 @@ async def test_metadata_of_the_resource_and_preflights_need_no_credentials_over_
     app: Any = to_mcp(registry(), authenticate=tokens(), allowed_origins=ORIGINS, **RESOURCE).asgi()
     async with front_door.client_of(app) as client:
         assert (await client("GET", META)).json()["authorization_servers"] == ["https://as.example"]
-        refused = await client("POST", "/mcp", **called("shop_who"))
+        refused = await client("POST", "/mcp", **tool_call("shop_who"))
         assert refused.status == 401
         assert f"https://gw.example{META}" in refused.headers["WWW-Authenticate"]
         assert (await client("OPTIONS", "/mcp", headers=PREFLIGHT)).status != 401
@@ -198,19 +171,17 @@ async def test_metadata_of_the_resource_and_preflights_need_no_credentials_over_
 
 
 async def test_one_server_of_a_front_door_may_accept_anonymous_requests_alone() -> None:
-    records = [TokenRecord(token=TOKEN, id="joe")]
-    plan = Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", 0), servers={"mcp": {"anonymous": True}})
-    door = FrontDoor(registry(), plan, asyncio.Event())
-    async with door.open(), aiohttp.ClientSession() as session:
-        client = front_door.Client(session, str(door.url))
-        assert (await client("POST", "/mcp", **called("shop_who"))).status == 200
+    door = kit.front_door(registry(), {"joe": TOKEN}, servers={"mcp": {"anonymous": True}})
+    async with door as url, aiohttp.ClientSession() as session:
+        client = front_door.Client(session, url)
+        assert (await client("POST", "/mcp", **tool_call("shop_who"))).status == 200
         assert (await client("POST", "/operations/shop.who")).status == 401
 
 
 async def test_without_an_authenticator_every_caller_is_anonymous() -> None:
     app: Any = to_mcp(registry()).asgi()
     async with front_door.client_of(app) as client:
-        assert b"anonymous" in (await client("POST", "/mcp", **called("shop_who"))).body
+        assert b"anonymous" in (await client("POST", "/mcp", **tool_call("shop_who"))).body
     await app.aclose()
     async with front_door.client_of(to_openapi(registry())) as client:
         assert (await client("GET", "/operations/shop.who")).json() == "anonymous"
@@ -236,14 +207,10 @@ async def test_a_hub_refuses_connections_without_credentials(authenticate: Any) 
     async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
         with pytest.raises(TransportError, match="401"):
             await PendingRequestMap(WebSocketTransport(hub.url)).open()
-        for path, headers, status in (
-            ("/metrics", {}, 401),
-            ("/metrics", JOE, 200),
-            ("/health", {}, 200),
-        ):
-            async with session.get(f"{hub.url.replace('ws', 'http', 1)}{path}", headers=headers) as response:
-                assert response.status == status
-                assert ("WWW-Authenticate" in response.headers) is (status == 401)
+        client = front_door.Client(session, hub.url.replace("ws", "http", 1))
+        for path, headers, status in (("/metrics", {}, 401), ("/metrics", JOE, 200), ("/health", {}, 200)):
+            answer = await client("GET", path, headers=headers)
+            assert (answer.status, "WWW-Authenticate" in answer.headers) == (status, status == 401)
 
 
 @pytest.mark.parametrize("authenticate", HUBS)
@@ -273,19 +240,9 @@ async def test_the_table_of_a_hub_says_whether_it_accepts_anonymous_spokes(
     (tmp_path / "operad.toml").write_text(
         f'[hub]\nlisten = "127.0.0.1:0"\n{anonymous}\n[[hub.tokens]]\ntoken = "{TOKEN}"\nid = "joe"\n'
     )
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("operad"), "hub", cwd=tmp_path, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        assert process.stderr is not None
-        async with asyncio.timeout(30):
-            line = (await process.stderr.readline()).decode()
-        base = line.removeprefix("hub on ws").partition(";")[0]
-        async with aiohttp.ClientSession() as session, session.get(f"http{base}/metrics") as response:
-            assert response.status == (200 if accepted else 401)
-    finally:
-        process.terminate()
-        await process.communicate()
+    async with kit.operad(tmp_path, "hub", until="hub on .*;") as (_, said), aiohttp.ClientSession() as session:
+        answer = await front_door.Client(session, kit.url_in(said).replace("ws", "http", 1))("GET", "/metrics")
+    assert answer.status == (200 if accepted else 401)
 
 
 OPERATIONS = """
@@ -298,36 +255,20 @@ async def who(context) -> str:
 
 
 @asynccontextmanager
-async def command(folder: Path, *arguments: str) -> AsyncIterator[tuple[str, str]]:
+async def command(folder: Path, *arguments: str, more: str = "") -> AsyncIterator[tuple[str, str]]:
     """What `operad serve` prints at its start, and its URL."""
     (folder / "ops.py").write_text(OPERATIONS)
-    if not (folder / "operad.toml").exists():
-        (folder / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("operad"), "serve", "--http", "127.0.0.1:0", *arguments,
-        cwd=folder, env={**os.environ, "ANN_TOKEN": TOKEN}, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert process.stderr is not None
-        printed = ""
-        async with asyncio.timeout(60):
-            while "credentials " not in printed:
-                line = await process.stderr.readline()
-                assert line, printed
-                printed += line.decode()
-        yield printed, printed.partition(" on ")[2].partition(";")[0]
-    finally:
-        process.terminate()
-        await process.communicate()
+    (folder / "operad.toml").write_text(kit.LOCAL + more)
+    serve = ("serve", "--http", "127.0.0.1:0", *arguments)
+    async with kit.operad(folder, *serve, until="credentials .*\n", ANN_TOKEN=TOKEN) as (_, printed):
+        yield printed, kit.url_in(printed)
 
 
 async def who_calls(url: str, token: str) -> Any:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"{url}/operations/shop.who", headers=headers) as response,
-    ):
-        return await response.json() if response.status == 200 else response.status
+    async with aiohttp.ClientSession(headers=headers) as session:
+        answer = await front_door.Client(session, url)("GET", "/operations/shop.who")
+    return answer.json() if answer.status == 200 else answer.status
 
 
 async def test_tokens_on_the_command_line_are_required_from_then_on(tmp_path: Path) -> None:
@@ -344,8 +285,7 @@ async def test_the_command_prints_how_many_operations_require_no_credentials(tmp
     async with command(tmp_path) as (printed, url):
         assert "credentials    1 of 1 operations require none (no authenticator)" in printed
         assert await who_calls(url, "") == "anonymous"
-    with (tmp_path / "operad.toml").open("a") as table:
-        table.write("[serve]\nanonymous = true\n")
-    async with command(tmp_path, "--token", "ann=${ANN_TOKEN}") as (printed, url):
+    flags, more = ("--token", "ann=${ANN_TOKEN}"), "[serve]\nanonymous = true\n"
+    async with command(tmp_path, *flags, more=more) as (printed, url):
         assert "credentials    1 of 1 operations require none (anonymous = true)" in printed
         assert [await who_calls(url, each) for each in ("", TOKEN)] == ["anonymous", "ann"]

@@ -18,10 +18,10 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
-from operad_auth import Credentials, TokenRecord
+from operad_auth import Credentials
 from operad_mcp import to_mcp
-from operad_serve import FrontDoor, Plan, ServeOptions
 from plugins.serve.tests.front_door import served
+from tests.kit import front_door, listening, openapi, session_call, session_headers, tool_call
 
 USERS = ("ann", "bob")
 KEYS = {name: f"upstream-secret-of-{name}" for name in USERS}
@@ -35,15 +35,11 @@ def _get(name: str, **more: Any) -> Any:
     return {"get": {"operationId": name, "parameters": _N, "responses": _ANY, **more}}
 
 
-DOCUMENT = {
-    "openapi": "3.1.0",
-    "info": {"title": "Echo", "version": "1"},
-    "paths": {
-        **{f"/{name}": _get(name) for name in ("plain", "cached", "retried", "moved", "gone", "broken")},
-        "/keyed": {"post": {"operationId": "keyed", "parameters": _N, "responses": _ANY}},
-        "/items": _get("items", responses={"200": {"description": "", "content": {"text/event-stream": {}}}}),
-    },
-}
+DOCUMENT = openapi({
+    **{f"/{name}": _get(name) for name in ("plain", "cached", "retried", "moved", "gone", "broken")},
+    "/keyed": {"post": {"operationId": "keyed", "parameters": _N, "responses": _ANY}},
+    "/items": _get("items", responses={"200": {"description": "", "content": {"text/event-stream": {}}}}),
+})  # fmt: skip
 
 
 @attrs.define
@@ -129,19 +125,9 @@ class World:
 
     async def over_mcp(self, user: str, id: str, n: int) -> str:
         """Call through MCP; return the whole response."""
-        name = id.replace(".", "_")
-        body = {
-            "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": {"name": name, "arguments": {"n": n}, "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-            }},
-        }  # fmt: skip
-        headers = {
-            "authorization": f"Bearer {TOKENS[user]}", "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name,
-        }  # fmt: skip
-        async with self.http.post(f"{self.url}/mcp", json=body, headers=headers) as response:
+        request = tool_call(id.replace(".", "_"), {"n": n})
+        request["headers"]["authorization"] = f"Bearer {TOKENS[user]}"
+        async with self.http.post(f"{self.url}/mcp", **request) as response:
             return await response.text()
 
 
@@ -200,16 +186,8 @@ async def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
     caplog.set_level(logging.DEBUG, "operad")
     world = World()
     async with AsyncExitStack() as stack:
-        urls = []
-        for handler in (world.api, world.other):
-            app = web.Application()
-            app.router.add_route("*", "/{path:.*}", handler)
-            runner = web.AppRunner(app, shutdown_timeout=0.1)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        world.elsewhere = urls[1]
+        api = await stack.enter_async_context(listening(world.api))
+        world.elsewhere = await stack.enter_async_context(listening(world.other))
         theirs = await stack.enter_async_context(OperationRegistry(load_plugins()))
         theirs.register(who)
         theirs.register(fail)
@@ -218,24 +196,30 @@ async def world(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
         entries = "{" + ", ".join(f'{name} = "{key}"' for name, key in KEYS.items()) + "}"
         (tmp_path / "echo.json").write_text(json.dumps(DOCUMENT))
         (tmp_path / "operad.toml").write_text(
-            CONFIGURATION.format(entries=entries, api=urls[0], mcp=f"{mcp}/mcp", listing=LIST)
+            CONFIGURATION.format(entries=entries, api=api, mcp=f"{mcp}/mcp", listing=LIST)
         )
         registry = OperationRegistry.from_config(tmp_path, load_plugins(), strict=True)
         world.registry = await stack.enter_async_context(registry)
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         registry.register(OperationSpec(namespace="own", name="nested", input_schema=schema), nested)
-        records = [TokenRecord(token=token, id=name) for name, token in TOKENS.items()]
-        plan = Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", 0))
-        front = FrontDoor(registry, plan, asyncio.Event())
-        await stack.enter_async_context(front.open())
-        assert front.url is not None
-        world.url = front.url
+        world.url = await stack.enter_async_context(front_door(registry, TOKENS))
         world.http = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
         yield world
     for record in caplog.records:  # of the gateway, of its clients, of its servers
         text = record.getMessage() + str(record.args) + str(record.exc_info)
         for secret in (*KEYS.values(), *TOKENS.values(), LIST):
             assert secret not in text, record
+
+
+async def calls_of_both(world: World, id: str, count: int, by_mcp: bool = False) -> list[tuple[int, str, str]]:
+    """Call an operation in turn as both users, all at once; check and return number, user and response of each."""
+    send = world.over_mcp if by_mcp else world.over_http
+    calls = [(n, USERS[n % 2]) for n in range(count)]
+    texts = await asyncio.gather(*(send(user, id, n) for n, user in calls))
+    found = [(*call, text) for call, text in zip(calls, texts, strict=True)]
+    for n, user, text in found:
+        check(world, user, n, text)
+    return found
 
 
 def other(user: str) -> str:
@@ -306,10 +290,7 @@ async def test_a_pooled_connection_carries_the_credential_of_each_call(world: Wo
 
 
 async def test_a_retry_carries_the_credential_of_its_own_call(world: World) -> None:
-    calls = [(n, USERS[n % 2]) for n in range(40)]
-    texts = await asyncio.gather(*(world.over_http(user, "echo.retried", n) for n, user in calls))
-    for (n, user), text in zip(calls, texts, strict=True):
-        check(world, user, n, text)
+    for n, user, _ in await calls_of_both(world, "echo.retried", 40):
         assert world.shown[str(n)] == {f"Bearer {KEYS[user]}"}
     assert len(world.cookies) == 80
 
@@ -339,12 +320,8 @@ async def test_a_cookie_of_one_call_goes_with_no_other(world: World) -> None:
 @pytest.mark.parametrize("id", ["echo.broken", "peer.up.fail"])
 @pytest.mark.parametrize("by_mcp", [True, False])
 async def test_an_error_has_the_words_for_its_own_caller(world: World, id: str, by_mcp: bool) -> None:
-    send = world.over_mcp if by_mcp else world.over_http
-    calls = [(n, USERS[n % 2]) for n in range(20)]
-    texts = await asyncio.gather(*(send(user, id, n) for n, user in calls))
-    for (n, user), text in zip(calls, texts, strict=True):
+    for _, _, text in await calls_of_both(world, id, 20, by_mcp):
         assert "no such thing for" in text
-        check(world, user, n, text)
 
 
 async def test_a_stream_that_broke_off_is_resumed_for_its_own_caller(world: World) -> None:
@@ -367,12 +344,8 @@ async def test_a_stream_that_broke_off_is_resumed_for_its_own_caller(world: Worl
 
 @pytest.mark.parametrize("by_mcp", [True, False])
 async def test_a_nested_call_carries_the_credential_of_the_first_caller(world: World, by_mcp: bool) -> None:
-    send = world.over_mcp if by_mcp else world.over_http
-    calls = [(n, USERS[n % 2]) for n in range(20)]
-    texts = await asyncio.gather(*(send(user, "own.nested", n) for n, user in calls))
-    for (n, user), text in zip(calls, texts, strict=True):
+    for _, user, text in await calls_of_both(world, "own.nested", 20, by_mcp):
         assert KEYS[user] in text
-        check(world, user, n, text)
 
 
 async def test_an_mcp_session_is_used_for_its_own_caller_alone(world: World) -> None:
@@ -383,18 +356,15 @@ async def test_an_mcp_session_is_used_for_its_own_caller_alone(world: World) -> 
 
 
 async def test_the_gateways_own_session_of_one_caller_serves_no_other(world: World) -> None:
-    async def send(user: str, body: Any, **headers: str) -> tuple[int, Any, str]:
-        given = {"authorization": f"Bearer {TOKENS[user]}", "accept": "application/json, text/event-stream"}
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        async with world.http.post(f"{world.url}/mcp", json=body, headers=given) as response:
-            return response.status, response.headers, await response.text()
+    url = f"{world.url}/mcp"
+    session = await session_headers(world.http, url, {"authorization": f"Bearer {TOKENS['ann']}"})
 
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "h", "version": "1"}}
-    _, headers, _ = await send("ann", {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
-    session = {"mcp_session_id": headers["mcp-session-id"], "mcp_protocol_version": "2025-11-25"}
-    await send("ann", {"jsonrpc": "2.0", "method": "notifications/initialized"}, **session)
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "peer_up_who", "arguments": {}}}
-    assert KEYS["ann"] in (await send("ann", call, **session))[2]
-    status, _, text = await send("bob", call, **session)
+    async def send(user: str) -> tuple[int, str]:
+        headers = {**session, "authorization": f"Bearer {TOKENS[user]}"}
+        async with world.http.post(url, json=session_call("peer_up_who"), headers=headers) as response:
+            return response.status, await response.text()
+
+    assert KEYS["ann"] in (await send("ann"))[1]
+    status, text = await send("bob")
     assert status == 404
     assert KEYS["ann"] not in text

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from html import unescape
@@ -23,26 +22,16 @@ from cryptography.fernet import Fernet
 from yarl import URL
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
-from operad_auth import TokenRecord
 from operad_auth.callers import CallerCredentials
 from operad_auth.connecting import UserTokens, user_tokens
-from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth.options import OAuthServerOptions
 from plugins.auth.tests.conftest import AuthorizationServer
 from plugins.serve.tests import oidc_server
-from plugins.serve.tests.oidc_server import Provider
-from plugins.serve.tests.test_serving_oauth import CLIENT
+from plugins.serve.tests.oidc_server import CLIENT, Provider
+from tests.kit import free_port, front_door, listening, openapi, session_call, session_headers, tool_call
 
-DOCUMENT = {
-    "openapi": "3.1.0",
-    "info": {"title": "Echo", "version": "1"},
-    "paths": {
-        "/who": {
-            "get": {"operationId": "who", "responses": {"200": {"description": ""}}},
-            "post": {"operationId": "make", "responses": {"200": {"description": ""}}},
-        }
-    },
-}
+ANY = {"responses": {"200": {"description": ""}}}
+DOCUMENT = openapi({"/who": {"get": {"operationId": "who", **ANY}, "post": {"operationId": "make", **ANY}}})
 TOKENS = {name: f"gateway-token-of-{name}" for name in ("ann", "bob")}
 
 
@@ -146,41 +135,26 @@ async def placed(
         status = 401 if token.removeprefix("Bearer ") in refused else 200
         return web.json_response({"shown": token}, status=status)
 
-    async with AsyncExitStack() as stack:
-        ports = []
-        for routes in ([web.route("*", "/who", who)], [web.route("*", "/{path:.*}", accounts.handle)]):
-            app = web.Application()
-            app.add_routes(routes)
-            runner = web.AppRunner(app)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            ports.append(runner.addresses[0][1])
-        accounts.issuer = f"http://127.0.0.1:{ports[1]}"
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        url = f"http://127.0.0.1:{port}"
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    async with listening(who) as api, listening(accounts.handle) as accounts.issuer:
         (tmp_path / "echo.json").write_text(json.dumps(DOCUMENT))
         (tmp_path / "operad.toml").write_text(
             f'[[credentials]]\nname = "users"\ntype = "oauth"\nissuer = "{accounts.issuer}"\nclient_id = "cli"\n'
             f'scopes = ["read"]\npublic_url = "{url}"\n'
             '[idempotency]\n[sources.echo]\ntype = "openapi"\nspec = "echo.json"\n'
-            f'base_url = "http://127.0.0.1:{ports[0]}"\nauth = {{type = "caller", provider = "users"}}\n'
+            f'base_url = "{api}"\nauth = {{type = "caller", provider = "users"}}\n'
         )
-        registry = OperationRegistry.from_config(tmp_path, load_plugins(), strict=True)
-        await stack.enter_async_context(registry)
-        records = [TokenRecord(token=token, id=name) for name, token in TOKENS.items()]
         oauth = None
         if login is not None:
             given = {"users": {"ann": [], "bob": []}, "store": str(tmp_path / "oauth.db"), **CLIENT}
             oauth = OAuthServerOptions(url=url, issuer=login.issuer, **given)
-        options = ServeOptions(
-            tokens=records, oauth=oauth, allowed_origins=["https://app.example.com"], access_log=True
-        )
-        front = FrontDoor(registry, Plan(options=options, http=("127.0.0.1", port)), asyncio.Event())
-        await stack.enter_async_context(front.open())
-        yield Place(accounts, registry, url, refused, shown, tmp_path)
+        options = {"oauth": oauth, "allowed_origins": ["https://app.example.com"], "access_log": True}
+        async with (
+            OperationRegistry.from_config(tmp_path, load_plugins(), strict=True) as registry,
+            front_door(registry, TOKENS, port=port, **options),
+        ):
+            yield Place(accounts, registry, url, refused, shown, tmp_path)
 
 
 async def test_each_user_connects_once_and_calls_use_the_token_of_their_caller(place: Place) -> None:
@@ -497,34 +471,22 @@ async def test_a_run_leaves_no_secret_in_logs_reprs_and_files(
 # --- MCP hosts ------------------------------------------------------------------------------------------
 
 
-async def _rpc(place: Place, body: Any, **headers: str) -> tuple[Any, Any]:
-    given = {
-        "authorization": f"Bearer {TOKENS['ann']}",
-        "accept": "application/json, text/event-stream",
-        **{name.replace("_", "-"): value for name, value in headers.items()},
-    }
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(f"{place.url}/mcp", json=body, headers=given) as response,
-    ):
+ANN = {"authorization": f"Bearer {TOKENS['ann']}"}
+
+
+async def _rpc(http: aiohttp.ClientSession, place: Place, **request: Any) -> Any:
+    async with http.post(f"{place.url}/mcp", **request) as response:
         text = await response.text()
         data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
-        return json.loads(data[-1] if data else text or "null"), response.headers
+        return json.loads(data[-1] if data else text)
 
 
 @pytest.mark.parametrize("opens", [True, False])
 async def test_a_host_of_the_handshake_protocol_is_asked_to_open_the_link(place: Place, opens: bool) -> None:
-    capabilities = {"elicitation": {"url": {}}} if opens else {}
-    params = {
-        "protocolVersion": "2025-11-25",
-        "capabilities": capabilities,
-        "clientInfo": {"name": "h", "version": "1"},
-    }
-    _, headers = await _rpc(place, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
-    session = {"mcp_session_id": headers["mcp-session-id"], "mcp_protocol_version": "2025-11-25"}
-    await _rpc(place, {"jsonrpc": "2.0", "method": "notifications/initialized"}, **session)
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo_who", "arguments": {}}}
-    answer, _ = await _rpc(place, call, **session)
+    capabilities: dict[str, Any] = {"elicitation": {"url": {}}} if opens else {}
+    async with aiohttp.ClientSession() as http:
+        headers = await session_headers(http, f"{place.url}/mcp", ANN, **capabilities)
+        answer = await _rpc(http, place, json=session_call("echo_who"), headers=headers)
     if opens:
         assert answer["error"]["code"] == -32042
         [asked] = answer["error"]["data"]["elicitations"]
@@ -540,26 +502,20 @@ async def test_a_host_of_the_handshake_protocol_is_asked_to_open_the_link(place:
 
 
 async def test_a_host_of_the_stateless_protocol_is_asked_once(place: Place) -> None:
-    def call(**more: Any) -> Any:
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}},
-        }
-        params = {"name": "echo_who", "arguments": {}, "_meta": meta, **more}
-        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with aiohttp.ClientSession(headers=ANN) as http:
 
-    headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "echo_who"}
-    answer, _ = await _rpc(place, call(), **headers)
-    result = answer["result"]
-    assert result["resultType"] == "input_required"
-    [(key, asked)] = result["inputRequests"].items()
-    assert asked["params"]["mode"] == "url"
-    agreed = {"inputResponses": {key: {"action": "accept"}}, "requestState": result["requestState"]}
-    early, _ = await _rpc(place, call(**agreed), **headers)
-    assert early["result"]["isError"] is True
-    await place.connect("ann")
-    late, _ = await _rpc(place, call(**agreed), **headers)
-    assert "isError" not in late["result"] or late["result"]["isError"] is False
+        async def result(**more: Any) -> Any:
+            request = tool_call("echo_who", capabilities={"elicitation": {"url": {}}}, **more)
+            return (await _rpc(http, place, **request))["result"]
+
+        first = await result()
+        assert first["resultType"] == "input_required"
+        [(key, asked)] = first["inputRequests"].items()
+        assert asked["params"]["mode"] == "url"
+        agreed = {"inputResponses": {key: {"action": "accept"}}, "requestState": first["requestState"]}
+        assert (await result(**agreed))["isError"] is True
+        await place.connect("ann")
+        assert (await result(**agreed)).get("isError", False) is False
 
 
 # --- logins of this server ------------------------------------------------------------------------------

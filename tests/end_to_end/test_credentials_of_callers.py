@@ -25,30 +25,22 @@ from operad import (
     OperationSpec,
     load_plugins,
 )
-from operad_auth import Credentials, StaticTokens, TokenRecord
-from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
-from plugins.serve.tests import front_door
+from operad_auth import Credentials, StaticTokens
+from operad_serve import to_openapi
+from plugins.serve.tests.front_door import client_of
+from tests.kit import front_door, listening, openapi, tool_call
 
-DOCUMENT = {
-    "openapi": "3.1.0",
-    "info": {"title": "Echo", "version": "1"},
-    "paths": {
-        "/who": {
-            "get": {
-                "operationId": "who",
-                "parameters": [{"name": "n", "in": "query", "schema": {"type": "integer"}}],
-                "responses": {"200": {"description": "", "content": {"application/json": {"schema": {}}}}},
-            }
-        },
-        "/away": {"get": {"operationId": "away", "responses": {"200": {"description": ""}}}},
-        "/items": {
-            "get": {
-                "operationId": "items",
-                "responses": {"200": {"description": "", "content": {"text/event-stream": {}}}},
-            }
-        },
-    },
-}
+
+def _get(name: str, content: Any, **more: Any) -> Any:
+    return {"get": {"operationId": name, "responses": {"200": {"description": "", "content": content}}, **more}}
+
+
+N = {"parameters": [{"name": "n", "in": "query", "schema": {"type": "integer"}}]}
+DOCUMENT = openapi({
+    "/who": _get("who", {"application/json": {"schema": {}}}, **N),
+    "/away": _get("away", {}),
+    "/items": _get("items", {"text/event-stream": {}}),
+})  # fmt: skip
 
 
 class API:
@@ -80,27 +72,11 @@ class API:
         return web.json_response({"access_token": f"new-{fields['subject_token']}", "expires_in": 3600})
 
 
-@asynccontextmanager
-async def serving(api: API) -> AsyncIterator[str]:
-    app = web.Application()
-    app.add_routes([
-        web.get("/who", api.who), web.get("/away", api.away), web.get("/items", api.items),
-        web.post("/token", api.token),
-    ])  # fmt: skip
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
 @pytest.fixture
 async def api() -> AsyncIterator[API]:
     api = API()
-    async with serving(api) as api.url, serving(api) as api.other:
+    routes = web.get("/who", api.who), web.get("/away", api.away), web.get("/items", api.items)
+    async with listening(*routes, web.post("/token", api.token)) as api.url, listening(*routes) as api.other:
         yield api
 
 
@@ -113,15 +89,24 @@ entries = {ann = "a1", bob = {type = "basic", username = "bob", password = "b2"}
 SHOWN = {"ann": "Bearer a1", "bob": "Basic " + base64.b64encode(b"bob:b2").decode()}
 
 
-async def loaded(api: API, folder: Path, credentials: str, **table: str) -> OperationRegistry:
+@asynccontextmanager
+async def loaded(api: API, folder: Path, credentials: str) -> AsyncIterator[OperationRegistry]:
     (folder / "operad.toml").write_text(
         f'{credentials}\n[sources.echo]\ntype = "openapi"\nspec = "echo.json"\nbase_url = "{api.url}"\n'
         'auth = {type = "caller", provider = "users"}\n'
     )
     (folder / "echo.json").write_text(json.dumps(DOCUMENT))
-    registry = OperationRegistry.from_config(folder, load_plugins(), strict=True)
-    await registry.__aenter__()
-    return registry
+    async with OperationRegistry.from_config(folder, load_plugins(), strict=True) as registry:
+        yield registry
+
+
+async def refusal(api: API, folder: Path, credentials: str) -> Exception:
+    """Return the error that a configuration ends with."""
+    with pytest.raises(ExceptionGroup) as caught:
+        async with loaded(api, folder, credentials):
+            pass
+    error: Exception = caught.value.exceptions[0]
+    return error
 
 
 def caller(name: str, token: str | None = None) -> OperationContext:
@@ -132,11 +117,11 @@ def caller(name: str, token: str | None = None) -> OperationContext:
 async def test_interleaved_calls_and_streams_carry_the_credential_of_their_caller(
     api: API, tmp_path: Path
 ) -> None:
-    registry = await loaded(api, tmp_path, TABLE)
     tokens = StaticTokens({f"t-{name}": Identity(name) for name in SHOWN})
-    app = to_openapi(registry, authenticate=tokens)
-
-    async with front_door.client_of(app) as http:
+    async with (
+        loaded(api, tmp_path, TABLE) as registry,
+        client_of(to_openapi(registry, authenticate=tokens)) as http,
+    ):
 
         async def over_http(name: str, n: int) -> None:
             headers = {"Authorization": f"Bearer t-{name}"}
@@ -154,102 +139,77 @@ async def test_interleaved_calls_and_streams_carry_the_credential_of_their_calle
         schedule = random.Random(7)
         calls = [schedule.choice((over_http, in_process))(schedule.choice(("ann", "bob")), n) for n in range(600)]
         await asyncio.gather(*calls)
-    await registry.aclose()
 
 
 async def test_a_caller_without_an_entry_is_denied_before_any_request(api: API, tmp_path: Path) -> None:
-    registry = await loaded(api, tmp_path, TABLE)
-    for context in (caller("eve"), OperationContext(), OperationContext(trusted=True)):
-        with pytest.raises(CallError, match="ACCESS_DENIED"):
-            await registry.execute("echo.who", {}, context)
-    await registry.aclose()
+    async with loaded(api, tmp_path, TABLE) as registry:
+        for context in (caller("eve"), OperationContext(), OperationContext(trusted=True)):
+            with pytest.raises(CallError, match="ACCESS_DENIED"):
+                await registry.execute("echo.who", {}, context)
 
 
 async def test_a_nested_call_uses_the_credential_of_the_first_caller(api: API, tmp_path: Path) -> None:
-    registry = await loaded(api, tmp_path, FORWARD.format(api.url))
-
     async def outer(input: Any, context: OperationContext) -> Any:
         return (await context.env.echo.who()).data["shown"]
 
-    registry.register(OperationSpec(namespace="own", name="outer"), outer)
-    assert (await registry.execute("own.outer", {}, caller("ann", "mine"))).data == "Bearer mine"
-    await registry.aclose()
+    async with loaded(api, tmp_path, FORWARD.format(api.url)) as registry:
+        registry.register(OperationSpec(namespace="own", name="outer"), outer)
+        assert (await registry.execute("own.outer", {}, caller("ann", "mine"))).data == "Bearer mine"
 
 
 FORWARD = '[[credentials]]\nname = "users"\ntype = "forward"\norigins = ["{}"]\n'
 
 
 async def test_a_forwarded_token_goes_to_named_origins_only(api: API, tmp_path: Path) -> None:
-    registry = await loaded(api, tmp_path, FORWARD.format(api.url))
-    assert (await registry.execute("echo.who", {}, caller("ann", "mine"))).data["shown"] == "Bearer mine"
-    redirected = await registry.execute("echo.away", {}, caller("ann", "mine"))
-    assert redirected.data["shown"] is None
-    with pytest.raises(CallError, match="did not authenticate with a bearer token"):
-        await registry.execute("echo.who", {}, caller("ann"))
-    await registry.aclose()
-    with pytest.raises(ExceptionGroup) as caught:
-        await loaded(api, tmp_path, FORWARD.format("https://api.example.com"))
-    assert "may not be sent to" in str(caught.value.exceptions[0])
+    async with loaded(api, tmp_path, FORWARD.format(api.url)) as registry:
+        assert (await registry.execute("echo.who", {}, caller("ann", "mine"))).data["shown"] == "Bearer mine"
+        redirected = await registry.execute("echo.away", {}, caller("ann", "mine"))
+        assert redirected.data["shown"] is None
+        with pytest.raises(CallError, match="did not authenticate with a bearer token"):
+            await registry.execute("echo.who", {}, caller("ann"))
+    assert "may not be sent to" in str(await refusal(api, tmp_path, FORWARD.format("https://api.example.com")))
 
 
 async def test_forward_is_refused_where_tokens_are_for_this_server_alone(api: API, tmp_path: Path) -> None:
     jwt = '[serve.jwt]\nissuer = "https://id.example.com"\naudience = "x"\n'
-    with pytest.raises(ExceptionGroup) as caught:
-        await loaded(api, tmp_path, FORWARD.format(api.url) + jwt)
-    assert isinstance(caught.value.exceptions[0], ConfigError)
+    assert isinstance(await refusal(api, tmp_path, FORWARD.format(api.url) + jwt), ConfigError)
 
 
 async def test_a_token_is_exchanged_once_for_each_token_of_a_caller(api: API, tmp_path: Path) -> None:
     text = '[[credentials]]\nname = "users"\ntype = "exchange"\nclient_id = "gate"\nclient_secret = "s"\naudience = "echo"\n'
-    registry = await loaded(api, tmp_path, f'{text}token_url = "{api.url}/token"\n')
+    async with loaded(api, tmp_path, f'{text}token_url = "{api.url}/token"\n') as registry:
 
-    async def shown(name: str, token: str) -> str:
-        envelope = await registry.execute("echo.who", {}, caller(name, token))
-        found: str = envelope.data["shown"]
-        return found
+        async def shown(name: str, token: str) -> Any:
+            return (await registry.execute("echo.who", {}, caller(name, token))).data["shown"]
 
-    found = await asyncio.gather(*(shown("ann", "a") for _ in range(20)), *(shown("bob", "b") for _ in range(20)))
-    assert found == ["Bearer new-a"] * 20 + ["Bearer new-b"] * 20
-    assert sorted(fields["subject_token"] for fields in api.exchanges) == ["a", "b"]
+        found = await asyncio.gather(*(shown(*each) for each in (("ann", "a"), ("bob", "b")) * 20))
+        with pytest.raises(CallError, match="cannot be exchanged"):
+            await shown("eve", "bad")
+    assert found == ["Bearer new-a", "Bearer new-b"] * 20
+    assert sorted(fields["subject_token"] for fields in api.exchanges) == ["a", "b", "bad"]
     assert api.exchanges[0]["grant_type"] == "urn:ietf:params:oauth:grant-type:token-exchange"
     assert api.exchanges[0]["audience"] == "echo"
-    with pytest.raises(CallError, match="cannot be exchanged"):
-        await shown("eve", "bad")
-    await registry.aclose()
 
 
 async def test_the_token_of_each_request_is_used_over_http_and_mcp(api: API, tmp_path: Path) -> None:
-    registry = await loaded(api, tmp_path, FORWARD.format(api.url))
-    records = [TokenRecord(token=f"{name}-token-of-16", id=name) for name in ("ann", "bob")]
-    plan = Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", 0))
-    front = FrontDoor(registry, plan, asyncio.Event())
-    call = {
-        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {"name": "echo_who", "arguments": {}, "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }},
-    }  # fmt: skip
-    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
-    headers |= {"mcp-method": "tools/call", "mcp-name": "echo_who"}
-    async with front.open(), aiohttp.ClientSession(headers=headers) as session:
+    call, names = tool_call("echo_who"), ("ann", "bob")
+    async with (
+        loaded(api, tmp_path, FORWARD.format(api.url)) as registry,
+        front_door(registry, {name: f"{name}-token-of-16" for name in names}) as url,
+        aiohttp.ClientSession(headers=call["headers"]) as session,
+    ):
 
         async def check(name: str, path: str, body: Any) -> None:
             token = f"Bearer {name}-token-of-16"
-            async with session.post(f"{front.url}{path}", json=body, headers={"authorization": token}) as response:
+            async with session.post(f"{url}{path}", json=body, headers={"authorization": token}) as response:
                 text = await response.text()
             assert token in text, text
             assert text.count("-token-of-16") == text.count(f"{name}-token-of-16")
 
-        paths: list[tuple[str, Any]] = [("/operations/echo.who", {}), ("/mcp", call)]
-        names = ("ann", "bob")
+        paths: list[tuple[str, Any]] = [("/operations/echo.who", {}), ("/mcp", call["json"])]
         await asyncio.gather(*(check(name, *path) for _ in range(20) for name in names for path in paths))
-    await registry.aclose()
 
 
-def test_a_provider_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    api = API()
-    api.url = "http://127.0.0.1:1"
-    with pytest.raises(ExceptionGroup) as caught:
-        asyncio.run(loaded(api, tmp_path, TABLE.replace("users", "user")))
-    assert 'credentials: no provider has the name "users"; did you mean "user"?' in str(caught.value.exceptions[0])
+async def test_a_provider_that_does_not_exist_is_named(api: API, tmp_path: Path) -> None:
+    error = await refusal(api, tmp_path, TABLE.replace("users", "user"))
+    assert 'credentials: no provider has the name "users"; did you mean "user"?' in str(error)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
 import pytest
@@ -24,9 +22,10 @@ from operad import (
 )
 from operad_auth import StaticTokens, TokenRecord
 from operad_mcp import to_mcp
-from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
+from operad_serve import to_openapi
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
-from plugins.serve.tests import front_door
+from plugins.serve.tests.front_door import client_of
+from tests.kit import front_door, tool_call
 
 GUARD = AccessControl(required_scopes=("admin",))
 TOKENS = {"joe": Identity("joe"), "root": Identity("root", ["admin"]), "worker": Identity("worker")}
@@ -63,7 +62,7 @@ async def test_over_http(token: str | None) -> None:
     may = token == "root"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     app = to_openapi(registry(), authenticate=StaticTokens(TOKENS), anonymous=True)
-    async with front_door.client_of(app) as client:
+    async with client_of(app) as client:
         text = (await client("GET", "/openapi.json", headers=headers)).body.decode()
         assert [name in text for name in ("vault.secret", "vault.leaks", "combination")] == [may] * 3
         for name in ("secret", "leaks"):
@@ -101,29 +100,11 @@ async def test_every_server_of_a_front_door_gets_the_caller_that_it_authenticate
         TokenRecord(token=f"{name}-token-of-16", id=each.id, scopes=list(each.scopes))
         for name, each in TOKENS.items()
     ]
-    plan = Plan(options=ServeOptions(tokens=records), http=("127.0.0.1", 0))
-    front = FrontDoor(registry(), plan, asyncio.Event())
-    call: dict[str, Any] = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {
-            "name": "vault_secret",
-            "arguments": {},
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-            },
-        },
-    }
-    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2026-07-28"}
-    headers |= {"mcp-method": "tools/call", "mcp-name": "vault_secret"}
-    headers |= {"authorization": f"Bearer {token}-token-of-16"} if token else {}
-    async with front.open(), aiohttp.ClientSession(headers=headers) as session:
-        async with session.post(f"{front.url}/operations/vault.secret") as answer:
-            assert (answer.status, "xyzzy" in await answer.text()) == (status, status == 200)
-        async with session.post(f"{front.url}/mcp", json=call) as answer:
-            assert (answer.status, "xyzzy" in await answer.text()) == (status, status == 200)
+    headers = {"authorization": f"Bearer {token}-token-of-16"} if token else {}
+    async with front_door(registry(), tokens=records) as url, aiohttp.ClientSession(headers=headers) as session:
+        for path, request in (("operations/vault.secret", {}), ("mcp", tool_call("vault_secret"))):
+            async with session.post(f"{url}/{path}", **request) as answer:
+                assert (answer.status, "xyzzy" in await answer.text()) == (status, status == 200)
 
 
 @pytest.mark.parametrize("token", ["joe", "root"])

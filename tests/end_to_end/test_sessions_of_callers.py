@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from operad import (
-    CallError,
-    ConfigError,
-    Identity,
-    OperationContext,
-    OperationRegistry,
-    load_plugins,
-    operation,
-)
+from operad import CallError, ConfigError, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad_auth import Credentials
 from operad_mcp import MCPClientConfig, client_of, to_mcp
 from operad_mcp.config import MCPAuth
@@ -30,7 +22,7 @@ name = "users"
 type = "table"
 entries = {ann = "a-token-of-ann", bob = "a-token-of-bob"}
 """
-LIST = "list-token"
+LIST = 'list_auth = {token = "list-token"}\n'
 
 
 class Upstream:
@@ -39,8 +31,7 @@ class Upstream:
     def __init__(self) -> None:
         self.seen: list[tuple[str | None, str | None]] = []
         self.url = ""
-        self.gate = asyncio.Event()
-        self.asked: dict[str, int] = {}
+        self.is_asked, self.gate = asyncio.Event(), asyncio.Event()
 
     @property
     def tokens(self) -> set[str | None]:
@@ -54,30 +45,29 @@ class Upstream:
         return Identity(credentials.bearer) if credentials.bearer else None
 
     def registry(self) -> OperationRegistry:
-        @operation(namespace="up")
-        async def who(n: int = 0, context: OperationContext | None = None) -> str:
-            assert context is not None
+        def of(context: OperationContext) -> str:
             assert context.identity is not None
-            return f"{context.identity.id} {n}"
-
-        @operation(namespace="up")
-        async def wait(context: OperationContext) -> str:
-            assert context.identity is not None
-            self.asked[context.identity.id] = self.asked.get(context.identity.id, 0) + 1
-            await self.gate.wait()
             return context.identity.id
 
         @operation(namespace="up")
+        async def who(context: OperationContext, n: int = 0) -> str:
+            return f"{of(context)} {n}"
+
+        @operation(namespace="up")
+        async def wait(context: OperationContext) -> str:
+            self.is_asked.set()
+            await self.gate.wait()
+            return of(context)
+
+        @operation(namespace="up")
         async def ask(context: OperationContext) -> str:
-            assert context.identity is not None
             schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
-            found = await client_of(context).elicit(f"for {context.identity.id}", schema)
-            return f"{context.identity.id} {found['content']['answer']}"
+            found = await client_of(context).elicit(f"for {of(context)}", schema)
+            return f"{of(context)} {found['content']['answer']}"
 
         @operation(namespace="up")
         async def fail(context: OperationContext) -> str:
-            assert context.identity is not None
-            raise CallError("EXECUTION_ERROR", f"broken for {context.identity.id}")
+            raise CallError("EXECUTION_ERROR", f"broken for {of(context)}")
 
         registry = OperationRegistry(load_plugins())
         for each in (who, wait, ask, fail):
@@ -97,13 +87,23 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 
 @asynccontextmanager
-async def gateway(upstream: Upstream, folder: Path, more: str = "", table: str = TABLE) -> AsyncIterator[Any]:
+async def gateway(
+    upstream: Upstream, folder: Path, more: str = "", table: str = TABLE, listing: str = LIST
+) -> AsyncIterator[OperationRegistry]:
     (folder / "operad.toml").write_text(
-        f'{table}\n[sources.up]\ntype = "mcp"\nurl = "{upstream.url}"\n'
-        f'auth = {{type = "caller", provider = "users"}}\nlist_auth = {{token = "{LIST}"}}\n{more}\n'
+        f'{table}\n[sources.up]\ntype = "mcp"\nurl = "{upstream.url}"\n{listing}'
+        f'auth = {{type = "caller", provider = "users"}}\n{more}\n'
     )
     async with OperationRegistry.from_config(folder, load_plugins(), strict=True) as registry:
         yield registry
+
+
+async def refusal(upstream: Upstream, folder: Path, **options: str) -> str:
+    """Return the error that a configuration ends with."""
+    with pytest.raises(ExceptionGroup) as caught:
+        async with gateway(upstream, folder, **options):
+            pass
+    return str(caught.value.exceptions[0])
 
 
 def caller(name: str, **more: Any) -> OperationContext:
@@ -118,14 +118,14 @@ async def test_each_call_has_the_credential_and_the_session_of_its_caller(
     upstream: Upstream, tmp_path: Path, mode: str
 ) -> None:
     async with gateway(upstream, tmp_path, f'mode = "{mode}"') as registry:
-        assert upstream.tokens == {LIST}
+        assert upstream.tokens == {"list-token"}
 
         async def check(name: str, n: int) -> None:
             envelope = await registry.execute("up.up.who", {"n": n}, caller(name))
             assert envelope.data == f"a-token-of-{name} {n}"
 
         await asyncio.gather(*(check("ann" if n % 3 else "bob", n) for n in range(90)))
-        sessions = [upstream.sessions_of(token) for token in (LIST, "a-token-of-ann", "a-token-of-bob")]
+        sessions = [upstream.sessions_of(token) for token in ("list-token", "a-token-of-ann", "a-token-of-bob")]
         assert [len(each) for each in sessions] == ([1, 1, 1] if mode == "legacy" else [0, 0, 0])
         assert len(set().union(*sessions)) == sum(map(len, sessions))
 
@@ -142,15 +142,8 @@ async def test_a_caller_without_a_credential_is_denied_before_any_request(
 
 
 async def test_a_listing_without_its_credential_says_what_to_add(upstream: Upstream, tmp_path: Path) -> None:
-    (tmp_path / "operad.toml").write_text(
-        f'{TABLE}\n[sources.up]\ntype = "mcp"\nurl = "{upstream.url}"\n'
-        'auth = {type = "caller", provider = "users"}\n'
-    )
-    with pytest.raises(ExceptionGroup) as caught:
-        await OperationRegistry.from_config(tmp_path, load_plugins(), strict=True).__aenter__()
-    assert "list_auth is the credential that lists what the server offers: set it" in str(
-        caught.value.exceptions[0]
-    )
+    error = await refusal(upstream, tmp_path, listing="")
+    assert "list_auth is the credential that lists what the server offers: set it" in error
     assert upstream.tokens == {None}
 
 
@@ -207,8 +200,7 @@ async def test_a_session_is_closed_when_no_call_has_used_it_for_a_while(
     async with gateway(upstream, tmp_path, 'mode = "legacy"\nsession_idle = 0.05') as registry:
         running = asyncio.create_task(registry.execute("up.up.wait", {}, caller("bob")))
         async with asyncio.timeout(20):
-            while not upstream.asked:
-                await asyncio.sleep(0.01)
+            await upstream.is_asked.wait()
             while len(upstream.sessions_of("a-token-of-ann")) < 3:
                 await registry.execute("up.up.who", {}, caller("ann"))
                 await asyncio.sleep(0.1)
@@ -221,8 +213,7 @@ async def test_there_are_no_more_sessions_than_configured(upstream: Upstream, tm
     async with gateway(upstream, tmp_path, 'mode = "legacy"\nmax_sessions = 1') as registry:
         running = asyncio.create_task(registry.execute("up.up.wait", {}, caller("bob")))
         async with asyncio.timeout(20):
-            while not upstream.asked:
-                await asyncio.sleep(0.01)
+            await upstream.is_asked.wait()
         with pytest.raises(CallError, match="OVERLOADED: MCP server .*all 1 sessions are in use"):
             await registry.execute("up.up.who", {}, caller("ann"))
         assert "a-token-of-ann" not in upstream.tokens
@@ -232,27 +223,22 @@ async def test_there_are_no_more_sessions_than_configured(upstream: Upstream, tm
         assert len(upstream.sessions_of("a-token-of-bob")) == 1
 
 
+CALLER = {"type": "caller", "provider": object()}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": "x", "auth": {"type": "caller"}}, "needs a url; a program on standard streams"),
-        ({"url": "http://h/", "auth": {"type": "caller"}, "headers": {"authorization": "x"}}, "every caller"),
+        ({"command": "x", "auth": CALLER}, "needs a url; a program on standard streams"),
+        ({"url": "http://h/", "auth": CALLER, "headers": {"authorization": "x"}}, "every caller"),
         ({"url": "http://h/", "list_auth": {"token": "x"}}, 'list_auth needs auth with type "caller"'),
-        (
-            {"url": "http://h/", "auth": {"type": "caller", "provider": "users"}},
-            "got the name .users., which only",
-        ),
+        ({"url": "http://h/", "auth": {**CALLER, "provider": "users"}}, "got the name .users., which only"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_configured(options: dict[str, Any], message: str) -> None:
-    auth = {"provider": object(), **options.pop("auth")} if "auth" in options else None
-    listing = options.pop("list_auth", None)
     with pytest.raises(ConfigError, match=message):
-        MCPClientConfig(
-            **options,
-            auth=None if auth is None else MCPAuth(**auth),
-            list_auth=None if listing is None else MCPAuth(**listing),
-        )
+        auths = {name: MCPAuth(**options[name]) for name in ("auth", "list_auth") if name in options}
+        MCPClientConfig(**{**options, **auths})
 
 
 # --- forward --------------------------------------------------------------------------------------------
@@ -270,10 +256,8 @@ async def test_a_forwarded_token_goes_to_a_named_server_alone(upstream: Upstream
     async with gateway(upstream, tmp_path, table=FORWARD.format(origin)) as registry:
         for name in ("ann", "bob"):
             assert (await registry.execute("up.up.who", {}, forwarded(name))).data == f"own-token-of-{name} 0"
-    with pytest.raises(ExceptionGroup) as caught:
-        async with gateway(upstream, tmp_path, table=FORWARD.format("https://mcp.example.com")):
-            pass
-    assert f"may not be sent to {upstream.url}" in str(caught.value.exceptions[0])
+    error = await refusal(upstream, tmp_path, table=FORWARD.format("https://mcp.example.com"))
+    assert f"may not be sent to {upstream.url}" in error
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from operad import OperationContext, OperationRegistry, operation
 from operad_mcp import to_mcp
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
+from tests.kit import tool_call
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 GIVEN = {"traceparent": PARENT, "tracestate": "a=1", "baggage": "user=ann,shop=7"}
@@ -44,29 +44,11 @@ async def test_over_http(given: dict[str, str], expected: dict[str, str]) -> Non
 
 @pytest.mark.parametrize(("given", "expected"), GIVENS)
 async def test_over_mcp_by_headers(given: dict[str, str], expected: dict[str, str]) -> None:
-    call = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": "t_carried", "arguments": {}, "_meta": META},
-    }
-    headers = {
-        **given,
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": "t_carried",
-    }
+    call = tool_call("t_carried")
+    call["headers"] |= given
     async with front_door.client_of(to_mcp(registry(), json_response=True).asgi()) as client:
-        answer = await client("POST", "/mcp", json=call, headers=headers)
-    assert json.loads(answer.body)["result"]["structuredContent"] == expected
-
-
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
+        answer = await client("POST", "/mcp", **call)
+    assert answer.json()["result"]["structuredContent"] == expected
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
