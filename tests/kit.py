@@ -99,10 +99,12 @@ async def front_door(
 
 
 @asynccontextmanager
-async def operad(folder: Path, *arguments: str, until: str, **env: str) -> AsyncIterator[Any]:
+async def operad(
+    folder: Path, *arguments: str, until: str, never: str = "Traceback", **env: str
+) -> AsyncIterator[Any]:
     """Run a command of operad that serves, and end it as a service manager does.
 
-    Yields its process and what it wrote to standard error, once that matches ``until``.
+    Yields its process and what it wrote to standard error, once that matches ``until``. It may not write ``never``.
     """
     # Not asyncio's: its thread that waits for the end, and a signal that is sent then, both collect the process.
     process = subprocess.Popen(
@@ -124,7 +126,7 @@ async def operad(folder: Path, *arguments: str, until: str, **env: str) -> Async
             rest = (await asyncio.to_thread(process.stderr.read)).decode()
             await asyncio.to_thread(process.wait, 60)
         assert process.returncode == 0, said + rest
-        assert "Traceback" not in said + rest
+        assert never not in said + rest
 
 
 def url_in(said: str) -> str:
@@ -159,7 +161,9 @@ async def listener(port: int, *command: str | Path, **env: str) -> AsyncIterator
         await process.wait()
 
 
-async def output_of(*command: str | Path, given: str = "", code: int = 0, **options: Any) -> str:
+async def output_of(
+    *command: str | Path, given: str = "", code: int = 0, encoding: str = "utf-8", **options: Any
+) -> str:
     """Return what a program writes to standard output, or to standard error if its exit code shall not be 0."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
@@ -172,7 +176,7 @@ async def output_of(*command: str | Path, given: str = "", code: int = 0, **opti
             process.kill()
             await process.wait()
     assert process.returncode == code, out.decode()[-3000:] + errors.decode()[-3000:]
-    return (errors if code else out).decode()
+    return (errors if code else out).decode(encoding)
 
 
 # --- MCP -----------------------------------------------------------------------------------------------

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
-import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -18,8 +13,7 @@ from aiohttp import web
 
 from operad import CallError, Identity, OperationRegistry, PendingRequestMap, load_plugins
 from operad_websocket import Hub
-
-OPERAD = Path(sys.executable).with_name("operad")
+from tests.kit import LOCAL, OPERAD, free_port, operad, output_of, url_in
 
 OPERATIONS = """
 from operad import operation
@@ -28,8 +22,6 @@ from operad import operation
 async def add(a: int, b: int) -> int:
     return a + b
 """
-
-
 FILES = """
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,45 +56,20 @@ class Cover:
     image: bytes
 
 
-@asynccontextmanager
-async def running(folder: Path, *arguments: str, until: str) -> AsyncIterator[str]:
-    """The command, once it has said ``until``; ends it as a service manager does."""
-    process = await asyncio.create_subprocess_exec(
-        OPERAD, *arguments, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
-    assert process.stderr is not None
-    try:
-        said = ""
-        async with asyncio.timeout(60):
-            while until not in said:
-                line = await process.stderr.readline()
-                assert line, said
-                said += line.decode()
-        yield said
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        rest = await asyncio.wait_for(process.stderr.read(), 60)
-        assert await asyncio.wait_for(process.wait(), 60) == 0, rest.decode()
+def calls_over(url: str) -> PendingRequestMap:
+    return PendingRequestMap(load_plugins(only=["websocket"]).transport(url))
 
 
 async def test_what_one_process_serves_through_a_hub_another_one_calls(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
-    async with running(tmp_path, "hub", "--listen", "127.0.0.1:0", until="hub on") as said:
-        found = re.search(r"ws://127\.0\.0\.1:\d+\S*", said)
-        assert found is not None
-        url = found[0].rstrip(";")
-        with (tmp_path / "operad.toml").open("a") as file:
-            file.write(f'[transport]\nurl = "{url}"\n')
-        async with (
-            running(tmp_path, "serve", until="serving 1 operation"),
-            PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls,
-        ):
+    async with operad(tmp_path, "hub", "--listen", "127.0.0.1:0", until="hub on") as (_, said):
+        url = url_in(said)
+        (tmp_path / "operad.toml").write_text(f'{LOCAL}[transport]\nurl = "{url}"\n')
+        async with operad(tmp_path, "serve", until="serving 1 operation"), calls_over(url) as calls:
             assert (await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)).data == 3
             with pytest.raises(CallError, match="VALIDATION_ERROR"):
                 await calls.call("math.add", {"a": "x"}, timeout=30)
-        async with PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls:
+        async with calls_over(url) as calls:
             with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
                 await calls.call("math.add", {"a": 1, "b": 2}, timeout=30)
 
@@ -113,30 +80,17 @@ async def test_bytes_and_paths_pass_through_a_hub(tmp_path: Path) -> None:
         folder.mkdir()
     (worker / "ops.py").write_text(FILES)
     (caller / "cover.png").write_bytes(content)
-    async with running(tmp_path, "hub", "--listen", "127.0.0.1:0", until="hub on") as said:
-        found = re.search(r"ws://127\.0\.0\.1:\d+", said)
-        assert found is not None
-        (worker / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
-        (caller / "operad.toml").write_text(
-            f'[sources.far]\ntype = "remote"\nurl = "{found[0]}"\nnamespace = ""\n'
-        )
+    async with operad(tmp_path, "hub", "--listen", "127.0.0.1:0", until="hub on") as (_, said):
+        url = url_in(said)
+        (worker / "operad.toml").write_text(LOCAL)
+        (caller / "operad.toml").write_text(f'[sources.far]\ntype = "remote"\nurl = "{url}"\nnamespace = ""\n')
 
-        async def command(*arguments: str) -> bytes:
-            process = await asyncio.create_subprocess_exec(
-                OPERAD,
-                "call",
-                *arguments,
-                cwd=caller,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-            out, errors = await asyncio.wait_for(process.communicate(), 60)
-            assert process.returncode == 0, errors.decode()
-            return out
+        async def command(*arguments: str) -> str:
+            return await output_of(OPERAD, "call", *arguments, cwd=caller)
 
         async with (
-            running(worker, "serve", "--transport", found[0], until="serving 3 operations"),
-            PendingRequestMap(load_plugins(only=["websocket"]).transport(found[0])) as calls,
+            operad(worker, "serve", "--transport", url, until="serving 3 operations"),
+            calls_over(url) as calls,
             OperationRegistry.from_config(caller / "operad.toml") as registry,
         ):
             files = registry.client("files")
@@ -150,25 +104,23 @@ async def test_bytes_and_paths_pass_through_a_hub(tmp_path: Path) -> None:
             made = await files.publish(cover=Cover("x.png", content), folder=Path("a"))
             assert (made["name"], base64.b64decode(made["image"])) == ("a/x.png", content)
 
-            assert await command("files.flip", "data@cover.png", "--output", "flipped.png") == b""
+            assert await command("files.flip", "data@cover.png", "--output", "flipped.png") == ""
             assert (caller / "flipped.png").read_bytes() == content[::-1]
-            assert await command("files.flip", "data@flipped.png", "--data") == content
-            assert await command("files.parent", "path=a/b", "--data") == b"a\n"
+            flipped = await output_of(
+                OPERAD, "call", "files.flip", "data@flipped.png", "--data", cwd=caller, encoding="latin-1"
+            )
+            assert flipped.encode("latin-1") == content
+            assert await command("files.parent", "path=a/b", "--data") == "a\n"
 
 
 async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"ws://127.0.0.1:{free.getsockname()[1]}"
-    async with running(tmp_path, "serve", "--transport", url, until="trying again") as said:
+    (tmp_path / "operad.toml").write_text(LOCAL)
+    port = free_port()
+    url = f"ws://127.0.0.1:{port}"
+    async with operad(tmp_path, "serve", "--transport", url, until="trying again") as (_, said):
         assert "no process listens there" in said
-        async with (
-            Hub(port=int(url.rpartition(":")[2])),
-            PendingRequestMap(load_plugins(only=["websocket"]).transport(url)) as calls,
-            asyncio.timeout(30),
-        ):
+        async with Hub(port=port), calls_over(url) as calls, asyncio.timeout(30):
             while True:
                 try:
                     assert (await calls.call("math.add", {"a": 1, "b": 2})).data == 3
@@ -187,12 +139,8 @@ async def test_a_worker_waits_for_a_hub_that_starts_later(tmp_path: Path) -> Non
 async def test_a_hub_that_cannot_listen_says_why_and_what_to_do(tmp_path: Path, host: str, complaint: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"{host}:{taken.getsockname()[1]}"
-        process = await asyncio.create_subprocess_exec(
-            OPERAD, "hub", "--listen", address, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
-        )
-        _, said = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 1
-    assert complaint in " ".join(said.decode().split())
+        said = await output_of(OPERAD, "hub", "--listen", address, code=1, cwd=tmp_path)
+    assert complaint in " ".join(said.split())
 
 
 @pytest.mark.parametrize("is_configured", [True, False])
@@ -208,11 +156,9 @@ async def test_a_token_goes_to_the_hub_that_it_was_configured_for_and_to_no_othe
     (tmp_path / "ops.py").write_text(OPERATIONS)
     async with Hub(authenticate, port=0) as hub:
         configured = hub.url if is_configured else "ws://127.0.0.1:1"
-        (tmp_path / "operad.toml").write_text(
-            '[sources.local]\ntype = "scanner"\npath = "ops.py"\n'
-            f'[transport]\nurl = "{configured}"\ntoken = "of one hub"\n'
-        )
-        async with running(tmp_path, "serve", "--transport", hub.url, until="serving 1 operation") as said:
+        table = f'[transport]\nurl = "{configured}"\ntoken = "of one hub"\n'
+        (tmp_path / "operad.toml").write_text(LOCAL + table)
+        async with operad(tmp_path, "serve", "--transport", hub.url, until="serving 1 operation") as (_, said):
             warning = f"warning: [transport] is for {configured}; its options are not used here: token"
             assert (warning in " ".join(said.split())) is not is_configured
     assert seen == (["Bearer of one hub"] if is_configured else [None])

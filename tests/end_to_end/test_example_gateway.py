@@ -8,7 +8,6 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,8 +23,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "gateway"
-OPERAD = Path(sys.executable).with_name("operad")
+from tests.kit import ROOT, operad
+
+EXAMPLE = ROOT / "examples" / "gateway"
 
 
 @attrs.define
@@ -66,32 +66,6 @@ class Gateway:
         return [json.loads(line) for line in (self.folder / "audit.jsonl").read_text().splitlines()]
 
 
-@asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[str]:
-    """`operad serve` in a folder; yields its URL."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of the MCP servers' Python
-    process = subprocess.Popen(
-        [OPERAD, "serve"], cwd=folder, env={**os.environ, "PATH": path, "GATEWAY_SECRET": "gateway-secret"},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with process:
-        assert process.stderr is not None
-        output = ""
-        try:
-            async with asyncio.timeout(60):
-                while (found := re.search(r"MCP +(http://\S+)/mcp", output)) is None:
-                    line = await asyncio.to_thread(process.stderr.readline)
-                    assert line, output
-                    output += line
-            yield found[1]
-        finally:
-            process.terminate()
-            rest = await asyncio.to_thread(process.stderr.read)
-            await asyncio.to_thread(process.wait, 60)
-        assert process.returncode == 0, output + rest
-        assert "Traceback" not in output + rest
-
-
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     folder = shutil.copytree(
@@ -108,8 +82,10 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
             form = {"grant_type": "client_credentials"}
             async with http.post(f"{login}/token", data=form, headers=headers) as response:
                 tokens[user] = (await response.json())["access_token"]
-        async with serving(folder) as base:
-            yield Gateway(base, folder, api, tokens, http)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of the MCP servers' Python
+        serves, secret = r"MCP +(http://\S+)/mcp", "gateway-secret"
+        async with operad(folder, "serve", until=serves, PATH=path, GATEWAY_SECRET=secret) as (_, said):
+            yield Gateway(re.findall(serves, said)[0], folder, api, tokens, http)
 
 
 async def test_the_gateway_of_the_example_does_what_its_readme_promises(gateway: Gateway) -> None:

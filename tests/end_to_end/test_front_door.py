@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-OPERAD = Path(sys.executable).with_name("operad")
+from tests.kit import LOCAL, META, OPERAD, listening, openapi, operad, url_in
 
 OPERATIONS = """
 import asyncio, os
@@ -42,17 +38,14 @@ async def forever():
     yield 1
     await asyncio.sleep(60)
 """
-CONFIGURATION = """
-[sources.local]
-type = "scanner"
-path = "ops.py"
-
+CONFIGURATION = f"""
+{LOCAL}
 [serve]
 http = "127.0.0.1:0"
 drain_timeout = 5
 
 [[serve.tokens]]
-token = "${TOKEN}"
+token = "${{TOKEN}}"
 id = "joe"
 scopes = ["admin"]
 
@@ -69,40 +62,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@asynccontextmanager
-async def running(folder: Path, *arguments: str, until: str = "/mcp", **env: str) -> AsyncIterator[Any]:
-    """``operad serve``, once it has said ``until``: its process, and what it said."""
-    # Not asyncio's: its thread that waits for the end, and a signal that is sent then, both collect the process.
-    process = subprocess.Popen(
-        [OPERAD, "serve", *arguments],
-        cwd=folder,
-        env={**os.environ, "TOKEN": TOKEN, **env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    with process:
-        assert process.stderr is not None
-        said = ""
-        try:
-            async with asyncio.timeout(60):
-                while until not in said:
-                    line = await asyncio.to_thread(process.stderr.readline)
-                    assert line, said
-                    said += line.decode()
-            yield process, said
-        finally:
-            process.terminate()
-            rest = await asyncio.to_thread(process.stderr.read)
-            await asyncio.to_thread(process.wait, 60)
-            assert process.returncode == 0, rest.decode()
-            assert TOKEN not in said + rest.decode()
-
-
-def url_in(said: str) -> str:
-    found = re.search(r"on (http://\S+?);", said)
-    assert found is not None, said
-    return found[1]
+def running(folder: Path, *arguments: str, until: str = "/mcp", **env: str) -> Any:
+    """``operad serve``, once it has said ``until``: its process, and what it said. It never says the token."""
+    return operad(folder, "serve", *arguments, until=until, never=TOKEN, TOKEN=TOKEN, **env)
 
 
 async def test_one_command_serves_http_mcp_and_health_and_drains_in_words_on_sigterm(folder: Path) -> None:
@@ -170,7 +132,7 @@ async def stuck() -> None:
 
 async def test_a_handler_that_swallows_its_cancellation_does_not_keep_the_process(tmp_path: Path) -> None:
     (tmp_path / "ops.py").write_text(STUCK)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops.py"\n')
+    (tmp_path / "operad.toml").write_text(LOCAL)
     process = await asyncio.create_subprocess_exec(
         OPERAD, "serve", "--http", "127.0.0.1:0", cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -202,12 +164,7 @@ async def test_on_standard_streams_nothing_but_mcp_is_written_and_the_end_of_std
     folder: Path,
 ) -> None:
     def request(method: str, number: int, **params: Any) -> bytes:
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}}
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": META}}
         return json.dumps(message).encode() + b"\n"
 
     async with running(folder, "--mcp", "stdio", until="standard streams") as (process, said):
@@ -232,20 +189,12 @@ async def test_an_api_and_an_mcp_server_are_served_by_one_command_without_a_conf
     async def answer(request: web.Request) -> web.Response:
         if request.path == "/openapi.json":
             get = {"operationId": "getBook", "responses": {"200": {"description": "A book."}}}
-            return web.json_response(
-                {"openapi": "3.1.0", "info": {"title": "B", "version": "1"}, "paths": {"/book": {"get": get}}}
-            )
+            return web.json_response(openapi({"/book": {"get": get}}))
         seen.append((request.path, request.headers.get("X-Key")))
         return web.json_response({"title": "Solaris"})
 
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        upstream = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        arguments = ("--http", "127.0.0.1:0", "--openapi", f"{upstream}/openapi.json", "--base-url", f"{upstream}")
+    async with listening(answer) as upstream:
+        arguments = ("--http", "127.0.0.1:0", "--openapi", f"{upstream}/openapi.json", "--base-url", upstream)
         server = ("--mcp-server", f"{sys.executable} -m mcp_server_time --local-timezone UTC")
         header = ("--header", "X-Key=${KEY_OF_THE_SHOP}")
         async with (
@@ -267,8 +216,6 @@ async def test_an_api_and_an_mcp_server_are_served_by_one_command_without_a_conf
                 f"{base}/operations/time.get_current_time", json={"timezone": "UTC"}
             ) as response:
                 assert (await response.json())["timezone"] == "UTC"
-    finally:
-        await runner.cleanup()
     assert seen == [("/book", "k-1")]
 
 

@@ -8,8 +8,6 @@ import json
 import os
 import random
 import secrets
-import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -26,8 +24,8 @@ from plugins.auth.tests.conftest import AuthorizationServer
 from plugins.serve.tests import oidc_server
 from plugins.serve.tests.test_serving_oauth import Gateway
 from tests.end_to_end.test_connected_accounts import Browser
+from tests.kit import OPERAD, free_port, listening, openapi
 
-OPERAD = Path(sys.executable).with_name("operad")
 KILLS, CALLERS = 3, 6
 
 CONFIGURATION = """
@@ -82,21 +80,9 @@ auth = {{ type = "caller", provider = "{name}" }}
 """
 NAMES = ("connected", "exchanged", "listed")
 FIELDS = {name: {"type": "string"} for name in ("card", "password", "tenant")}
-DOCUMENT = {
-    "openapi": "3.1.0",
-    "info": {"title": "API", "version": "1"},
-    "paths": {
-        "/order": {
-            "post": {
-                "operationId": "order",
-                "requestBody": {
-                    "content": {"application/json": {"schema": {"type": "object", "properties": FIELDS}}}
-                },
-                "responses": {"200": {"description": ""}},
-            }
-        }
-    },
-}
+BODY = {"content": {"application/json": {"schema": {"type": "object", "properties": FIELDS}}}}
+ORDER = {"operationId": "order", "requestBody": BODY, "responses": {"200": {"description": ""}}}
+DOCUMENT = openapi({"/order": {"post": ORDER}})
 
 
 @attrs.define
@@ -115,19 +101,6 @@ class API:
     async def token(self, request: web.Request) -> web.Response:
         assert parse_qs(await request.text())["subject_token"]
         return web.json_response({"access_token": secrets.token_hex(16), "expires_in": 3600})
-
-
-@asynccontextmanager
-async def listening(*routes: Any) -> AsyncIterator[str]:
-    app = web.Application()
-    app.add_routes(routes)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager
@@ -162,8 +135,7 @@ async def test_a_killed_gateway_leaves_a_line_for_each_finished_call_and_no_secr
     places = {"XDG_CONFIG_HOME": "home", "XDG_CACHE_HOME": "cache", "HOME": "home", "TMPDIR": "tmp"}
     for name, value in {**given, **{name: str(tmp_path / place) for name, place in places.items()}}.items():
         monkeypatch.setenv(name, value)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     url, api, accounts = f"http://127.0.0.1:{port}", API(), AuthorizationServer()
     known, finished, ended = set(given.values()), 0, asyncio.Event()
 
@@ -190,7 +162,7 @@ async def test_a_killed_gateway_leaves_a_line_for_each_finished_call_and_no_secr
     async with AsyncExitStack() as stack:
         provider = await stack.enter_async_context(oidc_server.running())
         provider.has_refresh_tokens = True
-        accounts.issuer = await stack.enter_async_context(listening(web.route("*", "/{path:.*}", accounts.handle)))
+        accounts.issuer = await stack.enter_async_context(listening(accounts.handle))
         routes = web.post("/order", api.order), web.post("/token", api.token)
         upstream = await stack.enter_async_context(listening(*routes))
         text = CONFIGURATION.format(port=port, provider=provider.issuer, accounts=accounts.issuer, api=upstream)

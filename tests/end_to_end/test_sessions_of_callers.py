@@ -236,8 +236,8 @@ CALLER = {"type": "caller", "provider": object()}
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_configured(options: dict[str, Any], message: str) -> None:
+    auths = {name: MCPAuth(**options[name]) for name in ("auth", "list_auth") if name in options}
     with pytest.raises(ConfigError, match=message):
-        auths = {name: MCPAuth(**options[name]) for name in ("auth", "list_auth") if name in options}
         MCPClientConfig(**{**options, **auths})
 
 
