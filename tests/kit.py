@@ -23,6 +23,7 @@ from operad_auth import TokenRecord
 from operad_serve import FrontDoor, Plan, ServeOptions
 
 ROOT = Path(__file__).parents[1]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPERAD = Path(sys.executable).with_name("operad")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 LOCAL = '[sources.local]\ntype = "scanner"\npath = "ops.py"\n'
@@ -62,9 +63,7 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def listening(
-    *routes: web.RouteDef | Callable[[web.Request], Awaitable[web.StreamResponse]],
-) -> AsyncIterator[str]:
+async def listening(*routes: web.RouteDef | Handler) -> AsyncIterator[str]:
     """Serve routes, or a handler of every request; yield the URL."""
     app = web.Application(client_max_size=2**40)
     app.add_routes(r if isinstance(r, web.RouteDef) else web.route("*", "/{path:.*}", r) for r in routes)

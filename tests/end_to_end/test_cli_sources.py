@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from operad import CallHandler, OperationRegistry, operation
 from operad_websocket import Hub, WebSocketTransport
-from tests.end_to_end.petstore_server import serve_petstore
+from tests.kit import OPERAD, ROOT, listening, needed_document, output_of
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-OPERAD = Path(sys.executable).with_name("operad")
-PETSTORE = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs" / "petstore3.json"
 EVERYTHING = ROOT / "tests/peers/mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 
 
-async def operad(folder: Path, *arguments: str, code: int = 0) -> str:
-    process = await asyncio.create_subprocess_exec(
-        OPERAD, *arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 120)
-    assert process.returncode == code, (out.decode(), err.decode())
-    return out.decode() if code == 0 else err.decode()
+async def operad(folder: Path, *arguments: str) -> str:
+    return await output_of(OPERAD, *arguments, cwd=folder)
+
+
+async def paragraph(folder: Path, *arguments: str) -> str:
+    """Return the error of a command, which is one paragraph."""
+    error = await output_of(OPERAD, *arguments, code=1, cwd=folder)
+    assert len(error.strip().splitlines()) == 1
+    return error
+
+
+async def pets(request: web.Request) -> web.Response:
+    """The pet store."""
+    named = [{"id": id, "name": name, "status": "sold"} for id, name in ((1, "Rex"), (2, "Tom"))]
+    if request.method == "POST":
+        return web.json_response({**await request.json(), "id": 3})
+    if request.path == "/pet/findByStatus":
+        return web.json_response([pet for pet in named if pet["status"] == request.query["status"]])
+    found = [pet for pet in named if request.path == f"/pet/{pet['id']}"]
+    return web.json_response(*found) if found else web.json_response({"message": "Pet not found"}, status=404)
 
 
 @pytest.fixture
 async def petstore(tmp_path: Path) -> AsyncIterator[Path]:
-    if not PETSTORE.is_file():
-        pytest.skip("OPERAD_DOCUMENTS names no folder with petstore3.json")
-    async with serve_petstore() as url:
+    document = needed_document("petstore3")
+    async with listening(pets) as url:
         (tmp_path / "operad.toml").write_text(
-            f'[sources.petstore]\ntype = "openapi"\nspec = "{PETSTORE}"\nbase_url = "{url}"\n'
-            'auth = { type = "apiKey", token = "secret", header_name = "api_key" }\n'
+            f'[sources.petstore]\ntype = "openapi"\nspec = "{document}"\nbase_url = "{url}"\n'
         )
         yield tmp_path
 
@@ -55,37 +59,34 @@ async def test_list_call_subscribe_and_describe_work_against_a_live_petstore(pet
     pet = '{"name": "Kit", "photoUrls": [], "status": "pending"}'
     assert json.loads(await operad(petstore, "call", "petstore.addPet", "--json", pet))["data"]["id"] == 3
     lines = await operad(petstore, "subscribe", "petstore.findPetsByStatus", "status=sold", "--json")
-    assert [pet["name"] for pet in json.loads(lines)["data"]] == ["Tom"]
+    assert [pet["name"] for pet in json.loads(lines)["data"]] == ["Rex", "Tom"]
     described = json.loads(await operad(petstore, "describe", "petstore.addPet", "--json"))
     assert described["inputSchema"]["required"]
 
 
 async def test_a_missing_pet_and_a_dead_server_are_one_paragraph_each(petstore: Path) -> None:
-    error = await operad(petstore, "call", "petstore.getPetById", "petId=99", code=1)
-    assert "404" in error
-    assert len(error.strip().splitlines()) == 1
+    assert "404" in await paragraph(petstore, "call", "petstore.getPetById", "petId=99")
     text = (petstore / "operad.toml").read_text()
     base_url = next(line for line in text.splitlines() if line.startswith("base_url"))
     (petstore / "operad.toml").write_text(text.replace(base_url, 'base_url = "http://127.0.0.1:9"'))
-    error = await operad(petstore, "call", "petstore.getPetById", "petId=1", code=1)
+    error = await paragraph(petstore, "call", "petstore.getPetById", "petId=1")
     assert error.startswith("error: UNAVAILABLE")
     assert "127.0.0.1:9" in error
-    assert len(error.strip().splitlines()) == 1
 
 
-async def test_a_malformed_document_is_one_paragraph_that_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "option", "name"),
+    [
+        pytest.param("openapi", "spec", "broken.json", id="a malformed document"),
+        pytest.param("mcp", "command", "operad-no-such-command", id="a dead MCP server"),
+    ],
+)
+async def test_a_source_that_cannot_be_loaded_is_one_paragraph_that_names_it(
+    tmp_path: Path, kind: str, option: str, name: str
+) -> None:
     (tmp_path / "broken.json").write_text('{"openapi": "3.1.0", ')
-    (tmp_path / "operad.toml").write_text('[sources.x]\ntype = "openapi"\nspec = "broken.json"\n')
-    error = await operad(tmp_path, "list", code=1)
-    assert "broken.json" in error
-    assert len(error.strip().splitlines()) == 1
-
-
-async def test_a_dead_mcp_server_is_one_paragraph_that_names_it(tmp_path: Path) -> None:
-    (tmp_path / "operad.toml").write_text('[sources.x]\ntype = "mcp"\ncommand = "operad-no-such-command"\n')
-    error = await operad(tmp_path, "list", code=1)
-    assert "operad-no-such-command" in error
-    assert len(error.strip().splitlines()) == 1
+    (tmp_path / "operad.toml").write_text(f'[sources.x]\ntype = "{kind}"\n{option} = "{name}"\n')
+    assert name in await paragraph(tmp_path, "list")
 
 
 async def test_what_another_process_serves_is_listed_described_and_called(tmp_path: Path) -> None:
@@ -113,9 +114,7 @@ async def test_what_another_process_serves_is_listed_described_and_called(tmp_pa
             assert json.loads(await operad(tmp_path, "call", "far.math.add", *arguments))["data"] == 3
         lines = await operad(tmp_path, "subscribe", "far.math.count", "to=3", "--json")
         assert [json.loads(line)["data"] for line in lines.splitlines()] == [0, 1, 2]
-    error = await operad(tmp_path, "list", code=1)
-    assert hub.url in error
-    assert len(error.strip().splitlines()) == 1
+    assert hub.url in await paragraph(tmp_path, "list")
 
 
 @pytest.mark.node

@@ -22,18 +22,15 @@ import pytest
 
 from operad import OperationRegistry, load_plugins
 from operad_openapi import http_envelope
+from tests.kit import needed_document
 
-SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute() / "specs"
-GITHUB = Path(__file__).parents[1] / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
-DOCUMENTS = {
-    "github": GITHUB,
-    **{name: SPECS / f"{name}.json" for name in ("openai", "stripe", "discord", "opencode", "petstore3")},
-}
-if MORE := os.environ.get("OPERAD_PUBLISHED"):
-    """A folder of further documents (JSON, in one file each), for the long run."""
-    DOCUMENTS.update({path.stem: path.absolute() for path in sorted(Path(MORE).glob("*.json"))})
 EXAMPLES = {"github": 900, "openai": 150, "stripe": 0, "discord": 0, "opencode": 0, "petstore3": 0}
 """At least so many are found."""
+MORE = {
+    path.stem: path.absolute()
+    for path in sorted(Path(os.environ.get("OPERAD_PUBLISHED", "/nowhere")).glob("*.json"))
+}
+"""Further documents, for the long run."""
 SAMPLE = 60
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
@@ -298,9 +295,7 @@ class Answers:
 
 async def judged(name: str, normalize: Any, sample: int | None) -> tuple[int, list[str]]:
     """How many examples of a document there are, and what is wrong with what became of them."""
-    path = DOCUMENTS[name]
-    if not path.exists():
-        pytest.skip(f"OPERAD_DOCUMENTS names no folder with {path.name}")
+    path = MORE.get(name) or needed_document(name)
     document = json.loads(path.read_bytes())
     judge = Judge(document)
     examples = list(examples_of(document, judge))
@@ -347,7 +342,7 @@ async def test_a_sample_of_published_answers_stays_what_it_was(name: str, normal
 
 @pytest.mark.long
 @pytest.mark.parametrize("normalize", ["keep", "cast"])
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", [*EXAMPLES, *MORE])
 async def test_every_published_answer_stays_what_it_was(name: str, normalize: str) -> None:
     """``keep`` loses nothing and adds nothing but declared defaults; ``cast`` changes what its rules say."""
     count, wrong = await judged(name, normalize, None)
@@ -355,58 +350,52 @@ async def test_every_published_answer_stays_what_it_was(name: str, normalize: st
     assert count >= EXAMPLES.get(name, 0)
 
 
-DOCUMENT: dict[str, Any] = {
-    "components": {
-        "schemas": {
-            "Pet": {
-                "type": "object",
-                "required": ["id"],
-                "properties": {
-                    "id": {"type": "integer"},
-                    "name": {"type": "string"},
-                    "kind": {"type": "string", "default": "cat"},
-                    "home": {"$ref": "#/components/schemas/Home"},
-                },
-            },
-            "Home": {
-                "type": "object",
-                "default": {"city": "Rome"},
-                "properties": {"city": {"type": "string"}, "floor": {"type": "integer", "default": 0}},
-            },
-        }
-    }
-}
-PET = {"$ref": "#/components/schemas/Pet"}
-DOCUMENT["components"]["schemas"] |= {
+PET, BASE = ({"$ref": f"#/components/schemas/{name}"} for name in ("Pet", "Base"))
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+SCHEMAS = {
+    "Pet": {
+        "type": "object",
+        "required": ["id"],
+        "properties": {
+            "id": NUMBER,
+            "name": TEXT,
+            "kind": {**TEXT, "default": "cat"},
+            "home": {"$ref": "#/components/schemas/Home"},
+        },
+    },
+    "Home": {
+        "type": "object",
+        "default": {"city": "Rome"},
+        "properties": {"city": TEXT, "floor": {**NUMBER, "default": 0}},
+    },
     "Base": {
-        "properties": {"tag": {"type": "string"}},
+        "properties": {"tag": TEXT},
         "discriminator": {"propertyName": "tag", "mapping": {"k": "Kind"}},
     },
-    "Kind": {"allOf": [{"$ref": "#/components/schemas/Base"}, {"properties": {"own": {"type": "integer"}}}]},
+    "Kind": {"allOf": [BASE, {"properties": {"own": NUMBER}}]},
 }
+JUDGE = Judge({"components": {"schemas": SCHEMAS}})
+GIVEN = {"id": 1, "name": "a", "extra": [1]}
 
 
 @pytest.mark.parametrize(
     ("after", "reason"),
     [
-        ({"id": 1, "name": "a", "extra": [1]}, None),
-        ({"id": 1, "name": "a", "extra": [1], "kind": "cat"}, None),
-        ({"id": 1, "name": "a", "extra": [1], "home": {"city": "Rome", "floor": 0}}, None),
-        ({"id": "1", "name": "a", "extra": [1]}, None),
+        (GIVEN, None),
+        ({**GIVEN, "kind": "cat"}, None),
+        ({**GIVEN, "home": {"city": "Rome", "floor": 0}}, None),
+        ({**GIVEN, "id": "1"}, None),
         ({"id": 1, "name": "a"}, "$.extra: lost"),
-        ({"id": 1, "name": "a", "extra": []}, "$.extra: 1 items became 0"),
-        ({"id": 1, "name": "a", "extra": [1], "kind": "dog"}, "$.kind: 'dog' came from nowhere"),
-        (
-            {"id": 1, "name": "a", "extra": [1], "home": {"city": "Rome", "x": 0}},
-            "$.home: {'city': 'Rome', 'x': 0}",
-        ),
-        ({"id": 1, "name": "a", "extra": [1], "new": None}, "$.new: None came from nowhere"),
-        ({"id": 2, "name": "a", "extra": [1]}, "$.id: 1 became 2"),
-        ({"id": 1, "name": None, "extra": [1]}, "$.name: 'a' became None"),
+        ({**GIVEN, "extra": []}, "$.extra: 1 items became 0"),
+        ({**GIVEN, "kind": "dog"}, "$.kind: 'dog' came from nowhere"),
+        ({**GIVEN, "home": {"city": "Rome", "x": 0}}, "$.home: {'city': 'Rome', 'x': 0}"),
+        ({**GIVEN, "new": None}, "$.new: None came from nowhere"),
+        ({**GIVEN, "id": 2}, "$.id: 1 became 2"),
+        ({**GIVEN, "name": None}, "$.name: 'a' became None"),
     ],
 )
 def test_the_judge_of_keep_sees_each_loss_and_each_invention(after: Any, reason: str | None) -> None:
-    found = list(Judge(DOCUMENT).kept({"id": 1, "name": "a", "extra": [1]}, after, [PET]))
+    found = list(JUDGE.kept(GIVEN, after, [PET]))
     assert [text[: len(reason)] for text in found] == [reason] if reason else found == []
 
 
@@ -421,13 +410,13 @@ def test_the_judge_of_keep_sees_each_loss_and_each_invention(after: Any, reason:
     ],
 )
 def test_the_judge_of_the_cast_sees_each_broken_rule(after: Any, reason: str | None) -> None:
-    assert Judge(DOCUMENT).unlawful({"id": 1, "name": "a", "extra": 5}, after, [PET]) == reason
+    assert JUDGE.unlawful({"id": 1, "name": "a", "extra": 5}, after, [PET]) == reason
 
 
 @pytest.mark.parametrize("tag", ["k", "Kind", "other", None])
 @pytest.mark.parametrize("after", [{"own": 5}, {"own": 5, "extra": 5}, {"extra": 5}, {}])
 def test_the_judge_of_the_cast_knows_the_kinds_of_a_base(after: Any, tag: Any) -> None:
     before = {"tag": tag, "own": 5, "extra": 5}
-    reason = Judge(DOCUMENT).unlawful(before, {"tag": tag, **after}, [{"$ref": "#/components/schemas/Base"}])
+    reason = JUDGE.unlawful(before, {"tag": tag, **after}, [BASE])
     expected = {"own": 5} if tag in ("k", "Kind") else {"own": 5, "extra": 5}
     assert (reason is None) == (after == expected)

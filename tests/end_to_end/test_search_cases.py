@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
-from pathlib import Path
 
 import pytest
 
 from operad import OperationRegistry, load_plugins
+from tests.kit import DOCUMENTS, needed_document
 
-DOCUMENTS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")).absolute()
 CASES = DOCUMENTS / "search_cases.jsonl"
-GITHUB = Path(__file__).parents[1] / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
 
 
 @pytest.mark.node
 async def test_plain_words_find_the_operation_that_is_meant() -> None:
-    if not CASES.is_file() or not GITHUB.is_file():
-        pytest.skip("OPERAD_DOCUMENTS names no folder of cases, or GitHub's document is not installed from npm")
+    documents = {name: needed_document(name) for name in ("github", "stripe", "discord")}
+    if not CASES.is_file():
+        pytest.skip("OPERAD_DOCUMENTS names no folder of cases")
     cases = [json.loads(line) for line in CASES.read_text().splitlines()]
     async with OperationRegistry(load_plugins()) as registry:
-        for name, path in [
-            ("github", GITHUB),
-            ("stripe", DOCUMENTS / "specs" / "stripe.json"),
-            ("discord", DOCUMENTS / "specs" / "discord.json"),
-        ]:
+        for name, path in documents.items():
             await registry.load("openapi", namespace=name, spec=str(path), base_url="http://127.0.0.1:9")
         ranks = []
         for case in cases:

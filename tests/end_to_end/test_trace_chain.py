@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from contextlib import AsyncExitStack
 from typing import Any
 
-import uvicorn
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,6 +21,7 @@ from operad import (
 from operad_mcp import to_mcp
 from operad_opentelemetry import Telemetry
 from operad_serve import to_openapi
+from plugins.serve.tests.front_door import served
 
 
 class Party:
@@ -59,31 +56,19 @@ async def test_a_trace_goes_through_mcp_http_and_a_bus() -> None:
 
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     api.registry.register(OperationSpec(namespace="a", name="forward", input_schema=schema), forward)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        app = to_openapi(api.registry)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
-        serving = asyncio.ensure_future(server.serve([listener]))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with (
-            AsyncExitStack() as stack,
-            CallHandler(worker.registry, bus, identity="delegate"),
-            caller.registry,
-            gateway.registry,
-            api.registry,
-        ):
-            try:
-                for one in (await stack.enter_async_context(await from_remote(bus, "far"))).operations:
-                    api.registry.register(one)
-                while not server.started:
-                    await asyncio.sleep(0.01)
-                await gateway.registry.load("openapi", namespace="h", spec=f"{url}/openapi.json")
-                await caller.registry.load("mcp", namespace="g", server=to_mcp(gateway.registry).server())
-                envelope = await caller.registry.execute("g.h.a.forward", {"n": 1})
-                assert envelope.data == 2
-            finally:
-                server.should_exit = True
-                await serving
+    async with (
+        CallHandler(worker.registry, bus, identity="delegate"),
+        await from_remote(bus, "far") as far,
+        caller.registry,
+        gateway.registry,
+        api.registry,
+        served(to_openapi(api.registry)) as url,
+    ):
+        for one in far.operations:
+            api.registry.register(one)
+        await gateway.registry.load("openapi", namespace="h", spec=f"{url}/openapi.json")
+        await caller.registry.load("mcp", namespace="g", server=to_mcp(gateway.registry).server())
+        assert (await caller.registry.execute("g.h.a.forward", {"n": 1})).data == 2
     chain = [
         caller.spans["g.h.a.forward"],
         gateway.spans["h.a.forward"],
