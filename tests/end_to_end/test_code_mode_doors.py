@@ -89,16 +89,14 @@ async def registry(tmp_path: Path) -> AsyncIterator[OperationRegistry]:
         yield registry
 
 
-async def test_saved_programs_over_http(registry: OperationRegistry, caplog: pytest.LogCaptureFixture) -> None:
+async def test_saved_programs_over_http(registry: OperationRegistry) -> None:
     async with front_door.client_of(to_openapi(registry)) as client:
-        document = json.loads((await client("GET", "/openapi.json")).body)
+        document = (await client("GET", "/openapi.json")).json()
         assert not any("odd" in path for path in document["paths"])
         answer = await client("POST", "/operations/recipes.restock", json={"below": 2})
-        assert (answer.status, json.loads(answer.body)) == (200, ["Emma", "Sanditon"])
-        answer = await client("POST", "/operations/recipes.value")
-        assert json.loads(answer.body) == 4 + 5 * 10
-        wrong = await client("POST", "/operations/recipes.restock", json={})
-        assert wrong.status == 422
+        assert (answer.status, answer.json()) == (200, ["Emma", "Sanditon"])
+        assert (await client("POST", "/operations/recipes.value")).json() == 4 + 5 * 10
+        assert (await client("POST", "/operations/recipes.restock", json={})).status == 422
     assert written == ["ordered 2 for 12"]
 
 

@@ -6,21 +6,13 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
-from pathlib import Path
 
-OPERAD = Path(sys.executable).with_name("operad")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([OPERAD, *arguments], capture_output=True, text=True, timeout=120, check=False)
+from tests.kit import OPERAD, output_of
 
 
-def test_the_demo_shows_an_envelope_of_each_source_a_stream_and_a_nested_call() -> None:
-    done = run("demo", "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+async def test_the_demo_shows_an_envelope_of_each_source_a_stream_and_a_nested_call() -> None:
+    shown = json.loads(await output_of(OPERAD, "demo", "--json"))
     assert {"shop.getBook", "time.convert_time", "demo.offer"} <= {spec["id"] for spec in shown["operations"]}
     calls = {call["operationId"]: call["envelope"] for call in shown["calls"]}
     assert {envelope["meta"]["source"] for envelope in calls.values()} == {"local", "http", "mcp"}
@@ -33,9 +25,8 @@ def test_the_demo_shows_an_envelope_of_each_source_a_stream_and_a_nested_call() 
 
 
 def test_the_demo_for_people_ends_by_itself_and_names_each_source() -> None:
-    done = run("demo")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    done = subprocess.run([OPERAD, "demo"], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
     for word in ("local", "http", "mcp", "shop.orderEvents", "demo.offer"):
         assert word in done.stdout
 

@@ -22,6 +22,7 @@ from operad_mcp import to_mcp
 from operad_opentelemetry import Telemetry
 from operad_serve import to_openapi
 from plugins.serve.tests.front_door import served
+from tests.kit import openapi
 from tools import references
 
 SECRET = "t0p-s3cret-0123456789-0123456789"  # it opens nothing
@@ -171,17 +172,10 @@ async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_sec
         served(to_openapi(theirs, authenticate=tokens)) as url,
         served(to_mcp(theirs, authenticate=tokens).asgi(), lifespan="on") as mcp,
     ):
-        document = {
-            "openapi": "3.1.0",
-            "info": {"title": "x", "version": "1"},
-            "paths": {"/operations/vault.size": {"get": {"operationId": "size", "responses": {}}}},
-        }
+        document = openapi({"/operations/vault.size": {"get": {"operationId": "size", "responses": {}}}})
         (tmp_path / "document.json").write_text(json.dumps(document))
-        (tmp_path / "operad.toml").write_text(
-            CONFIGURATION.format(
-                url=url, mcp=mcp, secret=SECRET, wrong=WRONG, userinfo=url.replace("//", f"//me:{SECRET}@")
-            )
-        )
+        values = {"secret": SECRET, "wrong": WRONG, "userinfo": url.replace("//", f"//me:{SECRET}@")}
+        (tmp_path / "operad.toml").write_text(CONFIGURATION.format(url=url, mcp=mcp, **values))
         plugins = load_plugins()
         plugins.register(Telemetry(provider), "telemetry")
         registry = OperationRegistry.from_config(tmp_path, plugins=plugins)
@@ -194,8 +188,7 @@ async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_sec
             assert {"right.vault.size", "wrong.size"} <= set(ids)
             told += [repr(registry), repr(registry.configuration), repr(registry.plugins), repr(registry.failures)]
             told += [repr(state) for state in registry.sources.states()]
-            for failure in registry.failures:
-                told.append("".join(traceback.format_exception(failure.error)))
+            told += ["".join(traceback.format_exception(failure.error)) for failure in registry.failures]
             for each in ids:
                 for value in ({"text": "a"}, {"text": 3}):
                     try:

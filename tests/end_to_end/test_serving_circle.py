@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
 from operad_auth import StaticTokens
 from operad_openapi import http_envelope
 from operad_serve import to_openapi
 from plugins.serve.tests import front_door
+from tests.kit import listening, needed_document, openapi
 
 PLUGINS = load_plugins(only=["openapi"])
 
@@ -54,11 +56,17 @@ async def origin() -> AsyncIterator[OperationRegistry]:
         yield registry
 
 
+@asynccontextmanager
+async def copy_of(app: Any) -> AsyncIterator[OperationRegistry]:
+    """The operations that an application serves, through HTTP, as ``far.<id>``."""
+    async with front_door.served(app) as base, OperationRegistry(PLUGINS) as registry:
+        await registry.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+        yield registry
+
+
 @pytest.fixture
 async def copy(origin: OperationRegistry) -> AsyncIterator[OperationRegistry]:
-    """The same operations, through HTTP, as ``far.<id>``."""
-    async with front_door.served(to_openapi(origin)) as base, OperationRegistry(PLUGINS) as registry:
-        await registry.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+    async with copy_of(to_openapi(origin)) as registry:
         yield registry
 
 
@@ -81,13 +89,18 @@ PROBES: list[Any] = [
 ]  # fmt: skip
 
 
-async def test_schemas_accept_and_refuse_the_same(origin: OperationRegistry, copy: OperationRegistry) -> None:
+def schemas_are_the_same(origin: OperationRegistry, copy: OperationRegistry) -> None:
     for spec in copy.specs():
         original = origin.get_spec(spec.id.removeprefix("far."))
         assert original is not None
+        assert spec.type is original.type
         for probe in PROBES:
             assert spec.input_schema.is_valid(probe) == original.input_schema.is_valid(probe), (spec.id, probe)
             assert spec.output_schema.is_valid(probe) == original.output_schema.is_valid(probe), (spec.id, probe)
+
+
+async def test_schemas_accept_and_refuse_the_same(origin: OperationRegistry, copy: OperationRegistry) -> None:
+    schemas_are_the_same(origin, copy)
 
 
 async def test_calls_answer_the_same_data(copy: OperationRegistry) -> None:
@@ -167,22 +180,14 @@ async def test_a_stream_that_breaks_off_is_no_end() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         mark = {"id": "s.t", "type": "subscription"}
         content = {"content": {"text/event-stream": {"schema": True}}, "description": "s"}
-        document = {
-            "openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "x-operad": {"version": 1},
-            "paths": {"/operations/s.t": {"post": {"x-operad": mark, "responses": {"200": content}}}},
-        }  # fmt: skip
+        paths = {"/operations/s.t": {"post": {"x-operad": mark, "responses": {"200": content}}}}
+        document = json.dumps(openapi(paths, **{"x-operad": {"version": 1}})).encode()
         is_document = scope["path"] == "/openapi.json"
         kind = b"application/json" if is_document else b"text/event-stream"
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
-        await send(
-            {
-                "type": "http.response.body",
-                "body": json.dumps(document).encode() if is_document else b"data: 1\n\n",
-            }
-        )
+        await send({"type": "http.response.body", "body": document if is_document else b"data: 1\n\n"})
 
-    async with front_door.served(app) as base, OperationRegistry(PLUGINS) as registry:
-        await registry.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+    async with copy_of(app) as registry:
         got, error = await until_failure(registry.subscribe("far.s.t"))
         assert (got, "broke off before its end" in error.message) == ([1], True)
 
@@ -191,75 +196,33 @@ async def test_who_may_not_call_is_told_so_across_the_circle(origin: OperationRe
     app = to_openapi(origin, authenticate=StaticTokens(front_door.TOKENS))
     async with front_door.served(app) as base, OperationRegistry(PLUGINS) as registry:
         for name, token in (("root", "root-token-123456"), ("joe", "joe-token-123456")):
-            await registry.load(
-                "openapi",
-                namespace=name,
-                spec=f"{base}/openapi.json",
-                base_url=base,
-                headers={"Authorization": f"Bearer {token}"},
-            )
+            options = {"base_url": base, "headers": {"Authorization": f"Bearer {token}"}}
+            await registry.load("openapi", namespace=name, spec=f"{base}/openapi.json", **options)
         assert (await registry.execute("root.admin.secret")).data == "42"
         assert "joe.admin.secret" not in registry
-        me = f"{front_door.SLASHED.id}"
-        assert (await registry.execute(f"joe.{me}")).data == {"id": "joe", "scopes": []}
+        assert (await registry.execute(f"joe.{front_door.SLASHED.id}")).data == {"id": "joe", "scopes": []}
 
 
 @pytest.mark.parametrize("name", ["petstore3", "opencode"])
 async def test_other_peoples_documents_go_round_the_circle(name: str) -> None:
-    folder = os.environ.get("OPERAD_DOCUMENTS")
-    if not folder:
-        pytest.skip("OPERAD_DOCUMENTS names no folder with other people's documents")
+    spec = needed_document(name)
     async with OperationRegistry(PLUGINS) as origin:
-        await origin.load(
-            "openapi", namespace="up", spec=f"{folder}/specs/{name}.json", base_url="http://127.0.0.1:9"
-        )
-        async with front_door.served(to_openapi(origin)) as base, OperationRegistry(PLUGINS) as copy:
-            await copy.load("openapi", namespace="far", spec=f"{base}/openapi.json", base_url=base)
+        await origin.load("openapi", namespace="up", spec=spec, base_url="http://127.0.0.1:9")
+        async with copy_of(to_openapi(origin)) as copy:
             assert [spec.id.removeprefix("far.") for spec in copy.specs()] == [spec.id for spec in origin.specs()]
-            for spec in copy.specs():
-                original = origin.get_spec(spec.id.removeprefix("far."))
-                assert original is not None
-                assert spec.type is original.type
-                for probe in PROBES:
-                    assert spec.input_schema.is_valid(probe) == original.input_schema.is_valid(probe), (
-                        spec.id,
-                        probe,
-                    )
-                    assert spec.output_schema.is_valid(probe) == original.output_schema.is_valid(probe), (
-                        spec.id,
-                        probe,
-                    )
+            schemas_are_the_same(origin, copy)
 
 
-async def test_a_null_for_a_field_of_another_api_is_refused_by_http_though_python_may_say_it(
-    tmp_path: Any,
-) -> None:
-    document = {
-        "openapi": "3.1.0",
-        "info": {"title": "t", "version": "1"},
-        "paths": {
-            "/a": {
-                "get": {
-                    "operationId": "a",
-                    "parameters": [{"name": "q", "in": "query", "schema": {"type": "string"}}],
-                    "responses": {"200": {"description": "", "content": {"application/json": {"schema": {}}}}},
-                }
-            }
-        },
-    }
-    (tmp_path / "a.json").write_text(json.dumps(document))
+async def test_a_null_for_a_field_of_another_api_is_refused_by_http_though_python_may_say_it() -> None:
+    query = {"name": "q", "in": "query", "schema": {"type": "string"}}
+    answer = {"200": {"description": "", "content": {"application/json": {"schema": {}}}}}
+    document = openapi({"/a": {"get": {"operationId": "a", "parameters": [query], "responses": answer}}})
 
-    async def upstream(scope: Any, receive: Any, send: Any) -> None:
-        body = json.dumps(scope["query_string"].decode()).encode()
-        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": body})
+    async def upstream(request: web.Request) -> web.Response:
+        return web.json_response(request.query_string)
 
-    async with (
-        front_door.served(upstream) as base,
-        OperationRegistry(load_plugins(only=["openapi"])) as registry,
-    ):
-        await registry.load("openapi", namespace="up", spec=str(tmp_path / "a.json"), base_url=base)
+    async with listening(upstream) as base, OperationRegistry(PLUGINS) as registry:
+        await registry.load("openapi", namespace="up", spec=document, base_url=base)
         assert (await registry.execute("up.a", {"q": None})).data == ""
         async with front_door.client_of(to_openapi(registry)) as call:
             refused = await call.problem("POST", "/operations/up.a", json={"q": None})

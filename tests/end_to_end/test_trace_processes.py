@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+
+from tests.kit import LOCAL, free_port
 
 TRACED = """
 import json, os, sys
@@ -69,8 +70,8 @@ class Processes:
     def folder(self, name: str, configuration: str, functions: str = "") -> Path:
         """The folder of a process, with its configuration and its functions."""
         folder = self._place / name
-        (folder / "ops").mkdir(parents=True)
-        (folder / "ops" / "functions.py").write_text(functions)
+        folder.mkdir()
+        (folder / "ops.py").write_text(functions)
         (folder / "operad.toml").write_text(configuration)
         return folder
 
@@ -80,19 +81,13 @@ class Processes:
 
     def environment(self, name: str) -> dict[str, str]:
         """Where a process writes its spans, and its cache."""
-        return {
-            **os.environ,
-            "SPANS": str(self._place / f"{name}.spans"),
-            "XDG_CACHE_HOME": str(self._place / "cache"),
-        }
+        spans, cache = self._place / f"{name}.spans", self._place / "cache"
+        return {**os.environ, "SPANS": str(spans), "XDG_CACHE_HOME": str(cache)}
 
     def start(self, name: str, *arguments: str) -> None:
         """Start one that serves until the test ends."""
-        self._stack.enter_context(
-            running(
-                self.command(*arguments), self._place / name, self.environment(name), self._place / f"{name}.log"
-            )
-        )
+        folder, log = self._place / name, self._place / f"{name}.log"
+        self._stack.enter_context(running(self.command(*arguments), folder, self.environment(name), log))
 
     def spans(self, name: str) -> list[dict[str, str]]:
         """What a process wrote."""
@@ -115,13 +110,6 @@ def running(command: list[str], folder: Path, environment: dict[str, str], log: 
             process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def answers(url: str, wanted: bytes = b"") -> None:
     """Wait until a server answers with what is wanted."""
     until = time.monotonic() + 60
@@ -134,9 +122,6 @@ def answers(url: str, wanted: bytes = b"") -> None:
             pass
         time.sleep(0.05)
     raise AssertionError(f"{url} does not answer with {wanted!r}")
-
-
-LOCAL = '[sources.local]\ntype = "scanner"\npath = "ops"\n'
 
 
 @pytest.mark.slow
