@@ -166,13 +166,17 @@ def test_what_is_no_identity_is_refused(wire: Any) -> None:
 
 @pytest.mark.parametrize("trusted", ["false", "no", 1, object()])
 async def test_only_true_itself_is_trusted(trusted: Any) -> None:
-    registry = OperationRegistry()
-    spec = OperationSpec(namespace="t", name="guarded", access_control=AccessControl(["admin"]))
-    registry.register(spec, lambda *_: None)
+    async def see(input: Any, context: OperationContext) -> Any:
+        return context.trusted
+
+    registry, context = OperationRegistry(), OperationContext(trusted=trusted)
+    guarded = OperationSpec(namespace="t", name="guarded", access_control=AccessControl(["admin"]))
+    for spec in (guarded, OperationSpec(namespace="t", name="open")):
+        registry.register(spec, see)
     with pytest.raises(CallError) as raised:
-        await registry.execute("t.guarded", context=OperationContext(trusted=trusted))
+        await registry.execute("t.guarded", context=context)
     assert raised.value.code == ErrorCode.ACCESS_DENIED
-    await registry.aclose()
+    assert (await registry.execute("t.open", context=context)).data is False
 
 
 def test_nobody_widens_what_an_identity_was_granted() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from operad import (
     CallError,
+    ConfigError,
     EnvelopeKind,
     Operation,
     OperationContext,
@@ -68,31 +69,46 @@ def test_operad_search_makes_the_index_of_a_registry() -> None:
 
 
 async def test_operad_interceptors_stand_around_the_calls_that_they_match() -> None:
-    seen: list[str] = []
+    seen: list[Any] = []
 
     async def tap(call: Any, proceed: Any) -> Any:
         seen.append(call.spec.id)
         return await proceed(call)
 
-    tapping = make_plugin("p", operad_interceptors=[Interceptor(tap, match="hook.o*")])
-    async with OperationRegistry(plugins_of(tapping)) as registry:
+    def tapping(registry: OperationRegistry) -> list[Interceptor]:
+        seen.append(registry)
+        return [Interceptor(tap, match="hook.o*")]
+
+    nothing = make_plugin("n", operad_interceptors=lambda: None)
+    plugins = plugins_of(make_plugin("p", operad_interceptors=tapping), nothing)
+    async with OperationRegistry(plugins) as registry:
         registry.register(operation("one"))
         registry.register(operation("two"))
         assert (await registry.execute("hook.one")).data == 42
         assert (await registry.execute("hook.two")).data == 42
-    assert seen == ["hook.one"]
+    assert seen == [registry, "hook.one"]
 
 
-@pytest.mark.parametrize("answer", [["tap"], RuntimeError("boom")])
-def test_operad_interceptors_that_fail_make_no_registry(answer: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "error", "says"),
+    [
+        (["tap"], PluginError, r"p\.operad_interceptors must return Interceptors, got str"),
+        (
+            RuntimeError("boom"),
+            PluginError,
+            r"p\.operad_interceptors raised .*boom.*; fix the plugin or disable it",
+        ),
+        (ConfigError("no such key"), ConfigError, "no such key"),
+    ],
+    ids=str,
+)
+def test_operad_interceptors_that_fail_make_no_registry(answer: Any, error: type[Exception], says: str) -> None:
     def operad_interceptors() -> Any:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    with pytest.raises(
-        PluginError, match=r"p\.operad_interceptors (must return Interceptors, got str|raised .*boom)"
-    ):
+    with pytest.raises(error, match=says):
         OperationRegistry(plugins_of(make_plugin("p", operad_interceptors=operad_interceptors)))
 
 
@@ -188,7 +204,8 @@ async def test_operad_resolve_operation_that_answers_something_else_is_passed_ov
     async with OperationRegistry(plugins) as registry:
         with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
             await registry.execute("hook.found")
-    assert 'for operation "hook.found"' in caplog.text
+    made = answered.id if isinstance(answered, Operation) else type(answered).__name__
+    assert f'returned "{made}" for operation "hook.found"' in caplog.text
 
 
 async def test_operad_credentials_gives_sources_the_credential_of_the_caller_of_each_call() -> None:

@@ -51,12 +51,9 @@ async def test_a_deadline_that_has_passed_begins_nothing() -> None:
 
 
 async def test_an_expiry_counts_even_if_the_cancellation_is_answered_with_a_result_or_another_error() -> None:
-    async def stubborn() -> str:
-        try:
+    async def stubborn() -> None:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return "anyway"
-        return "never"
 
     async def clumsy() -> None:
         try:
@@ -85,12 +82,11 @@ async def test_a_cancellation_from_outside_wins_over_an_expiry_at_the_same_time(
 
 
 async def test_a_cancellation_from_outside_wins_over_a_result_that_comes_too_late() -> None:
-    async def stubborn() -> str:
+    async def stubborn() -> None:
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             task.cancel()  # not delivered any more: what was to be cancelled returns
-        return "anyway"
 
     task = asyncio.create_task(until(soon(), stubborn))
     with pytest.raises(asyncio.CancelledError):
@@ -175,10 +171,29 @@ async def test_an_error_that_was_dealt_with_is_not_the_context_of_the_next_one()
     assert caught.value.__context__ is None
 
 
-async def registry_of(handler: Any) -> OperationRegistry:
+async def test_a_deadline_of_what_waits_needs_a_task() -> None:
+    raised = asyncio.get_running_loop().create_future()
+
+    def outside() -> None:
+        try:
+            until(soon(5), sleep).send(None)
+        except RuntimeError as error:
+            raised.set_result(str(error))
+
+    asyncio.get_running_loop().call_soon(outside)
+    assert "needs a running asyncio task" in await raised
+
+
+def registry_of(**handlers: Any) -> OperationRegistry:
     registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="d", name="f"), handler)
+    for name, handler in handlers.items():
+        registry.register(OperationSpec(namespace="d", name=name), handler)
     return registry
+
+
+async def nap(input: Any, context: OperationContext) -> str:
+    await asyncio.sleep(0)
+    return "awake"
 
 
 async def test_a_call_that_takes_too_long_times_out_and_names_the_deadline() -> None:
@@ -190,9 +205,8 @@ async def test_a_call_that_takes_too_long_times_out_and_names_the_deadline() -> 
         finally:
             closed.append(True)
 
-    registry = await registry_of(slow)
     with pytest.raises(CallError) as caught:
-        await registry.execute("d.f", timeout=0.02)
+        await registry_of(slow=slow).execute("d.slow", timeout=0.02)
     assert caught.value.code == ErrorCode.TIMEOUT
     assert caught.value.details is not None
     assert caught.value.details["deadline"] == soon(0.02)
@@ -205,16 +219,15 @@ async def test_the_earlier_of_timeout_and_deadline_counts() -> None:
     async def look(input: Any, context: OperationContext) -> None:
         seen.append(context.remaining())
 
-    registry = await registry_of(look)
-    await registry.execute("d.f", {}, OperationContext(deadline=soon(5)), timeout=50)
-    await registry.execute("d.f", {}, OperationContext(deadline=soon(50)), timeout=5)
-    await registry.execute("d.f")
+    registry = registry_of(look=look)
+    await registry.execute("d.look", {}, OperationContext(deadline=soon(5)), timeout=50)
+    await registry.execute("d.look", {}, OperationContext(deadline=soon(50)), timeout=5)
+    await registry.execute("d.look")
     assert all(remaining is not None and remaining <= 5 for remaining in seen[:2])
     assert seen[2] is None
 
 
 async def test_a_nested_call_inherits_the_deadline_and_may_only_shorten_it() -> None:
-    registry = OperationRegistry()
     seen: list[Any] = []
 
     async def inner(input: Any, context: OperationContext) -> None:
@@ -226,18 +239,17 @@ async def test_a_nested_call_inherits_the_deadline_and_may_only_shorten_it() -> 
         await context.env.d.inner({}, timeout=1)
         seen.append(context.deadline)
 
-    registry.register(OperationSpec(namespace="d", name="inner"), inner)
-    registry.register(OperationSpec(namespace="d", name="outer"), outer)
-    await registry.execute("d.outer", timeout=30)
+    await registry_of(inner=inner, outer=outer).execute("d.outer", timeout=30)
     assert seen[0] == seen[1] == seen[3]
     assert seen[2] < seen[0]
 
 
-async def test_an_expiry_ends_nested_calls_inside_out() -> None:
-    registry = OperationRegistry()
-    ended = []
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["expiry", "cancellation"])
+async def test_an_expiry_or_a_cancellation_ends_nested_calls_inside_out(is_cancelled: bool) -> None:
+    begun, ended = asyncio.Event(), []
 
     async def inner(input: Any, context: Any) -> None:
+        begun.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -249,55 +261,36 @@ async def test_an_expiry_ends_nested_calls_inside_out() -> None:
         finally:
             ended.append("outer")
 
-    registry.register(OperationSpec(namespace="d", name="inner"), inner)
-    registry.register(OperationSpec(namespace="d", name="outer"), outer)
-    with pytest.raises(CallError) as caught:
-        await registry.execute("d.outer", timeout=0.02)
-    assert caught.value.code == ErrorCode.TIMEOUT
+    registry = registry_of(inner=inner, outer=outer)
+    call = asyncio.create_task(registry.execute("d.outer", timeout=None if is_cancelled else 0.02))
+    await begun.wait()
+    if is_cancelled:
+        call.cancel()
+    with pytest.raises(asyncio.CancelledError if is_cancelled else CallError) as caught:
+        await call
+    assert getattr(caught.value, "code", None) == (None if is_cancelled else ErrorCode.TIMEOUT)
     assert ended == ["inner", "outer"]
 
 
 @pytest.mark.parametrize("timeout", [float("nan"), "5", True, [5], 1j])
 async def test_a_timeout_that_is_no_number_of_seconds_is_refused_in_words(timeout: Any) -> None:
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="t", name="nap"), at_once)
+    registry = registry_of(nap=nap)
     with pytest.raises(CallError, match="timeout: expected seconds as a number, got") as raised:
-        await registry.execute("t.nap", timeout=timeout)
+        await registry.execute("d.nap", timeout=timeout)
     assert raised.value.code == ErrorCode.VALIDATION_ERROR
     with pytest.raises(CallError, match="timeout: expected seconds"):
-        await anext(aiter(registry.subscribe("t.nap", timeout=timeout)))
-    await registry.aclose()
+        await anext(registry.subscribe("d.nap", timeout=timeout))
 
 
 @pytest.mark.parametrize("deadline", [float("nan"), "tomorrow"])
 async def test_a_deadline_that_is_no_time_is_refused_in_words(deadline: Any) -> None:
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="t", name="nap"), at_once)
     with pytest.raises(CallError, match="deadline: expected epoch ms as a number, got"):
-        await registry.execute("t.nap", context=OperationContext(deadline=deadline))
-    await registry.aclose()
+        await registry_of(nap=nap).execute("d.nap", context=OperationContext(deadline=deadline))
 
 
 @pytest.mark.parametrize("timeout", [10**400, float("inf")])
 async def test_a_timeout_beyond_all_numbers_is_no_timeout(timeout: float) -> None:
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="t", name="nap"), sleepless)
-    assert (await registry.execute("t.nap", timeout=timeout)).data == "awake"
-    await registry.aclose()
-
-
-async def at_once(input: Any, context: OperationContext) -> None:
-    pass
-
-
-async def sleepless(input: Any, context: OperationContext) -> str:
-    await asyncio.sleep(0)
-    return "awake"
-
-
-async def test_a_mapping_is_no_context() -> None:
-    with pytest.raises(CallError, match="context: expected an OperationContext, got dict"):
-        await OperationRegistry().execute("t.nap", context={"deadline": 5})  # type: ignore[arg-type]  # what is tested
+    assert (await registry_of(nap=nap).execute("d.nap", timeout=timeout)).data == "awake"
 
 
 async def test_a_cancellation_that_comes_with_an_expiry_counts_although_both_were_taken_for_nothing() -> None:
@@ -315,15 +308,6 @@ async def test_a_cancellation_that_comes_with_an_expiry_counts_although_both_wer
             return "done"
         return "never"
 
-    async def expired() -> str:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            return "done"
-        return "never"
-
     task = asyncio.ensure_future(until(soon(), stubborn))
     await asyncio.wait({task})
     assert task.cancelled()
-    with pytest.raises(DeadlineExpired):
-        await until(soon(), expired)

@@ -5,7 +5,15 @@ import asyncio
 import attrs
 import pytest
 
-from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec, local_envelope
+from operad import (
+    AccessControl,
+    CallError,
+    ErrorCode,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    local_envelope,
+)
 from operad.operations import Operation
 
 
@@ -31,9 +39,9 @@ async def whole(input, context):
     return "whole"
 
 
-def registry_of(chunks):
+def registry_of(chunks, **fields):
     registry = OperationRegistry()
-    spec = OperationSpec(namespace="t", name="get", type="query")
+    spec = OperationSpec(namespace="t", name="get", type="query", **fields)
     registry.register(attrs.evolve(Operation(spec, whole), chunks=chunks))
     return registry
 
@@ -45,6 +53,32 @@ async def test_the_bytes_come_piece_by_piece_and_observers_count_them():
     registry.observe(finished=lambda call, outcome: rows.append((call.is_stream, outcome.items)))
     assert [piece async for piece in registry.download("t.get")] == [b"a", b"b"]
     assert (rows, source.closed) == ([(True, 2)], 2)
+
+
+async def test_a_download_is_admitted_as_any_call():
+    reads = AccessControl(required_scopes=("read",))
+    registry = registry_of(Bytes(b"ab"), access_control=reads, input_schema={"required": ["text"]})
+    trusted = OperationContext(trusted=True)
+    for input, context, code in (({"text": ""}, None, "ACCESS_DENIED"), ({}, trusted, "VALIDATION_ERROR")):
+        with pytest.raises(CallError) as caught:
+            await anext(registry.download("t.get", input, context))
+        assert caught.value.code == code
+    assert [piece async for piece in registry.download("t.get", {"text": ""}, trusted)] == [b"ab"]
+
+
+async def test_a_download_does_not_walk_around_interceptors():
+    async def deny(call, proceed):
+        raise CallError("ACCESS_DENIED", "no")
+
+    async def deny_streams(call, proceed):
+        raise CallError("ACCESS_DENIED", "no streams")
+        yield
+
+    for streams, says in ((None, "does not support streams"), (deny_streams, "no streams")):
+        registry = registry_of(Bytes(b"a"))
+        registry.use(deny, subscribe=streams)
+        with pytest.raises(CallError, match=says):
+            await anext(registry.download("t.get"))
 
 
 async def test_an_error_of_its_own_comes_as_it_is():

@@ -68,14 +68,15 @@ def evolving(**changes: Any) -> Callable[..., Any]:
 
 async def test_they_stand_from_the_outside_in_by_order_plugins_first_then_as_they_came() -> None:
     log: list[str] = []
-    plugin = make_plugin("p", operad_interceptors=[Interceptor(named("plugin", log))])
+    outer = Interceptor(named("outer", log), order=-1)
+    plugin = make_plugin("p", operad_interceptors=[Interceptor(named("plugin", log)), outer])
     registry = OperationRegistry(plugins_of(plugin))
     registry.register(OperationSpec(namespace="t", name="echo"), echo)
     registry.use(named("one", log))
     registry.use(named("two", log))
-    registry.use(named("first", log), order=-1)
+    registry.use(named("first", log), order=-2)
     await registry.execute("t.echo")
-    names = ["first", "plugin", "one", "two"]
+    names = ["first", "outer", "plugin", "one", "two"]
     assert log == [f"{name} in" for name in names] + [f"{name} out" for name in reversed(names)]
 
 
@@ -139,13 +140,15 @@ async def test_another_identity_is_checked_again_and_counts() -> None:
         await registry.execute("t.guarded", {})
 
 
-@pytest.mark.parametrize("way", ["evolve", "context", "in place"])
-async def test_none_can_make_a_call_trusted(way: str) -> None:
+@pytest.mark.parametrize("way", ["evolve", "context", "in place", "spec"])
+async def test_none_can_make_a_call_trusted_or_one_of_another_operation(way: str) -> None:
     async def trust(call: InterceptedCall, proceed: Any) -> Any:
         if way == "evolve":
             call = call.evolve(trusted=True)
         elif way == "context":
             call = call.evolve(context=OperationContext(trusted=True), identity=Identity("root"))
+        elif way == "spec":
+            call = InterceptedCall(OperationSpec(namespace="t", name="x"), call.input, call.context)
         else:
             call.context.trusted = True
             call.context.identity = Identity("root")

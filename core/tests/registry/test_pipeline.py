@@ -103,6 +103,14 @@ async def test_a_mismatch_is_logged_with_id_and_paths_and_the_data_are_kept(
     assert record.__dict__["paths"] == ["$.id"]
 
 
+def test_the_first_five_mismatches_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"properties": {f"p{number}": INTEGER for number in range(9)}}
+    made_by(schema, {f"p{number}": "x" for number in range(6)}, normalize="off")
+    (record,) = caplog.records
+    assert record.getMessage().count("expected integer") == 5
+    assert len(record.__dict__["paths"]) == 6
+
+
 async def test_a_cast_makes_no_missing_value_up_and_says_what_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     assert "id" not in (await result_of({}, PET)).data
     assert "expected the property 'id', got none at $" in caplog.text

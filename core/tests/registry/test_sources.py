@@ -148,6 +148,10 @@ async def test_a_listing_that_says_the_same_tells_no_observer(shop: Shop) -> Non
         shop.added.clear()
         shop.sessions[0].changed([op("buy")])
         assert (shop.removed, shop.added) == ([], [])
+        told: list[int] = []
+        registry.on_change(lambda: told.append(1))
+        shop.sessions[0].changed(shop.sessions[0].operations)
+        assert told == []
 
 
 async def test_a_new_listing_leaves_alone_what_belongs_to_others(
@@ -162,7 +166,7 @@ async def test_a_new_listing_leaves_alone_what_belongs_to_others(
             shop.sessions[0].changed([op("mine"), op("new")])
         assert registry.get_spec("shop.mine") is mine.spec
         assert ids(registry) == ["shop.buy", "shop.mine", "shop.new"]
-        assert "shop.mine" in caplog.text
+        assert 'source "shop" (shop) offers shop.mine, which belongs to the application' in caplog.text
     assert ids(registry) == ["shop.buy", "shop.mine"]
 
 

@@ -77,6 +77,9 @@ async def test_patterns_choose_and_the_rest_is_not_there() -> None:
     assert view.get_handler("m.add") is not None
     assert (view.get_spec("admin.nested"), view.get_handler("admin.nested")) == (None, None)
     assert await view.describe("m.guarded") is None
+    specs = view.specs()
+    assert view.specs() is specs
+    assert await view.describe("m.add") is specs[0]
     for id in ("m.guarded", "admin.nested", "m.absent"):
         with pytest.raises(CallError, match=id) as caught:
             await view.execute(id, {}, OperationContext(trusted=True))
