@@ -6,13 +6,9 @@ import dataclasses
 import datetime
 import enum
 import functools
-import inspect
-import json
-import pydoc
-from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar
 
 import annotated_types
 import attrs
@@ -24,12 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.tests.functions.parts import assert_structured, call, made_of
 from operad import (
     CallError,
     Conversions,
     ErrorCode,
     OperationRegistry,
-    OperationType,
     RegistrationError,
     operation,
 )
@@ -68,23 +64,6 @@ class Options(TypedDict, total=False):
     deep: bool
 
 
-def made_of(hint: Any, **options: Any) -> tuple[Any, list[Any]]:
-    seen: list[Any] = []
-
-    async def f(a: Any) -> Any:
-        seen.append(a)
-        return a
-
-    f.__annotations__ = {"a": hint, "return": hint}
-    return operation(**options)(f), seen
-
-
-async def call(made: Any, input: Any = None) -> Any:
-    async with OperationRegistry(on_mismatch="raise") as registry:
-        registry.register(made)
-        return (await registry.execute(made.id, json.loads(json.dumps(input)))).data
-
-
 def property_of(made: Any, name: str = "a") -> Any:
     return made.spec.input_schema.raw["properties"][name]
 
@@ -115,25 +94,34 @@ def test_bounds_and_words_of_other_libraries_are_keywords_of_the_schema(
     assert property_of(made) == {"type": "integer", **keywords}
 
 
-async def test_a_bound_is_checked_wherever_it_stands() -> None:
-    positive = Annotated[int, annotated_types.Ge(1)]
-    for hint, bad in [
-        (positive, 0),
-        (list[positive], [1, 0]),
-        (dict[str, positive], {"x": 0}),
-        (positive | None, 0),
-        (tuple[positive, str], [0, "a"]),
+Natural = Annotated[int, annotated_types.Ge(1)]
+
+
+@pytest.mark.parametrize(
+    ("hint", "bad"),
+    [
+        (Natural, 0),
+        (list[Natural], [1, 0]),
+        (dict[str, Natural], {"x": 0}),
+        (Natural | None, 0),
+        (tuple[Natural, str], [0, "a"]),
         (Annotated[str, annotated_types.Len(2, 3)], "a"),
         (Annotated[list[int], annotated_types.MinLen(1)], []),
         (Annotated[str, pydantic.Field(pattern="^a")], "b"),
         (Tree, {"name": ""}),
         (Tree, {"name": "a", "children": [{"name": ""}]}),
-    ]:
-        made, seen = made_of(hint)
-        with pytest.raises(CallError) as caught:
-            await call(made, {"a": bad})
-        assert caught.value.code == ErrorCode.VALIDATION_ERROR, hint
-        assert not seen
+        (dict[int, str], {"x": "a"}),
+        (Tree, {"name": "a", "nmae": "b"}),
+        (Tree, {"name": "a", "children": [{"n": 1}]}),
+    ],
+    ids=str,
+)
+async def test_a_bound_and_the_keys_that_were_declared_are_checked_at_every_depth(hint: Any, bad: Any) -> None:
+    made, seen = made_of(hint)
+    with pytest.raises(CallError) as caught:
+        await call(made, {"a": bad})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert not seen
 
 
 @pytest.mark.parametrize(
@@ -164,6 +152,10 @@ async def test_a_bound_is_checked_wherever_it_stands() -> None:
             "a default inside Annotated is not supported; write it after",
         ),
         (Annotated[list[int], fastapi.Query(default_factory=list)], "a default inside Annotated is not supported"),
+        (
+            dataclasses.make_dataclass("Wrong", [("count", int, pydantic.Field(3, gt=0))]),
+            r"field Wrong.count: FieldInfo\(.* would become the default value; write Annotated",
+        ),
     ],
     ids=str,
 )
@@ -233,6 +225,14 @@ class Basket:
     item: Positive
 
 
+class Start(pydantic.BaseModel):
+    n: int
+
+
+class Line(pydantic.BaseModel):
+    start: Start
+
+
 @pydantic.dataclasses.dataclass
 class Order:
     """What pydantic makes of a dataclass."""
@@ -261,6 +261,8 @@ class Order:
             "timezone",
         ),
         (pydantic.SecretStr, "geheim", "**********", 5, "expected string, got int"),
+        (Line, {"start": {"n": 1}}, {"start": {"n": 1}}, {"start": {}}, "expected the property 'n'"),
+        (list[Start], [{"n": 2}], [{"n": 2}], [{"n": "x"}], "expected integer, got str"),
     ],
     ids=str,
 )
@@ -271,15 +273,6 @@ async def test_types_of_pydantic_answer_for_themselves(
     assert await call(made, {"a": value}) == back
     with pytest.raises(CallError, match=f"(?s){said}"):
         await call(made, {"a": bad})
-
-
-def test_a_field_that_a_plain_dataclass_would_have_as_its_value_is_refused() -> None:
-    made: Any = dataclasses.make_dataclass("Wrong", [("count", int, pydantic.Field(3, gt=0))])
-    with pytest.raises(
-        RegistrationError,
-        match=r"field Wrong.count: FieldInfo\(.* would become the default value; write Annotated",
-    ):
-        made_of(made)
 
 
 @pytest.mark.parametrize(
@@ -380,29 +373,7 @@ def test_the_values_of_an_enum_are_in_the_order_of_its_members() -> None:
     ids=str,
 )
 async def test_a_valid_value_arrives_as_the_hint_says(hint: Any, value: Any, expected: Any) -> None:
-    made, seen = made_of(hint)
-    back = await call(made, {"a": value})
-    assert seen == [expected]
-    assert type(seen[0]) is type(expected)
-    assert made.spec.output_schema.is_valid(back)
-    assert await call(made, {"a": back}) == back
-
-
-@pytest.mark.parametrize(
-    ("hint", "bad"),
-    [
-        (dict[int, str], {"x": "a"}),
-        (Tree, {"name": "a", "nmae": "b"}),
-        (Tree, {"name": "a", "children": [{"n": 1}]}),
-    ],
-    ids=str,
-)
-async def test_keys_that_nobody_declared_are_refused_at_every_depth(hint: Any, bad: Any) -> None:
-    made, seen = made_of(hint)
-    with pytest.raises(CallError) as caught:
-        await call(made, {"a": bad})
-    assert caught.value.code == ErrorCode.VALIDATION_ERROR
-    assert not seen
+    await assert_structured(hint, value, expected)
 
 
 async def test_converters_and_validators_of_attrs_run() -> None:
@@ -522,40 +493,6 @@ async def test_partials_and_objects_are_functions() -> None:
         operation(namespace="m")(3)  # type: ignore[call-overload]  # what is tested
 
 
-async def test_a_function_that_answers_an_iterator_is_a_subscription() -> None:
-    def plain(n: int) -> Iterator[int]:
-        return iter(range(n))
-
-    async def ticks(n: int) -> AsyncIterator[int]:
-        for i in range(n):
-            yield i
-
-    def asynchronous(n: int) -> AsyncIterator[int]:
-        return ticks(n)
-
-    for function in (plain, asynchronous):
-        made = operation(function)
-        assert made.spec.type is OperationType.SUBSCRIPTION
-        assert made.spec.output_schema.raw == {"type": "integer"}
-        async with OperationRegistry() as registry:
-            registry.register(made)
-            assert [e.data async for e in registry.subscribe(made.id, {"n": 3})] == [0, 1, 2]
-
-
-def test_a_decorated_function_still_looks_like_one() -> None:
-    @operation(namespace="m")
-    async def add(a: int, b: int = 2) -> int:
-        """Add two numbers."""
-        return a + b
-
-    assert add.__name__ == "add"  # type: ignore[attr-defined]  # of the function
-    assert add.__doc__ == "Add two numbers."
-    assert str(inspect.signature(add)) == "(a: 'int', b: 'int' = 2) -> 'int'"
-    assert inspect.iscoroutinefunction(add)
-    assert get_type_hints(add) == {"a": int, "b": int, "return": int}
-    assert "Add two numbers." in pydoc.render_doc(add)
-
-
 def test_a_plain_function_is_refused_with_the_way_to_wrap_it() -> None:
     def f() -> None: ...
 
@@ -668,15 +605,12 @@ async def test_structs_of_msgspec_are_taken_alone_in_unions_and_in_other_classes
     def draw(drawing: Drawing) -> Circle:
         return drawing.shape
 
-    async with OperationRegistry() as registry:
-        for name, function in (("area", area), ("draw", draw)):
-            registry.register(operation(namespace="t", name=name)(function))
-        assert (await registry.execute("t.area", {"shape": {"type": "square", "side": 2}})).data == "Square"
-        assert (await registry.execute("t.area", {"shape": {"type": "circle", "radius": 2}})).data == "Circle"
-        with pytest.raises(CallError, match="VALIDATION_ERROR"):
-            await registry.execute("t.area", {"shape": {"type": "square", "side": 0}})
-        circle = {"type": "circle", "radius": 2}
-        assert (await registry.execute("t.draw", {"drawing": {"shape": circle}})).data == circle
+    circle = {"type": "circle", "radius": 2}
+    assert await call(operation(area), {"shape": {"type": "square", "side": 2}}) == "Square"
+    assert await call(operation(area), {"shape": circle}) == "Circle"
+    with pytest.raises(CallError, match="VALIDATION_ERROR"):
+        await call(operation(area), {"shape": {"type": "square", "side": 0}})
+    assert await call(operation(draw), {"drawing": {"shape": circle}}) == circle
 
 
 T = TypeVar("T")
@@ -688,12 +622,10 @@ async def test_a_type_variable_is_its_bound_its_constraints_or_anything() -> Non
     def same(a: T, b: Whole, c: Either) -> list[Any]:
         return [a, b, c]
 
-    async with OperationRegistry() as registry:
-        registry.register(operation(namespace="t")(same))
-        assert (await registry.execute("t.same", {"a": [None], "b": 5.0, "c": "x"})).data == [[None], 5, "x"]
-        for wrong in ({"a": 1, "b": "x", "c": 1}, {"a": 1, "b": 1, "c": None}):
-            with pytest.raises(CallError, match="invalid input"):
-                await registry.execute("t.same", wrong)
+    assert await call(operation(same), {"a": [None], "b": 5.0, "c": "x"}) == [[None], 5, "x"]
+    for wrong in ({"a": 1, "b": "x", "c": 1}, {"a": 1, "b": 1, "c": None}):
+        with pytest.raises(CallError, match="invalid input"):
+            await call(operation(same), wrong)
 
 
 class Till:
@@ -714,10 +646,7 @@ async def test_static_methods_of_a_class_and_wrapped_methods_of_an_object_are_fu
     def logged(*args: Any, **named: Any) -> int:
         return bound(*args, **named)
 
-    async with OperationRegistry() as registry:
-        for name, function in (("twice", Till.twice), ("total", logged)):
-            registry.register(operation(namespace="t", name=name)(function))
-        assert (await registry.execute("t.twice", {"count": 4})).data == 8
-        assert (await registry.execute("t.total", {"count": 4})).data == 12
-        with pytest.raises(RegistrationError, match="is a method"):
-            registry.register(operation(namespace="t", name="unbound")(Till.total))
+    assert await call(operation(Till.twice), {"count": 4}) == 8
+    assert await call(operation(logged), {"count": 4}) == 12
+    with pytest.raises(RegistrationError, match="is a method"):
+        await call(operation(Till.total))

@@ -7,15 +7,16 @@ import dataclasses
 import datetime
 import enum
 import inspect
-import types
+import pydoc
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Annotated, Any, Literal, Optional, TypedDict
+from typing import Any, Literal, Optional, TypedDict, get_type_hints
 
 import attrs
 import pytest
 
+from core.tests.functions.parts import assert_structured, call, made_of
 from operad import (
     CallError,
     ErrorCode,
@@ -55,12 +56,6 @@ class Square:
 class Movie(TypedDict):
     title: str
     year: int
-
-
-async def call(made: Any, input: Any = None) -> Any:
-    async with OperationRegistry(on_mismatch="raise") as registry:
-        registry.register(made)
-        return (await registry.execute(made.id, input)).data
 
 
 # --- schemas -----------------------------------------------------------------------------------------
@@ -111,15 +106,6 @@ def test_explicit_schemas_win() -> None:
     assert odd.spec.description == "mine"
 
 
-def test_annotated_words_describe_a_parameter() -> None:
-    @operation
-    async def f(a: Annotated[int, "how many"], b: Annotated[Circle | Square, "which"]) -> None: ...
-
-    properties = f.spec.input_schema.raw["properties"]
-    assert properties["a"] == {"type": "integer", "description": "how many"}
-    assert properties["b"]["description"] == "which"
-
-
 @pytest.mark.parametrize(
     ("hint", "value", "expected"),
     [
@@ -155,20 +141,7 @@ def test_annotated_words_describe_a_parameter() -> None:
     ids=str,
 )
 async def test_a_valid_value_is_structured_and_comes_back_as_json(hint: Any, value: Any, expected: Any) -> None:
-    seen = []
-
-    async def f(a: Any) -> Any:
-        seen.append(a)
-        return a
-
-    f.__annotations__ = {"a": hint, "return": hint}
-    made = operation(f)
-    back = await call(made, {"a": value})
-    assert seen == [expected]
-    assert type(seen[0]) is type(expected)
-    if not isinstance(expected, Point | Circle | list | dict | tuple | Square):
-        assert back == value or hint is set[int]
-    assert made.spec.output_schema.is_valid(back)
+    await assert_structured(hint, value, expected)
 
 
 @dataclasses.dataclass
@@ -203,18 +176,6 @@ async def test_a_value_that_fits_no_member_is_refused_with_its_path() -> None:
     assert caught.value.details["errors"][0]["path"].startswith("$.shapes")
 
 
-async def test_what_the_schema_cannot_say_is_still_refused_with_the_parameter_s_path() -> None:
-    @operation
-    async def f(when: datetime.date) -> str:
-        return str(when)
-
-    with pytest.raises(CallError) as caught:
-        await call(f, {"when": "2024-13-99"})
-    assert caught.value.code == ErrorCode.VALIDATION_ERROR
-    assert caught.value.details is not None
-    assert caught.value.details["errors"][0]["path"] == "$.when"
-
-
 async def test_further_keywords_are_further_properties() -> None:
     @operation
     async def f(a: int, **more: Point) -> Any:
@@ -226,53 +187,49 @@ async def test_further_keywords_are_further_properties() -> None:
         await call(f, {"a": 1, "b": {"x": "2"}})
 
 
-async def test_pydantic_models_answer_for_themselves() -> None:
-    pydantic = pytest.importorskip("pydantic")
-    Inner: Any = pydantic.create_model("Inner", n=(int, ...))
-    Model = pydantic.create_model("Model", inner=(Inner, ...), when=(datetime.date, ...))
-
-    async def f(model: Any, many: Any) -> Any:
-        assert isinstance(model, Model)
-        assert isinstance(many[0], Inner)
-        return model
-
-    f.__annotations__ = {"model": Model, "many": types.GenericAlias(list, (Inner,)), "return": Model}
-    value = {"inner": {"n": 1}, "when": "2024-05-06"}
-    assert await call(operation(f), {"model": value, "many": [{"n": 2}]}) == value
-    with pytest.raises(CallError, match="VALIDATION_ERROR"):
-        await call(operation(f), {"model": {"inner": {}}, "many": []})
-
-
 # --- what is refused ---------------------------------------------------------------------------------
 
 
-def test_a_hint_without_json_schema_is_an_error_that_names_operation_and_parameter() -> None:
-    async def f(a: int, b: complex) -> None: ...
-
-    with pytest.raises(RegistrationError, match=r'(?s)"local\.f", parameter "b".*input_schema'):
-        operation(f)
-
-    async def g() -> complex: ...  # type: ignore[empty-body]  # never called
-
-    with pytest.raises(RegistrationError, match=r'"local\.g", result'):
-        operation(g)
+async def unreadable(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # the mistake under test
 
 
-def test_parameters_without_names_are_refused() -> None:
-    async def f(*values: int) -> None: ...
-
-    async def g(a: int, /) -> None: ...
-
-    for function in (f, g):
-        with pytest.raises(RegistrationError, match="expected a parameter that can be passed by name, got "):
-            operation(function)
+async def complex_parameter(a: int, b: complex) -> None: ...
 
 
-def test_hints_that_cannot_be_read_are_an_error() -> None:
-    async def f(a: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # the mistake under test
+async def complex_result() -> complex: ...  # type: ignore[empty-body]  # never called
 
-    with pytest.raises(RegistrationError, match="type hints cannot be read.*Nowhere"):
-        operation(f)
+
+async def variadic(*values: int) -> None: ...
+
+
+async def positional(a: int, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (complex_parameter, r'(?s)"local\.complex_parameter", parameter "b".*input_schema'),
+        (complex_result, r'"local\.complex_result", result'),
+        (variadic, "expected a parameter that can be passed by name, got "),
+        (positional, "expected a parameter that can be passed by name, got "),
+        (unreadable, "type hints cannot be read.*Nowhere"),
+    ],
+)
+def test_a_function_that_makes_no_schema_is_refused(function: Any, said: str) -> None:
+    with pytest.raises(RegistrationError, match=said):
+        operation(function)
+
+
+@pytest.mark.parametrize("when", ["yesterday", "2024-13-99"])
+async def test_a_value_that_cannot_be_made_is_named_with_its_operation_its_path_and_what_came(when: str) -> None:
+    made, _ = made_of(datetime.date)
+    with pytest.raises(CallError) as caught:
+        await call(made, {"a": when})
+    assert caught.value.code == ErrorCode.VALIDATION_ERROR
+    assert caught.value.message.startswith('invalid input for "local.f": ')
+    assert caught.value.message.endswith(f", got '{when}' at $.a")
+    assert caught.value.details is not None
+    assert caught.value.details["errors"][0]["path"] == "$.a"
 
 
 async def test_a_result_that_is_no_json_is_an_error() -> None:
@@ -310,58 +267,49 @@ async def test_a_handler_in_its_own_form_is_taken_as_it_is() -> None:
     assert await call(f, {"x": 1}) == {"x": 1}
 
 
-async def test_a_plain_function_is_an_operation() -> None:
-    @operation
-    def double(point: Point) -> Point:
-        return Point(point.x * 2, point.y * 2)
-
-    assert await call(double, {"point": {"x": 1, "y": 2}}) == {"x": 2, "y": 4}
+def plain(n: int) -> Iterator[int]:
+    return iter(range(n))
 
 
-async def test_an_async_generator_is_a_subscription_of_its_items() -> None:
-    @operation
-    async def points(to: int) -> AsyncIterator[Point]:
-        for x in range(to):
-            yield Point(x)
-
-    assert points.spec.type is OperationType.SUBSCRIPTION
-    assert "Point" in str(points.spec.output_schema.raw)
-    registry = OperationRegistry(on_mismatch="raise")
-    registry.register(points)
-    assert [e.data async for e in registry.subscribe(points.id, {"to": 2})] == [{"x": 0, "y": 0}, {"x": 1, "y": 0}]
+def generator(n: int) -> Iterator[int]:
+    yield from range(n)
 
 
-async def test_a_plain_generator_is_a_subscription() -> None:
-    @operation
-    def numbers(to: int) -> Iterator[int]:
-        yield from range(to)
+async def async_generator(n: int) -> AsyncIterator[int]:
+    for i in range(n):
+        yield i
 
+
+def asynchronous(n: int) -> AsyncIterator[int]:
+    return async_generator(n)
+
+
+async def awaited(n: int) -> AsyncIterator[int]:
+    return async_generator(n)
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [(plain, {}), (generator, {}), (async_generator, {}), (asynchronous, {}), (awaited, {"type": "subscription"})],
+)
+async def test_a_function_that_yields_or_returns_an_iterator_is_a_subscription_of_its_items(
+    function: Any, options: dict[str, Any]
+) -> None:
+    made = operation(**options)(function)
+    assert made.spec.type is OperationType.SUBSCRIPTION
+    assert made.spec.output_schema.raw == {"type": "integer"}
     async with OperationRegistry() as registry:
-        registry.register(numbers)
-        assert [e.data async for e in registry.subscribe(numbers.id, {"to": 3})] == [0, 1, 2]
+        registry.register(made)
+        assert [e.data async for e in registry.subscribe(made.id, {"n": 3})] == [0, 1, 2]
 
 
-async def test_a_function_that_returns_an_async_iterator_is_a_subscription_if_it_says_so() -> None:
-    async def numbers() -> AsyncIterator[int]:
-        yield 1
-        yield 2
-
-    @operation(type="subscription")
-    async def later() -> AsyncIterator[int]:
-        return numbers()
-
-    assert later.spec.output_schema.raw == {"type": "integer"}
-    registry = OperationRegistry()
-    registry.register(later)
-    assert [e.data async for e in registry.subscribe(later.id)] == [1, 2]
-
+async def test_a_subscription_that_returns_no_iterator_is_an_error() -> None:
     @operation(type="subscription")
     async def wrong() -> AsyncIterator[int]:
         return 3  # type: ignore[return-value]  # the mistake under test
 
-    registry.register(wrong)
     with pytest.raises(CallError, match="async iterator, got int"):
-        await registry.execute(wrong.id)
+        await call(wrong)
 
 
 async def test_an_envelope_may_be_returned_and_its_data_are_typed() -> None:
@@ -393,26 +341,18 @@ def test_a_refusal_without_words_still_names_the_place(monkeypatch: pytest.Monke
             """Never made."""
 
 
-async def test_a_value_that_cannot_be_made_is_named_with_its_operation_and_what_came() -> None:
-    @operation(namespace="t")
-    async def at(when: datetime.datetime) -> None: ...
-
-    registry = OperationRegistry()
-    registry.register(at)
-    with pytest.raises(CallError) as caught:
-        await registry.execute("t.at", {"when": "yesterday"})
-    assert caught.value.message.startswith('invalid input for "t.at": ')
-    assert caught.value.message.endswith(", got 'yesterday' at $.when")
-
-
-async def test_a_copy_of_an_operation_looks_like_its_function_too() -> None:
+async def test_an_operation_and_its_copies_look_like_its_function() -> None:
     @operation(namespace="a")
     async def add(a: int, b: int = 2) -> int:
         """Add."""
         return a + b
 
     assert weakref.ref(add)() is add
-    for twin in (copy.copy(add), copy.deepcopy(add)):
+    assert str(inspect.signature(add)) == "(a: 'int', b: 'int' = 2) -> 'int'"
+    assert inspect.iscoroutinefunction(add)
+    assert get_type_hints(add) == {"a": int, "b": int, "return": int}
+    assert "Add." in pydoc.render_doc(add)
+    for twin in (add, copy.copy(add), copy.deepcopy(add)):
         assert (twin.id, twin.__name__, twin.__doc__) == ("a.add", "add", "Add.")
         assert vars(twin)["__wrapped__"] is add.function
         assert inspect.signature(twin) == inspect.signature(add)
