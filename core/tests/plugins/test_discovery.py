@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -168,60 +169,42 @@ def test_strict_raises_one_error_for_each_that_failed(install: Install) -> None:
 def test_a_plugin_is_left_out_by_its_name_or_its_distributions(name: str, install: Install) -> None:
     install("operad-a", SOURCE.format(name="a"))
     install("operad-b", "raise RuntimeError('must not be imported')")
-    plugins = load_plugins(disable=[name], strict=True)
+    plugins = load_plugins(disable=[name, "graphql"], strict=True)  # the second is not installed
     assert statuses(plugins) == {"a": "loaded", "b": "disabled"}
     assert plugins.records[1].error is None
 
 
-@pytest.mark.parametrize("name", ["a", "operad-a"])
-def test_only_loads_what_it_names(name: str, install: Install) -> None:
-    install("operad-a", SOURCE.format(name="a"))
-    install("operad-b", "raise RuntimeError('must not be imported')")
-    assert statuses(load_plugins(only=[name], strict=True)) == {"a": "loaded", "b": "disabled"}
-
-
-def test_only_nothing_loads_nothing(install: Install) -> None:
-    install("operad-a", "raise RuntimeError('must not be imported')")
-    assert statuses(load_plugins(only=[], strict=True)) == {"a": "disabled"}
-
-
-def test_a_single_name_may_be_given_as_a_string(install: Install) -> None:
-    install("operad-ab", SOURCE.format(name="ab"))
-    assert statuses(load_plugins(only="ab", strict=True)) == {"ab": "loaded"}
-
-
 @pytest.mark.parametrize(
-    ("only", "disable", "expected"),
+    ("chosen", "only", "disable", "loaded"),
     [
-        ("a, b", "", {"a": "loaded", "b": "loaded", "c": "disabled"}),
-        ("", "", {"a": "disabled", "b": "disabled", "c": "disabled"}),
-        ("operad-a", "", {"a": "loaded", "b": "disabled", "c": "disabled"}),
-        ("a,b", "operad_b", {"a": "loaded", "b": "disabled", "c": "disabled"}),
-        (None, " b ,,c", {"a": "loaded", "b": "disabled", "c": "disabled"}),
+        (["a"], None, "", "a"),
+        (["operad-a"], None, "", "a"),
+        ("a", None, "", "a"),
+        ([], None, "", ""),
+        (["a"], "a,b", "", "a"),
+        (None, "a, b", "", "ab"),
+        (None, "", "", ""),
+        (None, "operad-a", "", "a"),
+        (None, "a,b", "operad_b", "a"),
+        (None, None, " b ,,c", "a"),
     ],
 )
-def test_the_environment_switches_plugins_from_outside(
+def test_the_application_chooses_plugins_and_the_environment_can_only_narrow_its_choice(
+    chosen: list[str] | str | None,
     only: str | None,
     disable: str,
-    expected: dict[str, str],
+    loaded: str,
     install: Install,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in "abc":
-        install(f"operad-{name}", SOURCE.format(name=name))
+        source = SOURCE.format(name=name) if name in loaded else "raise RuntimeError('must not be imported')"
+        install(f"operad-{name}", source)
     if only is not None:
         monkeypatch.setenv("OPERAD_PLUGINS", only)
     monkeypatch.setenv("OPERAD_DISABLE_PLUGINS", disable)
-    assert statuses(load_plugins(strict=True)) == expected
-
-
-def test_the_environment_can_only_narrow_what_the_application_asks_for(
-    install: Install, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in "ab":
-        install(f"operad-{name}", SOURCE.format(name=name))
-    monkeypatch.setenv("OPERAD_PLUGINS", "a,b")
-    assert statuses(load_plugins(only=["a"], strict=True)) == {"a": "loaded", "b": "disabled"}
+    plugins = load_plugins(only=chosen, strict=True)
+    assert statuses(plugins) == {name: "loaded" if name in loaded else "disabled" for name in "abc"}
 
 
 def test_a_plugin_that_is_asked_for_and_missing_is_an_error(
@@ -241,25 +224,23 @@ def test_a_disabled_plugin_is_named_where_its_source_is_missing(install: Install
 
 
 @pytest.mark.parametrize(
-    "entry_points", ["[operad]\nno equals sign\n", "no section = at all\n", "[operad]\n= x\n"]
+    ("wreck", "status"),
+    [
+        ({"entry_points": "[operad]\nno equals sign\n"}, None),
+        ({"entry_points": "no section = at all\n"}, None),
+        ({"entry_points": "[operad]\n= x\n"}, None),
+        ({"metadata": False}, "loaded"),
+        ({"target": "not a module!"}, "failed"),
+    ],
+    ids=str,
 )
-def test_a_malformed_entry_points_file_does_not_take_the_others_along(entry_points: str, install: Install) -> None:
-    install("a-wreck", entry_points=entry_points)
+def test_a_malformed_distribution_does_not_take_the_others_along(
+    wreck: dict[str, Any], status: str | None, install: Install
+) -> None:
+    install("a-wreck", SOURCE.format(name="a"), **wreck)
     install("operad-z", SOURCE.format(name="z"))
-    assert statuses(load_plugins())["z"] == "loaded"
-
-
-def test_a_distribution_without_metadata_does_not_take_the_others_along(install: Install) -> None:
-    install("operad-bare", SOURCE.format(name="bare"), metadata=False)
-    install("operad-z", SOURCE.format(name="z"))
-    assert statuses(load_plugins())["z"] == "loaded"
-
-
-def test_a_malformed_target_is_reported(install: Install) -> None:
-    install("operad-x", target="not a module!")
-    install("operad-z", SOURCE.format(name="z"))
-    plugins = load_plugins()
-    assert statuses(plugins) == {"x": "failed", "z": "loaded"}
+    found = statuses(load_plugins())
+    assert (found["z"], found.get("a_wreck")) == ("loaded", status)
 
 
 @pytest.mark.parametrize("switch", ["only", "disable", "OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS"])
@@ -274,11 +255,6 @@ def test_a_misspelt_plugin_is_an_error_that_names_the_one_that_was_meant(
         chosen[switch] = ["scaner"]
     with pytest.raises(PluginError, match='no installed plugin is named "scaner"; did you mean "scanner"?'):
         load_plugins(**chosen)  # type: ignore[arg-type]  # one of two keywords
-
-
-def test_a_plugin_that_is_to_be_left_out_need_not_be_installed(install: Install) -> None:
-    install("operad-scanner", SOURCE.format(name="scanner"))
-    assert statuses(load_plugins(disable=["graphql"], strict=True)) == {"scanner": "loaded"}
 
 
 class Point:

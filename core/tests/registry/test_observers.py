@@ -45,9 +45,6 @@ def log() -> CallLog:
 
 @pytest.fixture
 def registry(log: CallLog) -> OperationRegistry:
-    async def outer(input: Any, context: OperationContext) -> Any:
-        return (await context.env.o.one({})).data
-
     async def fail(input: Any, context: Any) -> None:
         raise ValueError("no")
 
@@ -60,7 +57,7 @@ def registry(log: CallLog) -> OperationRegistry:
 
     made = OperationRegistry(plugins_of(log))
     made.register(spec("one", type="query"), one)
-    for handler in (outer, fail, wait):
+    for handler in (fail, wait):
         made.register(spec(handler.__name__), handler)
     made.register(spec("count", type="subscription"), count)
     return made
@@ -74,13 +71,6 @@ async def test_a_call_is_seen_at_its_start_and_at_its_end(registry: OperationReg
     assert (call.type, call.identity_id) == (OperationType.QUERY, "ann")
     assert (outcome.error, outcome.items) == (None, 1)
     assert outcome.duration_ms >= 0
-
-
-async def test_nested_calls_make_a_tree(registry: OperationRegistry, log: CallLog) -> None:
-    await registry.execute("o.outer")
-    outer, inner = log.started
-    assert inner.parent_request_id == outer.request_id
-    assert [call.operation_id for call, _ in log.finished] == ["o.one", "o.outer"]
 
 
 async def test_an_error_and_an_unknown_operation_are_seen(registry: OperationRegistry, log: CallLog) -> None:
