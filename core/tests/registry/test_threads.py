@@ -235,53 +235,31 @@ async def test_call_sync_in_the_event_loop_is_refused_rather_than_waiting_for_it
 # --- generators --------------------------------------------------------------------------------------
 
 
-async def test_a_plain_generator_is_a_stream_of_steps_in_threads() -> None:
-    threads = set()
+@pytest.mark.parametrize("blocking", [None, False], ids=["in threads", "in the loop"])
+async def test_a_plain_generator_is_a_stream_of_steps_and_closed_where_it_runs(blocking: bool | None) -> None:
+    stepped: set[int] = set()
+    closed: list[int] = []
 
     def count(input: Any, context: Any) -> Iterator[int]:
-        for number in range(input["to"]):
-            threads.add(threading.get_ident())
-            yield number
+        try:
+            for number in range(input["to"]):
+                stepped.add(threading.get_ident())
+                yield number
+        finally:
+            closed.append(threading.get_ident())
 
     async with OperationRegistry() as registry:
-        registry.register(spec(type="subscription"), count)
+        registry.register(Operation(spec(type="subscription"), count, blocking=blocking))
         assert [e.data async for e in registry.subscribe("t.f", {"to": 4})] == [0, 1, 2, 3]
         assert (await registry.execute("t.f", {"to": 4})).data == 0
-    assert threading.get_ident() not in threads
-
-
-async def test_a_plain_generator_in_the_loop() -> None:
-    closed = []
-
-    def count(input: Any, context: Any) -> Iterator[int]:
-        try:
-            yield threading.get_ident()
-            yield 2
-        finally:
-            closed.append(True)
-
-    registry = OperationRegistry()
-    registry.register(Operation(spec(type="subscription"), count, blocking=False))
-    assert [e.data async for e in registry.subscribe("t.f")] == [threading.get_ident(), 2]
-    assert (await registry.execute("t.f")).data == threading.get_ident()
-    assert closed == [True, True]
-
-
-async def test_leaving_a_stream_early_closes_the_generator() -> None:
-    closed = threading.Event()
-
-    def count(input: Any, context: Any) -> Iterator[int]:
-        try:
-            yield from range(100)
-        finally:
-            closed.set()
-
-    async with OperationRegistry() as registry:
-        registry.register(spec(type="subscription"), count)
-        async for envelope in registry.subscribe("t.f"):
-            if envelope.data == 2:
+        async for envelope in registry.subscribe("t.f", {"to": 100}):
+            if envelope.data == 2:  # the reader leaves early
                 break
-        await until(closed.is_set)
+        await until(lambda: len(closed) == 3)
+    if blocking is False:
+        assert stepped == {*closed} == {threading.get_ident()}
+    else:
+        assert threading.get_ident() not in stepped | {*closed}
 
 
 async def test_a_generator_that_is_in_a_step_is_closed_when_the_step_ends(standing_clock: float) -> None:
@@ -321,17 +299,19 @@ async def test_an_error_in_a_plain_generator_ends_the_stream_with_it() -> None:
 async def test_a_registry_that_is_closed_ends_its_threads_and_begins_nothing_that_waits_for_one() -> None:
     gate, ran = threading.Event(), []
 
-    def wait(input: Any, context: Any) -> None:
+    def wait(input: Any, context: Any) -> bool:
         ran.append((input, threading.current_thread()))
-        gate.wait(LIMIT)
+        return gate.wait(LIMIT)
 
     registry = OperationRegistry(max_threads=1)
     registry.register(spec(), wait)
     calls = [asyncio.create_task(registry.execute("t.f", number)) for number in range(2)]
     await until(lambda: ran)
     await registry.aclose()
+    with pytest.raises(CallError, match="ABORTED"):
+        await calls[1]
     gate.set()
-    await asyncio.wait(calls)
+    assert (await calls[0]).data is True
     ((first, thread),) = ran
     thread.join(LIMIT)
     assert (first, thread.is_alive()) == (0, False)
@@ -415,17 +395,3 @@ async def test_a_nested_plain_function_uses_a_free_thread_so_that_its_timeout_ho
             assert (await registry.execute("t.outer")).data == "TIMEOUT"
         finally:
             gate.set()
-
-
-async def test_a_call_that_is_queued_for_a_thread_ends_when_the_registry_is_closed() -> None:
-    gate = threading.Event()
-    registry = OperationRegistry(max_threads=1)
-    begun = threading.Event()
-    registry.register(spec(), lambda _, context: begun.set() or gate.wait(LIMIT))
-    calls = [asyncio.create_task(registry.execute("t.f")) for _ in range(2)]
-    await until(begun.is_set)
-    await registry.aclose()
-    with pytest.raises(CallError, match="ABORTED"):
-        await calls[1]
-    gate.set()
-    assert (await calls[0]).data is True
