@@ -178,23 +178,15 @@ async def test_strict_raises_all_of_them_and_closes_the_rest(tmp_path: Path) -> 
     assert len(registry) == 0
 
 
-async def test_a_missing_plugin_says_what_to_install(tmp_path: Path) -> None:
-    async with registry_of(written(tmp_path, "[sources.a]\ntype = 'openapi'\n")) as registry:
-        assert "operad-openapi" in str(registry.failures[0].error)
-
-
 # --- variables and secrets ---------------------------------------------------------------------------
 
 
 def test_variables_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WHO", "ann")
+    monkeypatch.setenv("ONE", "${TWO}")
+    assert Variables().expand("${ONE}", "f") == "${TWO}", "a variable is not filled in twice"
     value = {"a": ["${WHO}", "x-${WHO}-$$-$WHO", 3, True], "b": {"c": "$${WHO}"}}
     assert Variables().expand(value, "f") == {"a": ["ann", "x-ann-$-$WHO", 3, True], "b": {"c": "${WHO}"}}
-
-
-def test_a_variable_is_not_filled_in_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ONE", "${TWO}")
-    assert Variables().expand("${ONE}", "f") == "${TWO}"
 
 
 def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> None:
@@ -202,15 +194,13 @@ def test_a_variable_that_is_not_set_is_an_error_that_names_it_and_the_key() -> N
         Variables().expand({"a": ["${NOT_SET_ANYWHERE}"]}, "f")
 
 
-async def test_a_source_whose_variable_is_not_set_does_not_keep_the_others_from_loading(tmp_path: Path) -> None:
-    text = SOURCE + '[sources.b]\ntype = "folder"\npath = "${NOT_SET_ANYWHERE}"\n'
-    async with registry_of(written(tmp_path, text)) as registry:
-        assert [failure.name for failure in registry.failures] == ["b"]
-        assert "here.where" in registry
-
-
-async def test_an_error_that_holds_a_named_tuple_is_a_failure_of_its_source_alone(tmp_path: Path) -> None:
-    text = SOURCE + '[sources.b]\ntype = "folder"\nrefused = true\n'
+@pytest.mark.parametrize(
+    "fault",
+    ['path = "${NOT_SET_ANYWHERE}"', "refused = true"],
+    ids=["a variable that is not set", "an error that holds a named tuple"],
+)
+async def test_a_source_that_fails_does_not_keep_the_others_from_loading(tmp_path: Path, fault: str) -> None:
+    text = f'{SOURCE}[sources.b]\ntype = "folder"\n{fault}\n'
     async with registry_of(written(tmp_path, text)) as registry:
         assert [failure.name for failure in registry.failures] == ["b"]
         assert "here.where" in registry
@@ -257,25 +247,7 @@ class Levelled:
     level: Level = Level.LOW
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        {"level": TOKEN},
-        {"number": TOKEN},
-        {"ratio": TOKEN},
-        {"names": TOKEN},
-        {"names": [1, TOKEN]},
-        {"env": {"A": [TOKEN]}},
-        {"env": TOKEN},
-        {"either": [TOKEN]},
-        {"auth": TOKEN},
-        {"auth": {"kind": TOKEN}},
-        {"auth": {"token": [TOKEN]}},
-        {"tokn": TOKEN},
-        {"level": 3, "token": TOKEN},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("table", TABLES["no_message_about_a_value_quotes_it"], ids=str)
 def test_no_message_about_a_value_quotes_it(table: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         structure(Checked, table, "operad.toml:1: sources.a")
@@ -285,7 +257,7 @@ def test_no_message_about_a_value_quotes_it(table: dict[str, Any]) -> None:
     assert caught.value.__suppress_context__
 
 
-def test_values_of_the_right_type_are_taken() -> None:
+def test_values_of_the_right_type_are_taken_and_a_true_is_no_number() -> None:
     auth = Auth(token="x")
     made = structure(
         Checked,
@@ -298,9 +270,6 @@ def test_values_of_the_right_type_are_taken() -> None:
     assert structure(Levelled, {"level": "high"}, "here").level is Level.HIGH
     with pytest.raises(ConfigError, match="expected one of 'low', 'high'"):
         structure(Levelled, {"level": "mid"}, "here")
-
-
-def test_a_true_is_no_number() -> None:
     for table in ({"number": True}, {"either": True}, {"ratio": False}):
         with pytest.raises(ConfigError, match="got a boolean"):
             structure(Checked, table, "here")
@@ -367,9 +336,8 @@ def test_a_profile_is_laid_over_the_tables_key_by_key(tmp_path: Path, monkeypatc
 
 
 def test_all_unknown_keys_of_a_table_are_named(tmp_path: Path) -> None:
-    path = files_in(tmp_path, operad='[registry]\nnormalise = "off"\nmax_thread = 3\n')
     with pytest.raises(ConfigError, match=r'unknown key "normalise"; did you mean "normalize".*max_threads'):
-        OperationRegistry.from_config(path, plugins=plugins_of())
+        registry_of(written(tmp_path, '[registry]\nnormalise = "off"\nmax_thread = 3\n'))
 
 
 def test_an_unknown_key_beside_options_is_told_where_those_of_a_transport_go(tmp_path: Path) -> None:
@@ -379,8 +347,7 @@ def test_an_unknown_key_beside_options_is_told_where_those_of_a_transport_go(tmp
         options: dict[str, Any] = attrs.field(factory=dict)
 
     for text, said in (("token", "into options = { token = … }"), ("urll", 'did you mean "url"?')):
-        path = files_in(tmp_path, operad=f'[calls]\nurl = "x"\n{text} = "y"\n')
-        registry = OperationRegistry.from_config(path, plugins=plugins_of())
+        registry = registry_of(written(tmp_path, f'[calls]\nurl = "x"\n{text} = "y"\n'))
         with pytest.raises(ConfigError) as caught:
             registry.configured("calls", Remote)
         assert said in str(caught.value)
@@ -388,8 +355,7 @@ def test_an_unknown_key_beside_options_is_told_where_those_of_a_transport_go(tmp
 
 
 def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path: Path) -> None:
-    path = files_in(tmp_path, operad='[calls]\npath = "x"\nother = 1\n')
-    registry = OperationRegistry.from_config(path, plugins=plugins_of())
+    registry = registry_of(written(tmp_path, '[calls]\npath = "x"\nother = 1\n'))
     assert registry.configured("calls", Options, exclude=["other"]) == Options(path="x")
     assert registry.configured("serve", Options) == Options()
     assert OperationRegistry().configured("calls", Options) == Options()
@@ -397,12 +363,9 @@ def test_a_table_of_the_configuration_is_read_with_a_class_of_its_owner(tmp_path
         registry.configured("calls", Options)
 
 
-FOLDER = make_plugin("folder", operad_sources=[Source("folder", load, Options)])
-
-
 async def test_a_namespace_that_is_none_is_blamed_on_its_table(tmp_path: Path) -> None:
-    path = files_in(tmp_path, operad='[sources.a]\ntype = "folder"\nnamespace = "a b"\n')
-    async with OperationRegistry.from_config(path, plugins=plugins_of(FOLDER)) as registry:
+    path = written(tmp_path, '[sources.a]\ntype = "folder"\nnamespace = "a b"\n')
+    async with registry_of(path) as registry:
         (failure,) = registry.failures
     assert "operad.toml:1: sources.a" in str(failure.error)
     assert "namespace: expected one or more of A-Z a-z 0-9 _ -" in str(failure.error)
@@ -410,9 +373,7 @@ async def test_a_namespace_that_is_none_is_blamed_on_its_table(tmp_path: Path) -
 
 async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> None:
     text = "".join(f'[sources.{name}]\ntype = "folder"\nnamespace = "n"\n' for name in "ab")
-    async with OperationRegistry.from_config(
-        files_in(tmp_path, operad=text), plugins=plugins_of(FOLDER)
-    ) as registry:
+    async with registry_of(written(tmp_path, text)) as registry:
         (failure,) = registry.failures
     assert "operad.toml:1: sources.a" in str(failure.error)
     assert "operad.toml:4: sources.b" in str(failure.error)
@@ -420,10 +381,7 @@ async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> Non
 
 async def test_sources_are_loaded_when_they_are_asked_for(tmp_path: Path) -> None:
     text = "".join(f'[sources.{name}]\ntype = "folder"\n' for name in "ab")
-    registry = OperationRegistry.from_config(
-        files_in(tmp_path, operad=text), plugins=plugins_of(FOLDER), sources=["a"]
-    )
-    async with registry:
+    async with registry_of(written(tmp_path, text), sources=["a"]) as registry:
         assert [spec.id for spec in registry.specs()] == ["a.where"]
         await registry.load_configured(["b"])
         assert [spec.id for spec in registry.specs()] == ["a.where", "b.where"]
@@ -432,43 +390,27 @@ async def test_sources_are_loaded_when_they_are_asked_for(tmp_path: Path) -> Non
 
 
 async def test_the_bounds_of_schemas_are_set_by_the_names_that_errors_say(tmp_path: Path) -> None:
-    path = files_in(tmp_path, operad="[registry.limits]\nmax_schema_nodes = 2\n")
-    async with OperationRegistry.from_config(path, plugins=plugins_of()) as registry:
+    path = written(tmp_path, "[registry.limits]\nmax_schema_nodes = 2\n")
+    async with registry_of(path) as registry:
         deep = {"type": "object", "properties": {name: {"type": "integer"} for name in "abcdef"}}
-
-        async def f(input: Any, context: Any) -> Any:
-            return None
-
-        registry.register(OperationSpec(namespace="t", name="f", input_schema=deep), f)
+        registry.register_spec(OperationSpec(namespace="t", name="f", input_schema=deep))
         spec = registry.get_spec("t.f")
         assert spec is not None
         assert any("at most 2 subschemas (max_schema_nodes)" in warning for warning in spec.input_schema.warnings)
-    for text, said in [("max_schema_node = 2", "max_schema_nodes"), ("max_schema_nodes = 0", "max_schema_nodes")]:
-        path = files_in(tmp_path, operad=f"[registry.limits]\n{text}\n")
-        with pytest.raises(ConfigError, match=said):
-            OperationRegistry.from_config(path, plugins=plugins_of())
 
 
 @pytest.mark.parametrize(("text", "line", "words"), TABLES["what_is_wrong_with_a_table_is_said_with_its_line"])
 def test_what_is_wrong_with_a_table_is_said_with_its_line(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:
-    file = tmp_path / "operad.toml"
-    file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        load_configuration(file)
+        load_configuration(written(tmp_path, text))
     assert f"operad.toml:{line}: " in str(caught.value)
     assert words in str(caught.value)
 
 
-async def test_a_misspelt_key_is_placed_at_its_own_line(tmp_path: Path) -> None:
-    (tmp_path / "operad.toml").write_text("\n[registry.limits]\nmax_pattern = 3\n")
-    with pytest.raises(ConfigError, match=r"@ operad\.toml:3: registry\.limits"):
-        OperationRegistry.from_config(tmp_path)
-
-
-async def test_a_source_that_nobody_offers_is_named_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "operad.toml").write_text("\n\n[sources.a]\ntype = 'nobodys'\n")
-    async with OperationRegistry.from_config(tmp_path) as registry:
+async def test_a_source_of_a_missing_plugin_is_named_with_its_line_and_what_to_install(tmp_path: Path) -> None:
+    async with registry_of(written(tmp_path, "\n\n[sources.a]\ntype = 'openapi'\n")) as registry:
         (failure,) = registry.failures
+    assert "operad-openapi" in str(failure.error)
     assert str(failure.error).endswith("@ operad.toml:3: sources.a")
