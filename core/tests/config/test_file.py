@@ -410,7 +410,9 @@ def test_what_is_wrong_with_a_table_is_said_with_its_line(
 
 
 async def test_a_source_of_a_missing_plugin_is_named_with_its_line_and_what_to_install(tmp_path: Path) -> None:
-    async with registry_of(written(tmp_path, "\n\n[sources.a]\ntype = 'openapi'\n")) as registry:
-        (failure,) = registry.failures
-    assert "operad-openapi" in str(failure.error)
-    assert str(failure.error).endswith("@ operad.toml:3: sources.a")
+    text = "\n\n[sources.a]\ntype = 'openapi'\n[sources.b]\ntype = 'nobodys'\n"
+    async with registry_of(written(tmp_path, text)) as registry:
+        first, second = (str(failure.error) for failure in registry.failures)
+    assert "operad-openapi" in first
+    assert first.endswith("@ operad.toml:3: sources.a")
+    assert "no installed plugin offers it" in second

@@ -160,8 +160,8 @@ async def test_operad_resolve_operation_answers_ids_that_the_registry_does_not_h
     silent = make_plugin("a", operad_resolve_operation=lambda operation_id: None)
     plugins = plugins_of(silent, make_plugin("b", operad_resolve_operation=aresolve if asynchronous else resolve))
     async with OperationRegistry(plugins) as registry:
-        for _ in range(2):
-            assert (await registry.execute("hook.found")).data == 42
+        for timeout in (5, None):
+            assert (await registry.execute("hook.found", timeout=timeout)).data == 42
         assert asked == ["hook.found"]  # the registry keeps it
         with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
             await registry.execute("other.missing")

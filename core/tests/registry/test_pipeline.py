@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from operad import CallError, EnvelopeKind, OperationRegistry, OperationSpec, ResponseEnvelope, local_envelope
-from operad.envelopes import EnvelopeKinds
+from operad.envelopes import EnvelopeKinds, OpaqueMeta
 from operad.registry.pipeline import ResultPipeline
 from operad_schema import from_schema
 from operad_testing import make_plugin, plugins_of
@@ -90,9 +90,10 @@ async def test_an_envelope_of_a_source_that_nobody_declared_passes_uncast(
     class Unknown:
         source: ClassVar[str] = "carrier"
 
-    made = ResponseEnvelope("seven", Unknown())
-    assert await result_of(made, {"type": "integer"}) is made
-    assert "carrier" in caplog.text
+    for meta in (Unknown(), OpaqueMeta("strange", {})):
+        made = ResponseEnvelope("seven", meta)
+        assert await result_of(made, INTEGER) is made
+        assert meta.source in caplog.text
 
 
 async def test_a_mismatch_is_logged_with_id_and_paths_and_the_data_are_kept(
