@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +18,37 @@ from operad_cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 """Runs the command with arguments in this process: its exit code, and what it wrote to stdout and stderr."""
+_entry_points = functools.cache(importlib.metadata.entry_points)
+_metadata: Any = functools.cache(importlib.metadata.Distribution.metadata.fget)  # type: ignore[attr-defined]  # a property
+
+
+def configure(text: str) -> None:
+    """Add to the configuration."""
+    with Path("operad.toml").open("a") as file:
+        file.write(text)
+
+
+def respond(request: BaseHTTPRequestHandler, body: str, **headers: str) -> None:
+    """Send a response."""
+    request.send_response(200)
+    for name, value in ({"Content-Type": "application/json"} | headers).items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(body.encode())
+
+
+@contextmanager
+def http_server(respond: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Run an HTTP server on this machine. Yield its URL."""
+    methods = {"do_GET": respond, "do_POST": respond, "log_message": lambda *_: None}
+    with ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (BaseHTTPRequestHandler,), methods)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -46,4 +83,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Run, request: 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("OPERAD_CONFIG", raising=False)
+    # The installed distributions stay the same, and it takes longer to read them than to run most commands.
+    monkeypatch.setattr(importlib.metadata, "entry_points", _entry_points)
+    monkeypatch.setattr(importlib.metadata.Distribution, "metadata", property(_metadata))
     return command

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from operad_cli.running import checks
-from plugins.cli.tests.conftest import Run
+from plugins.cli.tests.conftest import Run, configure
 
 TABLES = json.loads(Path(__file__).with_name("broken_configurations.json").read_text("utf-8"))
 
@@ -23,51 +23,6 @@ async def head(text: str) -> str:
     return text
 """
 SECRET = "t0p-s3cret-value"
-
-BROKEN = TABLES["broken"]
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_broken_configuration_is_named_by_doctor_and_never_a_traceback(run: Run, what: str) -> None:
-    text, said = BROKEN[what]
-    Path("operad.toml").write_text(text)
-    code, out, err = run("doctor", "--timeout", "5", "--json")
-    assert code == 1
-    errors = [check["message"] for check in json.loads(out) if check["status"] == "error"]
-    assert any(said in error for error in errors), errors
-    assert "Traceback" not in out + err
-    if "transport" not in what:
-        code, out, err = run("list")
-        assert code == 1
-        assert said in err, err
-        assert "Traceback" not in out + err
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "[calls]\ntimeout = 'soon'",
-            "expected a number, got a string; write a number such as 30, without quotes or a unit @ operad.toml:2: calls.timeout",
-        ),
-        (
-            "[calls]\nmax_pendin = 3",
-            'unknown key "max_pendin"; did you mean "max_pending"? @ operad.toml:2: calls',
-        ),
-        ("\n[serve]\nhttp = 8000", "expected a string, got an integer @ operad.toml:3: serve.http"),
-        ("[serve]\nmcp = 'http'", "@ operad.toml:2: serve.mcp"),
-    ],
-)
-def test_what_only_serving_reads_is_named_by_doctor_and_by_serve(run: Run, text: str, said: str) -> None:
-    Path("operad.toml").write_text(f"{text}\n")
-    code, out, _ = run("doctor", "--json")
-    errors = [check["message"] for check in json.loads(out) if check["status"] == "error"]
-    assert code == 1
-    assert any(said in error for error in errors), errors
-    code, _, err = run("serve", "--http", "127.0.0.1:0")
-    assert code == 1
-    assert said in err
-
 
 TOKENS = '[[serve.tokens]]\ntoken = "a-token-12345"\nid = "me"\n'
 OPEN = "[serve]\nhttp = '127.0.0.1:0'\n"
@@ -101,43 +56,20 @@ def test_doctor_warns_about_operations_that_require_no_credentials(
 def test_doctor_warns_about_rules_that_match_no_operation(run: Run) -> None:
     pytest.importorskip("operad_rules")
     rules = (("text.*", "deny = true"), ("txt.*", "deny = true"), ("gone.*", "hide = true"))
-    with Path("operad.toml").open("a") as file:
-        file.write("".join(f'[[rules]]\nmatch = "{match}"\n{key}\n' for match, key in rules))
+    configure("".join(f'[[rules]]\nmatch = "{match}"\n{key}\n' for match, key in rules))
     code, out, _ = run("doctor", "--json")
     found = [check["message"] for check in json.loads(out) if check["what"] == "rules"]
     assert (code, found) == (0, ["[[rules]] 2 matches no operation"])
 
 
 OPS = '[sources.a]\ntype = "scanner"\npath = "ops"\n'
-API = '[sources.a]\ntype = "openapi"\nspec = "x.json"\n'
 ENCODED = {
     "UTF-16": (OPS.encode("utf-16"), "operad.toml is written as UTF-16; save it as UTF-8"),
     "UTF-16 without a mark": (OPS.encode("utf-16-le"), "operad.toml is written as UTF-16; save it as UTF-8"),
-    "Latin-1": (
-        f"{OPS}# caf\u00e9".encode("latin-1"),
-        "operad.toml:4: byte 0xe9 is not UTF-8; save the file as UTF-8",
-    ),
+    "Latin-1": (f"{OPS}# caf\u00e9".encode("latin-1"), "operad.toml:4: byte 0xe9 is not UTF-8; save the file as"),
     "tables for lists": (b'[sources.a]\ntype = "scanner"\npath = ' + b"[" * 3000, "it is nested too deeply"),
 }
 """What no text editor shows: bytes -> what is said."""
-
-WRITTEN = TABLES["written"]
-"""What people write: the text -> what is said, where and what to do."""
-
-SERVED = TABLES["served"]
-HUBS = {
-    "a misspelt key": (f'[hub]\ntoken = "{SECRET}"', "operad.toml:2: hub", 'did you mean "tokens"?'),
-    "an address without a host": ('[hub]\nlisten = "8765"', "operad.toml:1: hub", "expected HOST:PORT"),
-    "an open address": ('[hub]\nlisten = "0.0.0.0:0"', "operad.toml:1: hub", "expected a loopback address"),
-    "a certificate of nowhere": ('[hub]\ncert = "gone.pem"', "operad.toml:1: hub", "gone.pem cannot be used"),
-    "a misspelt bound": ("[hub.limits]\ncall = 3", "operad.toml:2: hub.limits", 'did you mean "calls"?'),
-    "a bound that is nothing": (
-        "[hub.limits]\ncalls = 0",
-        "operad.toml:1: hub.limits",
-        "expected a number above 0",
-    ),
-}
-PROFILES = TABLES["profiles"]
 
 
 @pytest.fixture
@@ -169,9 +101,8 @@ def told_by(run: Run, *arguments: str) -> str:
     return err
 
 
-@pytest.mark.parametrize("what", ENCODED)
-def test_bytes_that_are_no_text_are_named_by_doctor_and_by_list(around: Run, what: str) -> None:
-    data, said = ENCODED[what]
+@pytest.mark.parametrize(("data", "said"), ENCODED.values(), ids=ENCODED)
+def test_bytes_that_are_no_text_are_named_by_doctor_and_by_list(around: Run, data: bytes, said: str) -> None:
     Path("operad.toml").write_bytes(data)
     assert said in told_by_doctor(around)
     assert said in told_by(around, "list")
@@ -184,52 +115,28 @@ def test_the_ends_of_lines_and_a_mark_of_the_byte_order_are_no_mistakes(around: 
     assert around("list")[0] == 0
 
 
-@pytest.mark.parametrize("what", WRITTEN)
-def test_what_people_write_is_named_with_its_line_and_its_mend(around: Run, what: str) -> None:
-    text, *said = WRITTEN[what]
-    Path("operad.toml").write_text(text, encoding="utf-8")
-    for told in (told_by_doctor(around), told_by(around, "list")):
-        assert all(part in told for part in said), told
-
-
-@pytest.mark.parametrize("what", SERVED)
-def test_what_serving_refuses_is_named_by_doctor_too(around: Run, what: str) -> None:
-    text, *said = SERVED[what]
-    Path("operad.toml").write_text(text)
-    http = () if "http =" in text else ("--http", "127.0.0.1:0")
-    told, served = told_by_doctor(around), told_by(around, "serve", *http)
+@pytest.mark.parametrize(("group", "what"), [(group, what) for group in TABLES for what in TABLES[group]])
+def test_what_is_wrong_is_named_by_doctor_and_by_the_command_that_meets_it(
+    around: Run, group: str, what: str
+) -> None:
+    """With its line and its mend. The tables have the text of a file, and what is said."""
+    text, *said = TABLES[group][what]
+    arguments: tuple[str, ...] = ()
+    if group == "projects":
+        Path("operad.toml").rename("pyproject.toml")
+        arguments = ("-c", "pyproject.toml")
+    elif group == "profiles":
+        arguments = ("--profile", "p")
+    Path("pyproject.toml" if group == "projects" else "operad.toml").write_text(text, "utf-8")
+    told = told_by_doctor(around, *arguments)
     assert all(part in told for part in said), told
-    assert said[-1] in served
-
-
-@pytest.mark.parametrize("what", HUBS)
-def test_what_a_hub_refuses_is_named_by_doctor_too(around: Run, what: str) -> None:
-    text, where, said = HUBS[what]
-    Path("operad.toml").write_text(text)
-    told = told_by_doctor(around)
-    assert where in told
-    assert said in told
-    assert said in told_by(around, "hub")
-
-
-@pytest.mark.parametrize("what", PROFILES)
-def test_what_a_profile_says_wrongly_is_named_where_the_profile_says_it(around: Run, what: str) -> None:
-    text, *said = PROFILES[what]
-    Path("operad.toml").write_text(OPS + text)
-    for told in (told_by_doctor(around, "--profile", "p"), told_by(around, "list", "--profile", "p")):
+    if group == "served":
+        assert said[-1] in told_by(around, "serve", *(() if "http =" in text else ("--http", "127.0.0.1:0")))
+    elif group == "hubs":
+        assert said[-1] in told_by(around, "hub")
+    elif group != "transports":
+        told = told_by(around, "list", *arguments)
         assert all(part in told for part in said), told
-
-
-PROJECTS = TABLES["projects"]
-
-
-@pytest.mark.parametrize("what", PROJECTS)
-def test_mistakes_in_a_pyproject_toml_are_named_with_its_lines(around: Run, what: str) -> None:
-    text, said = PROJECTS[what]
-    Path("operad.toml").unlink()
-    Path("pyproject.toml").write_text(text)
-    assert said in told_by_doctor(around, "-c", "pyproject.toml")
-    assert said in told_by(around, "list", "-c", "pyproject.toml")
 
 
 def test_a_file_that_may_not_be_read_is_named(around: Run, monkeypatch: pytest.MonkeyPatch) -> None:

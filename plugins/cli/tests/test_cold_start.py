@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from click.shell_completion import ShellComplete
 
 from operad_cli.app import application
 from operad_cli.completion import cache
+from plugins.cli.tests.conftest import Run
 
 FUNCTION = """
 from operad import operation
@@ -24,13 +26,18 @@ def price(book: str, count: int = 1) -> float:
 """
 
 
-@pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a configuration, and a cache of its own."""
-    folder = tmp_path / "shop"
+def make_shop(folder: Path) -> Path:
+    """A folder with a configuration."""
     (folder / "ops").mkdir(parents=True)
     (folder / "ops" / "shop.py").write_text(FUNCTION)
     (folder / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
+    return folder
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration, and a cache of its own."""
+    folder = make_shop(tmp_path / "shop")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder
@@ -43,74 +50,83 @@ class Spec:
     input_schema = SimpleNamespace(raw={"properties": {"book": {}, "count": {}}})
 
 
-def operad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
-    command = [sys.executable, "-m", "operad_cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+Importing = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def imported(*arguments: str, succeeds: bool = True) -> set[str]:
-    """The modules that a command imports, and their packages."""
-    command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=succeeds)
+@pytest.fixture(scope="module")
+def importing(tmp_path_factory: pytest.TempPathFactory) -> Importing:
+    """Run a command that tells what it imports, when `operad list` has just seen what is installed.
+
+    Both are done again where a folder of modules changed meanwhile, which may be another test's doing (the first one
+    that compiles a module of `site-packages` makes a `__pycache__` there): then plugins are rightly looked for again.
+    """
+    folder = make_shop(tmp_path_factory.mktemp("importing") / "shop")
+    paths = {"/": {"get": {"operationId": "root", "responses": {}}}}
+    document = {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": paths}
+    (folder / "api.json").write_text(json.dumps(document))
+    api = '[sources.api]\ntype = "openapi"\nspec = "api.json"\nbase_url = "http://127.0.0.1:1"\nretries = 0\n'
+    with (folder / "operad.toml").open("a") as file:
+        file.write(api)
+    listed: list[int] = []
+
+    def importing(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-X", "importtime", "-m", "operad_cli.main"]
+        more = {**os.environ, "XDG_CACHE_HOME": str(folder.parent / "cache")}
+        while True:
+            before = [os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)]
+            if listed != before:
+                subprocess.run([*words, "list"], capture_output=True, check=True, cwd=folder, env=more)
+                listed[:] = before
+            command, env = [*words, *arguments], {**more, **environment}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
+            if before == [os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)]:
+                return done
+
+    return importing
+
+
+def imported(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """The modules that a command imported, and their packages."""
     names = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
     return names | {name.partition(".")[0] for name in names}
 
 
-def imported_after_list(*arguments: str, succeeds: bool = True) -> set[str]:
-    """The modules that a command imports, when ``operad list`` has just seen what is installed.
-
-    Done again where a folder of modules changed meanwhile, which may be another test's doing (the first one that
-    compiles a module of ``site-packages`` makes a ``__pycache__`` there): then plugins are rightly looked for anew.
-    """
-    while True:
-        before = [os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)]
-        assert operad("list").returncode == 0
-        names = imported(*arguments, succeeds=succeeds)
-        if before == [os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)]:
-            return names
+def distributions(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith("operad_") and "." not in name}
 
 
-def completed(words: str, position: str, shell: str = "bash") -> subprocess.CompletedProcess[str]:
-    return operad(_OPERAD_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=position)
-
-
-def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(shop: Path) -> None:
-    names = imported_after_list("call", "shop.price", "book=x")
+def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(
+    importing: Importing,
+) -> None:
+    done = importing("call", "shop.price", "book=x")
+    names = imported(done)
+    assert done.returncode == 0
     assert names & {"rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
-    assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
+    assert distributions(names) <= {
         "operad_auth", "operad_calls", "operad_cli", "operad_opentelemetry", "operad_rules", "operad_scanner",
         "operad_schema", "operad_search",
     }  # fmt: skip
 
 
-def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(shop: Path) -> None:
+def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(importing: Importing) -> None:
     pytest.importorskip("operad_openapi")
-    operations = {"/": {"get": {"operationId": "root", "responses": {}}}}
-    document = {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": operations}
-    (shop / "api.json").write_text(json.dumps(document))
-    with (shop / "operad.toml").open("a") as file:
-        file.write(
-            '[sources.api]\ntype = "openapi"\nspec = "api.json"\nbase_url = "http://127.0.0.1:1"\nretries = 0\n'
-        )
-    names = imported_after_list("call", "api.root", succeeds=False)  # nobody answers there
+    names = imported(importing("call", "api.root"))  # nobody answers there
     assert "aiohttp" in names
     assert names & {"rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
-    assert {name for name in names if name.startswith("operad_") and "." not in name} <= {
+    assert distributions(names) <= {
         "operad_auth", "operad_calls", "operad_cli", "operad_openapi", "operad_opentelemetry", "operad_rules",
         "operad_schema", "operad_search",
     }  # fmt: skip
 
 
-def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(shop: Path) -> None:
-    assert operad("list").returncode == 0
-    command = [sys.executable, "-X", "importtime", "-m", "operad_cli.main"]
-    environment = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call sh", "COMP_CWORD": "2"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
+def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(importing: Importing) -> None:
+    done = importing(_OPERAD_COMPLETE="bash_complete", COMP_WORDS="operad call sh", COMP_CWORD="2")
     assert done.stdout == "plain,shop.price\n"
-    names = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    names = imported(done)
     assert names & {"asyncio", "attrs", "pluggy", "rich"} == set()
-    assert {name for name in names if name.startswith("operad")} == {"operad", "operad_auth", "operad_cli"}
+    assert {name for name in names if name.startswith("operad") and "." not in name} == {
+        "operad", "operad_auth", "operad_cli",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -123,9 +139,17 @@ def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(shop: Path) -
         ("operad -c elsewhere.toml call ", "4", "bash", ""),
     ],
 )
-def test_shells_ask_for_completions(shop: Path, words: str, position: str, shell: str, expected: str) -> None:
+def test_shells_ask_for_completions(
+    shop: Path, command: Run, monkeypatch: pytest.MonkeyPatch, words: str, position: str, shell: str, expected: str
+) -> None:
     cache.remember("operad.toml", [Spec], None)
-    assert completed(words, position, shell).stdout.strip() == expected.strip()
+    for name, value in (
+        ("_OPERAD_COMPLETE", f"{shell}_complete"),
+        ("COMP_WORDS", words),
+        ("COMP_CWORD", position),
+    ):
+        monkeypatch.setenv(name, value)
+    assert command()[1].strip() == expected.strip()
 
 
 def candidates(*words: str) -> list[str]:
@@ -178,20 +202,13 @@ def test_the_cache_is_read_and_written_by_its_user_alone_and_bounded(shop: Path)
     assert cache.recall("299.toml") == {"shop.price": {"book": [], "count": []}}
 
 
-def test_a_wrong_argument_is_an_error_of_usage(shop: Path) -> None:
-    wrong = operad("call", "shop.price", "book")
-    assert (wrong.returncode, "not KEY=VALUE" in wrong.stderr) == (2, True)
-    assert "Traceback" not in wrong.stderr
-
-
-def test_an_answer_cannot_command_the_terminal(shop: Path) -> None:
+def test_an_answer_cannot_command_the_terminal(shop: Path, command: Run) -> None:
     (shop / "ops" / "evil.py").write_text(
         "from operad import operation\n@operation(namespace='shop')\ndef evil() -> str:\n"
         "    raise ValueError('\\x1b]0;owned\\x07')\n"
     )
-    done = operad("call", "shop.evil")
-    assert done.returncode == 1
-    assert "\x1b" not in done.stderr
+    code, _, err = command("call", "shop.evil")
+    assert (code, "owned" in err, "\x1b" in err) == (1, True, False)
 
 
 def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(shop: Path) -> None:
@@ -200,7 +217,9 @@ def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(sho
         "def late() -> int:\n    atexit.register(print, 'at exit')\n"
         "    threading.Timer(0.05, print, ['in a thread']).start()\n    return 1\n"
     )
-    assert operad("call", "shop.late", "--data").stdout == "1\nin a thread\nat exit\n"
+    command = [sys.executable, "-m", "operad_cli.main", "call", "shop.late", "--data"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\nin a thread\nat exit\n"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
@@ -220,11 +239,3 @@ def test_a_full_disk_is_an_error_in_one_line(shop: Path) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
         assert done.stderr.startswith("error: ")
         assert "No space left" in done.stderr
-
-
-def test_a_large_answer_is_whole_at_the_end_of_a_pipe(shop: Path) -> None:
-    (shop / "ops" / "large.py").write_text(
-        "from operad import operation\n@operation(namespace='shop')\n"
-        "def large() -> str:\n    return 'x' * 5_000_000\n"
-    )
-    assert operad("call", "shop.large", "--data").stdout == "x" * 5_000_000 + "\n"

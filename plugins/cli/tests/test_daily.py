@@ -7,11 +7,10 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +23,7 @@ from operad_cli.main import main
 from operad_cli.running import opening, schemas
 from operad_schema import from_schema
 from plugins.cli.tests.at_rest import wait_until_at_rest
-from plugins.cli.tests.conftest import Run
+from plugins.cli.tests.conftest import Run, configure, http_server, respond
 
 OPERATIONS = '''
 from operad import operation
@@ -52,10 +51,8 @@ async def outer(context) -> int:
 def test_an_input_is_read_from_files(run: Run) -> None:
     Path("note.txt").write_text("one\ntwo")
     Path("lines.json").write_text("2")
-    assert run("call", "text.head", "text@note.txt", "lines:=@lines.json", "--data", "--json")[1:] == (
-        '[\n  "one",\n  "two"\n]\n',
-        "",
-    )
+    _, out, err = run("call", "text.head", "text@note.txt", "lines:=@lines.json", "--data", "--json")
+    assert (json.loads(out), err) == (["one", "two"], "")
     code, _, err = run("call", "text.head", "text@gone.txt")
     assert code == 2
     assert "cannot read gone.txt: No such file or directory" in err
@@ -219,11 +216,10 @@ FEATURES = Path(__file__).parents[2] / "mcp/tests/mcp_feature_server.py"
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
 @pytest.mark.skipif(not FEATURES.is_file(), reason="needs the tests of operad-mcp")
 def test_a_server_that_asks_while_it_works_is_answered_at_the_terminal(run: Run) -> None:
-    with Path("operad.toml").open("a") as file:
-        file.write(
-            f'[sources.f]\ntype = "mcp"\ncommand = {sys.executable!r}\nargs = [{str(FEATURES)!r}, "stdio"]\n'
-            'elicitation = "caller"\n'
-        )
+    configure(
+        f'[sources.f]\ntype = "mcp"\ncommand = {sys.executable!r}\nargs = [{str(FEATURES)!r}, "stdio"]\n'
+        'elicitation = "caller"\n'
+    )
     with Terminal("call", "f.greet", "--data") as terminal:
         terminal.read_until("f.greet asks: What is your name?")
         terminal.read_until("Answer? [Y/n]: ")
@@ -321,21 +317,8 @@ connect_timeout = 50
 
 
 def test_a_call_opens_only_the_sources_that_may_have_it(run: Run) -> None:
-    with Path("operad.toml").open("a") as file:
-        file.write(SLOW)
+    configure(SLOW)
     assert run("call", "text.head", "text=x", "--data")[0] == 0  # the suite would hang, were the server waited for
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
-def test_a_list_names_what_it_waits_for_and_ctrl_c_leaves_that_out(run: Run) -> None:
-    with Path("operad.toml").open("a") as file:
-        file.write(SLOW)
-    with Terminal("list") as terminal:
-        terminal.read_until("waiting for dead … (Ctrl-C to skip)")
-        terminal.type("\x03")
-        terminal.read_until("text.head")
-        terminal.read_until("[sources.dead] is not loaded: skipped by Ctrl-C")
-        assert terminal.ended() == 1
 
 
 @pytest.fixture
@@ -343,28 +326,14 @@ def late_document() -> Iterator[tuple[str, threading.Event]]:
     """The URL of an OpenAPI document, which is there once the event is set."""
     may_answer = threading.Event()
 
-    class Late(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            may_answer.wait(30)
-            operation = {"get": {"operationId": "late", "responses": {}}}
-            text = json.dumps(
-                {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": {"/": operation}}
-            )
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def late(request: BaseHTTPRequestHandler) -> None:
+        may_answer.wait(30)
+        paths = {"/": {"get": {"operationId": "late", "responses": {}}}}
+        respond(request, json.dumps({"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": paths}))
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Late) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/openapi.json", may_answer
+    with http_server(late) as url:
+        yield f"{url}/openapi.json", may_answer
         may_answer.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a terminal of POSIX")
@@ -372,13 +341,12 @@ def test_a_terminal_is_shown_what_there_is_and_the_rest_when_it_comes(
     run: Run, late_document: tuple[str, threading.Event]
 ) -> None:
     url, may_answer = late_document
-    with Path("operad.toml").open("a") as file:
-        file.write(f'[sources.api]\ntype = "openapi"\nspec = "{url}"\n{SLOW}')
+    configure(f'[sources.api]\ntype = "openapi"\nspec = "{url}"\n{SLOW}')
     with Terminal("list") as terminal:
         terminal.read_until("text.head")
         terminal.read_until("so far; still starting: api, dead")
         may_answer.set()
-        terminal.read_until("waiting for dead")
+        terminal.read_until("waiting for dead … (Ctrl-C to skip)")
         terminal.type("\x03")
         terminal.read_until("api.late")
         terminal.read_until("1 operation more, ")
@@ -387,8 +355,7 @@ def test_a_terminal_is_shown_what_there_is_and_the_rest_when_it_comes(
 
 
 def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> None:
-    with Path("operad.toml").open("a") as file:
-        file.write(SLOW)
+    configure(SLOW)
     for command in (["list"], ["search", "head"], ["list", "--json"]):
         for wait in ("0.3", "3", "15"):
             code, out, err = run(*command, "--wait", wait)
@@ -408,8 +375,7 @@ def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> N
 def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_PATIENCE", 0.1)
     monkeypatch.setattr(opening, "_SILENCE", 0.1)
-    with Path("operad.toml").open("a") as file:
-        file.write(SLOW.replace("= 50", "= 1"))
+    configure(SLOW.replace("= 50", "= 1"))
     code, out, err = run("list")
     assert code == 1
     assert "text.head" in out
@@ -417,8 +383,7 @@ def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pyt
 
 
 def test_plugins_heeds_the_configuration(run: Run) -> None:
-    with Path("operad.toml").open("a") as file:
-        file.write('[plugins]\ndisable = ["mcp"]\n')
+    configure('[plugins]\ndisable = ["mcp"]\n')
     statuses = {record["name"]: record["status"] for record in json.loads(run("plugins", "--json")[1])}
     assert statuses["mcp"] == "disabled"
     assert statuses["scanner"] == "loaded"
@@ -471,11 +436,10 @@ def test_values_of_enums_and_booleans_complete(
         assert sorted(completed(monkeypatch, capsys, f"operad call text.sort {words}")) == sorted(expected)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_its_script(run: Run, shell: str) -> None:
-    code, out, _ = run("completion", shell)
-    assert code == 0
-    assert "_OPERAD_COMPLETE" in out
+def test_each_shell_gets_its_script(run: Run) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        code, out, _ = run("completion", shell)
+        assert (code, "_OPERAD_COMPLETE" in out) == (0, True)
 
 
 # --- set-up and check-up -----------------------------------------------------------------------------
@@ -525,16 +489,15 @@ def test_doctor_without_a_configuration_says_how_to_get_one(run: Run) -> None:
     assert "create one with operad init" in run("doctor")[1]
 
 
-def test_a_pipe_is_never_cut_or_wrapped(run: Run, tmp_path: Path) -> None:
+def test_a_pipe_is_never_cut_or_wrapped(run: Run) -> None:
     long = "words " * 60
     Path("ops/wordy.py").write_text(
         f'from operad import operation\n@operation\nasync def f() -> None:\n    """{long}"""\n'
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "operad_cli.main", "list"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    assert long.strip() in done.stdout
-    assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
+    code, out, _ = run("list")
+    assert code == 0
+    assert long.strip() in out
+    assert [line for line in out.splitlines() if line != line.rstrip()] == []
 
 
 def test_init_recognises_documents_by_their_content_and_names_them_by_their_title(run: Run) -> None:
@@ -563,25 +526,11 @@ def test_init_recognises_documents_by_their_content_and_names_them_by_their_titl
     assert written.count('# names = "fastapi"') == 1
 
 
-def test_init_names_a_url_by_the_title_of_its_document(run: Run, tmp_path: Path) -> None:
-    class Document(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {}}')
+def test_init_names_a_url_by_the_title_of_its_document(run: Run) -> None:
+    def init(url: str) -> str:
+        return str(json.loads(run("init", "--force", "--json", "--openapi", url)[1])["sources"][0]["name"])
 
-        def log_message(self, *_: object) -> None:
-            """Keep the output of the tests clean."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Document)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/openapi.json"
-    try:
-        code, out, _ = run("init", "--force", "--json", "--openapi", url)
-        assert (code, json.loads(out)["sources"][0]["name"]) == (0, "shop")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    assert json.loads(run("init", "--force", "--json", "--openapi", url)[1])["sources"][0]["name"] == "api"
+    document = '{"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "paths": {}}'
+    with http_server(lambda request: respond(request, document)) as base:
+        assert init(f"{base}/openapi.json") == "shop"
+    assert init(f"{base}/openapi.json") == "api"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from plugins.cli.tests.conftest import Run
+from plugins.cli.tests.conftest import Run, configure, http_server, respond
 
 OPERATIONS = """
 import dataclasses
@@ -91,48 +90,24 @@ def test_output_saves_text_as_it_is_and_other_data_as_json(run: Run) -> None:
     assert Path("out").read_text() == "novel"
 
 
-class Shop(BaseHTTPRequestHandler):
+def shop_api(request: BaseHTTPRequestHandler) -> None:
     """An API with an upload and a listing of three pages."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        part = body.split(b"\r\n\r\n")[0].decode().lower()
-        self.respond(part.encode(), "text/plain")
-
-    def do_GET(self) -> None:
-        page = int(parse_qs(urlsplit(self.path).query).get("page", ["1"])[0])
-        link = f'</items?page={page + 1}>; rel="next"' if page < 3 else ""
-        self.respond(json.dumps([{"id": 2 * page - 1}, {"id": 2 * page}]).encode(), "application/json", link)
-
-    def respond(self, body: bytes, kind: str, link: str = "") -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        if link:
-            self.send_header("Link", link)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep the output of the tests clean."""
+    if request.command == "POST":
+        body = request.rfile.read(int(request.headers["Content-Length"]))
+        respond(request, body.split(b"\r\n\r\n")[0].decode().lower(), **{"Content-Type": "text/plain"})
+        return
+    page = int(parse_qs(urlsplit(request.path).query).get("page", ["1"])[0])
+    link = {"Link": f'</items?page={page + 1}>; rel="next"'} if page < 3 else {}
+    respond(request, json.dumps([{"id": 2 * page - 1}, {"id": 2 * page}]), **link)
 
 
 @pytest.fixture
 def shop(run: Run) -> Iterator[Run]:
     """The command with that API as a source."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    base = f"http://127.0.0.1:{server.server_address[1]}"
-    Path("shop.json").write_text(json.dumps({**DOCUMENT, "servers": [{"url": base}]}))
-    with Path("operad.toml").open("a") as file:
-        file.write('[sources.api]\ntype = "openapi"\nspec = "shop.json"\n')
-    try:
+    with http_server(shop_api) as url:
+        Path("shop.json").write_text(json.dumps({**DOCUMENT, "servers": [{"url": url}]}))
+        configure('[sources.api]\ntype = "openapi"\nspec = "shop.json"\n')
         yield run
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.mark.parametrize("content", [PICTURE, b"from __future__ import annotations"])
