@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -354,8 +355,10 @@ def test_a_terminal_is_shown_what_there_is_and_the_rest_when_it_comes(
         assert terminal.ended() == 1
 
 
-def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> None:
-    configure(SLOW)
+def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(
+    run: Run, late_document: tuple[str, threading.Event]
+) -> None:
+    configure(f'[sources.dead]\ntype = "openapi"\nspec = "{late_document[0]}"\ntimeout = 50\n')
     for command in (["list"], ["search", "head"], ["list", "--json"]):
         for wait in ("0.3", "3", "15"):
             code, out, err = run(*command, "--wait", wait)
@@ -366,10 +369,7 @@ def test_a_list_leaves_out_what_takes_longer_to_start_than_it_may(run: Run) -> N
             assert "text.head" in {spec["id"] for spec in json.loads(out)}
         else:
             assert "text.head" in out
-            assert (
-                f"[sources.dead] is not loaded: still starting after {wait} s; use --wait SECONDS to wait longer"
-                in err
-            )
+            assert f"[sources.dead] is not loaded: still starting after {wait} s; use --wait SECONDS" in err
 
 
 def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +379,7 @@ def test_a_log_is_told_which_sources_a_list_waits_for(run: Run, monkeypatch: pyt
     code, out, err = run("list")
     assert code == 1
     assert "text.head" in out
-    assert err.startswith("waiting for dead")  # and on a busy machine for the others as well
+    assert re.match("waiting for .*dead", err)  # and on a busy machine for the others as well
 
 
 def test_plugins_heeds_the_configuration(run: Run) -> None:

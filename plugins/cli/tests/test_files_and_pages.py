@@ -40,6 +40,11 @@ async def note(text: str) -> str:
 @operation(namespace="shop", type="query")
 async def find(genre: Genre, deep: bool = False) -> dict[str, str]:
     return {"genre": genre.value}
+
+@operation(namespace="shop", type="subscription")
+async def ticks():
+    yield 1
+    yield 2
 """
 DOCUMENT = json.loads(Path(__file__).with_name("shop.json").read_text())
 PICTURE = b"\x89PNG\r\n\x1a\n\x00\xff"
@@ -63,12 +68,8 @@ def test_a_pipe_gets_bytes_and_json_gets_base64(run: Run) -> None:
     operad = Path(sys.executable).with_name("operad")
     done = subprocess.run([operad, "call", "shop.reverse", "cover@in", "--data"], check=True, capture_output=True)
     assert done.stdout == PICTURE[::-1]
-    done = subprocess.run(
-        [operad, "call", "shop.reverse", "cover@-", "--output", "-"],
-        check=True,
-        capture_output=True,
-        input=PICTURE,
-    )
+    command = [operad, "call", "shop.reverse", "cover@-", "--output", "-"]
+    done = subprocess.run(command, check=True, capture_output=True, input=PICTURE)
     assert done.stdout == PICTURE[::-1]
 
 
@@ -137,10 +138,6 @@ def test_an_operation_without_pages_is_one_page_and_says_so(run: Run) -> None:
 
 
 def test_a_call_of_a_stream_says_that_there_is_more(run: Run) -> None:
-    with Path("ops/served.py").open("a") as file:
-        file.write(
-            "@operation(namespace='shop', type='subscription')\nasync def ticks():\n    yield 1\n    yield 2\n"
-        )
     code, out, err = run("call", "shop.ticks", "--data")
     assert (code, out) == (0, "1\n")
     assert "for all of them: operad subscribe shop.ticks" in err

@@ -14,42 +14,30 @@ from operad_cli.adhoc import _namespace
 from operad_cli.app import application
 
 
-def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> Result:
-    (folder / "operad.toml").write_text('[sources.x]\ntype = "scanner"\npath = "ops.py"\n')
-    monkeypatch.chdir(folder)
-    return CliRunner().invoke(application(), [*arguments], catch_exceptions=True)
+def mcp_config(*arguments: str) -> Result:
+    """The result of the command; what it raises is its output too."""
+    return CliRunner().invoke(application(), ["mcp-config", *arguments])
 
 
-@pytest.mark.parametrize(
-    ("where", "namespace"),
-    [
-        ("https://api.github.com/openapi.json", "github"),
-        ("./petstore3.json", "petstore3"),
-        ("http://127.0.0.1:80/openapi.json", "api"),
-        ("npx -y @modelcontextprotocol/server-filesystem .", "filesystem"),
-        ("python -m mcp_server_time --local-timezone UTC", "time"),
-        ("uvx mcp-server-git", "git"),
-        ("https://mcp.linear.app/mcp", "linear"),
-    ],
-)
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("where", "namespace"), TABLES["namespaces"])
 def test_a_source_without_a_name_is_called_after_what_it_is(where: str, namespace: str) -> None:
     taken: set[str] = set()
     assert _namespace(where, taken) == namespace
     assert _namespace(where, taken) == f"{namespace}2"
 
 
-def test_the_entry_of_a_host_starts_this_environments_operad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = operad(tmp_path, "mcp-config", monkeypatch=monkeypatch)
-    entry = json.loads(result.output)["mcpServers"]["operad"]
+def test_the_entry_of_a_host_starts_this_environments_operad(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    entry = json.loads(mcp_config().output)["mcpServers"]["operad"]
     assert Path(entry["command"]).is_absolute()
-    assert entry["args"][-5:] == ["serve", "--mcp", "stdio", "--config", str(tmp_path / "operad.toml")]
-    (tmp_path / "x.json").write_text("{}")
-    spec = f"../{tmp_path.name}/x.json"
-    result = operad(tmp_path, "mcp-config", "--host", "vscode", "--openapi", spec, monkeypatch=monkeypatch)
-    entry = json.loads(result.output)["servers"]["operad"]
-    assert (entry["type"], entry["args"][-1]) == ("stdio", str(tmp_path / "x.json"))
+    assert entry["args"][-5:] == ["serve", "--mcp", "stdio", "--config", str(home / "operad.toml")]
+    (home / "x.json").write_text("{}")
+    spec = f"../{home.name}/x.json"
+    entry = json.loads(mcp_config("--host", "vscode", "--openapi", spec).output)["servers"]["operad"]
+    assert (entry["type"], entry["args"][-1]) == ("stdio", str(home / "x.json"))
 
 
 @pytest.mark.parametrize(
@@ -60,44 +48,24 @@ def test_the_entry_of_a_host_starts_this_environments_operad(
         ("claude", {"mcpServers": {"desk": {"command": "npx", "args": ["-y", "mcp-remote", "http://h/mcp"]}}}),
     ],
 )
-def test_the_entry_of_a_server_that_runs_is_its_url_in_the_hosts_words(
-    host: str, entry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ("mcp-config", "--host", host, "--name", "desk", "--url", "http://h/mcp")
-    assert json.loads(operad(tmp_path, *arguments, monkeypatch=monkeypatch).output) == entry
+def test_the_entry_of_a_server_that_runs_is_its_url_in_the_hosts_words(home: Path, host: str, entry: Any) -> None:
+    printed = mcp_config("--host", host, "--name", "desk", "--url", "http://h/mcp")
+    assert json.loads(printed.output) == entry
 
 
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the paths are those of Linux")
 TOKEN = ("--url", "http://h/mcp", "--header", "Authorization=Bearer ${GH_TOKEN}")
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the paths are those of Linux")
-@pytest.mark.parametrize(
-    ("host", "file", "entry"),
-    [
-        ("cursor", ".cursor/mcp.json", {"url": "http://h/mcp", "headers": {"Authorization": "Bearer s3cret"}}),
-        (
-            "vscode",
-            ".config/Code/User/mcp.json",
-            {"type": "http", "url": "http://h/mcp", "headers": {"Authorization": "Bearer s3cret"}},
-        ),
-        (
-            "claude",
-            ".config/Claude/claude_desktop_config.json",
-            {
-                "command": "npx",
-                "args": ["-y", "mcp-remote", "http://h/mcp", "--header", "Authorization:${AUTHORIZATION_HEADER}"],
-                "env": {"AUTHORIZATION_HEADER": "Bearer s3cret"},
-            },
-        ),
-    ],
-)
+@linux
+@pytest.mark.parametrize(("host", "file", "entry"), TABLES["entries with a token"])
 def test_the_entry_of_a_server_that_runs_has_the_header_with_its_token(
     home: Path, host: str, file: str, entry: Any
 ) -> None:
-    printed = CliRunner().invoke(application(), ["mcp-config", "--host", host, *TOKEN], catch_exceptions=False)
+    printed = mcp_config("--host", host, *TOKEN)
     assert "<value of Authorization>" in printed.output
     assert "s3cret" not in printed.output
-    CliRunner().invoke(application(), ["mcp-config", "--install", host, *TOKEN], catch_exceptions=False)
+    mcp_config("--install", host, *TOKEN)
     key = "servers" if host == "vscode" else "mcpServers"
     assert json.loads((home / file).read_text())[key]["operad"] == entry
 
@@ -124,14 +92,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_entry_names_the_variables_of_the_configuration_and_prints_no_secret(home: Path) -> None:
-    result = CliRunner().invoke(application(), ["mcp-config", "--config", "../operad.toml", "--print"])
+    result = mcp_config("--config", "../operad.toml", "--print")
     entry = json.loads(result.output)["mcpServers"]["operad"]
     assert entry["env"] == {"GH_TOKEN": "<value of GH_TOKEN>"}
     assert entry["args"][-1] == str(home / "operad.toml")
     assert "s3cret" not in result.output
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the paths are those of Linux")
+@linux
 @pytest.mark.parametrize(
     ("host", "file", "key"),
     [
@@ -144,8 +112,8 @@ def test_install_adds_the_entry_to_the_hosts_file_and_keeps_the_old_one(
     home: Path, host: str, file: str, key: str
 ) -> None:
     path = home / file
-    arguments = ["mcp-config", "--install", host, "--config", "../operad.toml"]
-    result = CliRunner().invoke(application(), arguments, catch_exceptions=False)
+    arguments = ["--install", host, "--config", "../operad.toml"]
+    result = mcp_config(*arguments)
     assert str(path) in result.output
     assert "s3cret" not in result.output
     assert json.loads(path.read_text())[key]["operad"]["env"] == {"GH_TOKEN": "s3cret"}
@@ -154,7 +122,7 @@ def test_install_adds_the_entry_to_the_hosts_file_and_keeps_the_old_one(
     old = json.dumps({"theme": "dark", key: {"other": {"command": "x"}, "operad": {"command": "old"}}})
     path.write_text(old)
     for backup in (".bak", ".bak1"):
-        result = CliRunner().invoke(application(), arguments, catch_exceptions=False)
+        result = mcp_config(*arguments)
         assert f"{path}{backup}" in result.output
     whole = json.loads(path.read_text())
     assert whole["theme"] == "dark"
@@ -166,12 +134,12 @@ def test_install_adds_the_entry_to_the_hosts_file_and_keeps_the_old_one(
 def test_install_leaves_a_file_alone_that_it_cannot_extend(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
-    arguments = ["mcp-config", "--install", "cursor", "--config", "../operad.toml"]
+    arguments = ["--install", "cursor", "--config", "../operad.toml"]
     for content, complaint in (("{} // mine", "without comments"), ("[]", "expected a JSON object")):
         path.write_text(content)
-        result = CliRunner().invoke(application(), arguments)
+        result = mcp_config(*arguments)
         assert complaint in str(result.exception)
         assert path.read_text() == content
     monkeypatch.delenv("GH_TOKEN")
-    result = CliRunner().invoke(application(), arguments)
+    result = mcp_config(*arguments)
     assert "GH_TOKEN is required but not set" in str(result.exception)

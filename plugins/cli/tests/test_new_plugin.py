@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -58,25 +59,9 @@ def test_the_command_writes_the_skeleton_and_says_what_comes_next(
     result = CliRunner().invoke(new_plugin, ["carrier-pigeons", "--description", 'They "carry".'])
     assert result.exit_code == 0, result.output
     assert "cd operad-carrier-pigeons" in result.output
-    written = sorted(
-        str(path.relative_to(tmp_path / "operad-carrier-pigeons"))
-        for path in (tmp_path / "operad-carrier-pigeons").rglob("*")
-        if path.is_file()
-    )
-    assert written == [
-        ".gitignore",
-        "CHANGELOG.md",
-        "README.md",
-        "pyproject.toml",
-        "src/operad_carrier_pigeons/__init__.py",
-        "src/operad_carrier_pigeons/client.py",
-        "src/operad_carrier_pigeons/config.py",
-        "src/operad_carrier_pigeons/envelopes.py",
-        "src/operad_carrier_pigeons/plugin.py",
-        "src/operad_carrier_pigeons/py.typed",
-        "src/operad_carrier_pigeons/source.py",
-        "tests/test_carrier_pigeons_conformance.py",
-    ]
-    text = "".join(path.read_text() for path in (tmp_path / "operad-carrier-pigeons").rglob("*.py"))
+    folder = tmp_path / "operad-carrier-pigeons"
+    written = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert written == json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["skeleton"]
+    text = "".join(path.read_text() for path in folder.rglob("*.py"))
     assert "{{" not in text
     assert "class CarrierPigeonsConfig" in text

@@ -24,22 +24,7 @@ from plugins.cli.tests.at_rest import wait_until_at_rest
 
 HERE = Path(__file__).parent / "terminal"
 TRANSCRIPTS = sorted(path.stem for path in HERE.glob("*.txt"))
-SHOP = {
-    "openapi": "3.1.0",
-    "info": {"title": "Shop", "version": "1"},
-    "servers": [{"url": "http://127.0.0.1:9"}],
-    "paths": {
-        "/books": {
-            "get": {"operationId": "listBooks", "summary": "The books in stock", "responses": {}},
-            "post": {
-                "operationId": "orderBook",
-                "summary": "Order a book, which is a summary that is longer than a terminal of 80 columns has room",
-                "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}},
-                "responses": {},
-            },
-        }
-    },
-}
+SHOP = json.loads(HERE.with_name("tables.json").read_text("utf-8"))["shop"]
 FUNCTIONS = '''
 import asyncio
 import enum
@@ -85,11 +70,8 @@ class Screen:
 
     def __init__(self, folder: Path, home: Path) -> None:
         self._server = ["tmux", "-S", str(home / "socket"), "-f", "/dev/null"]
-        shell = [
-            sys.executable,
-            "-c",
-            f"import runpy; runpy.run_path({str(HERE / 'shell.py')!r}, run_name='__main__')",
-        ]
+        program = f"import runpy; runpy.run_path({str(HERE / 'shell.py')!r}, run_name='__main__')"
+        shell = [sys.executable, "-c", program]
         self._tmux("new-session", "-d", "-s", "s", "-x", "80", "-y", "24", "-c", str(folder), "env", f"HOME={home}",
                    f"XDG_CACHE_HOME={home}", *shell)  # fmt: skip
         self._until(lambda shown: shown.rstrip() == "$")
