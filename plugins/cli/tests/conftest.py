@@ -7,7 +7,7 @@ import importlib.metadata
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ def respond(request: BaseHTTPRequestHandler, body: str, **headers: str) -> None:
     request.send_response(200)
     for name, value in ({"Content-Type": "application/json"} | headers).items():
         request.send_header(name, value)
-    request.end_headers()
-    request.wfile.write(body.encode())
+    with suppress(ConnectionError):  # the client may have left
+        request.end_headers()
+        request.wfile.write(body.encode())
 
 
 @contextmanager
