@@ -8,14 +8,12 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, OperationRegistry, load_plugins
-from operad_openapi import HTTPServiceConfig, from_openapi
-
-GET = {"get /x": {"operationId": "x"}}
+from plugins.openapi.tests.making import EVENTS_OK, GET, api, made
 
 
 @pytest.fixture
 def requests():
-    """The requests that the servers of `serve` received."""
+    """The requests that the servers of `serve` received, and the heads of those that `serve_raw` received."""
     return []
 
 
@@ -45,7 +43,7 @@ async def serve(requests):
 
 
 @pytest.fixture
-async def serve_raw():
+async def serve_raw(requests):
     """Starts a TCP server for a function of (reader, writer), or for bytes to send; returns its base URL."""
     servers, tasks = [], set()
 
@@ -53,7 +51,7 @@ async def serve_raw():
         async def connected(reader, writer):
             tasks.add(asyncio.current_task())
             with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-                await reader.readuntil(b"\r\n\r\n")
+                requests.append((await reader.readuntil(b"\r\n\r\n")).decode())
                 if isinstance(talk, bytes):
                     writer.write(talk)
                     await writer.drain()
@@ -79,7 +77,7 @@ async def operations():
     opened = []
 
     def make(document, base_url=None, **config):
-        found = from_openapi(document, HTTPServiceConfig(namespace="api", base_url=base_url, **config))
+        found = made(document, base_url=base_url, **config)
         opened.append(found)
         return {operation.spec.name: operation for operation in found}
 
@@ -93,6 +91,18 @@ async def registry():
     """A registry with the plugin alone."""
     async with OperationRegistry(load_plugins(only=["openapi"])) as made:
         yield made
+
+
+@pytest.fixture
+def load(registry, serve):
+    """Loads a document for a server with a handler, or for a URL, into `registry`; returns the specs."""
+
+    async def run(server, document=GET, namespace="api", **options):
+        base = server if isinstance(server, str) else await serve(server)
+        document = document if "paths" in document else api(document)
+        return await registry.load("openapi", namespace=namespace, spec=document, base_url=base, **options)
+
+    return run
 
 
 @pytest.fixture
@@ -118,22 +128,6 @@ def fails(call):
         return caught.value
 
     return run
-
-
-JSON_OK = {"200": {"description": "ok", "content": {"application/json": {"schema": {}}}}}
-EVENTS_OK = {"200": {"description": "ok", "content": {"text/event-stream": {"schema": {"type": "object"}}}}}
-
-
-def api(paths, version="3.1.0", **more):
-    """A document of ``{"get /path": operation}``."""
-    document = {"openapi": version, "info": {"title": "t", "version": "1"}, "paths": {}, **more}
-    if version == "2.0":
-        document["swagger"] = document.pop("openapi")
-    for route, operation in paths.items():
-        method, path = route.split(" ", 1)
-        item = document["paths"].setdefault(path, {})
-        item[method] = {"responses": JSON_OK, **operation}
-    return document
 
 
 @pytest.fixture(name="api")

@@ -5,24 +5,22 @@ import json
 import resource
 import socket
 import zlib
+from contextlib import ExitStack
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from operad import CallError, ErrorCode
+from plugins.openapi.tests.making import GET, answers, body, parameter, path_parameter, redirect
 
 ENCODINGS = ["gzip", "deflate", "br", "zstd"]
 """The last two where aiohttp finds the packages that unpack them."""
-GET = {"get /x": {"operationId": "x"}}
-POST = {
-    "post /x": {
-        "operationId": "x",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "array"}}}},
-    }
-}
-OCTETS = {"operationId": "x", "requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+POST = {"post /x": body({"type": "array"})}
+OCTETS = body({}, media="application/octet-stream")
 JSON = "Content-Type: application/json\r\n"
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 
 def packed(data, encoding, times=1):
@@ -51,13 +49,7 @@ def raw(head, body=b""):
 
 
 def method(name, **operation):
-    return {f"{name} /x": {"operationId": "x", **operation}}
-
-
-async def failure(call) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await call
-    return caught.value
+    return {f"{name} /x": operation}
 
 
 # --- what a good server answers ----------------------------------------------------------------------
@@ -83,36 +75,20 @@ async def test_the_envelope_tells_where_the_answer_came_from(serve, call):
     assert meta.elapsed_ms > 0
 
 
-@pytest.mark.parametrize(
-    ("content_type", "body", "expected"),
-    [
-        ("application/json", b'{"a": 1}', {"a": 1}),
-        ("application/vnd.x+json; charset=utf-8", b"[1]", [1]),
-        ("application/json", b'\xef\xbb\xbf"bom"', "bom"),
-        ("application/json; charset=latin-1", '"é"'.encode("latin-1"), "é"),
-        ("application/json", b"1180591620717411303424", 2**70),
-        ("text/plain", "é".encode(), "é"),
-        ("text/plain; charset=latin-1", "é".encode("latin-1"), "é"),
-        ("text/plain; charset=unknown", b"a", "a"),
-        ("text/html", b"<html>", "<html>"),
-        ("application/xml", b"<a/>", "<a/>"),
-        ("application/octet-stream", b"\x00\xff", b"\x00\xff"),
-        ("", b"\x00", b"\x00"),
-        ("application/json", b"", None),
-        ("APPLICATION/JSON ; charset=utf-8", b"[1]", [1]),
-        ("application/json-seq", b"\x1e[1]\n\x1e2", [[1], 2]),
-        ("application/jsonl", b"[1]\n2\n", [[1], 2]),
-        ("text/json", b"[1]", [1]),
-    ],
-)
-async def test_bodies_by_content_type(call, content_type, body, expected):
-    assert (await call(answer(body, content_type))).data == expected
+@pytest.mark.parametrize(("content_type", "octets", "expected"), TABLES["bodies by content type"])
+async def test_bodies_by_content_type(call, content_type, octets, expected):
+    assert (await call(answer(octets.encode("latin-1"), content_type))).data == expected
+
+
+@pytest.mark.parametrize("content_type", ["application/octet-stream", ""])
+async def test_a_body_of_no_known_type_is_bytes(call, content_type):
+    assert (await call(answer(b"\x00\xff", content_type))).data == b"\x00\xff"
 
 
 async def test_an_empty_body_of_declared_text_is_an_empty_string(call):
-    text = {"description": "", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    assert (await call(answer(b"", "text/plain"), method("get", responses={"200": text}))).data == ""
-    assert (await call(answer(b"", "text/plain"), method("head", responses={"200": text}))).data is None
+    text = answers({"type": "string"}, "text/plain")
+    for name, expected in (("get", ""), ("head", None)):
+        assert (await call(answer(b"", "text/plain"), method(name, responses=text))).data == expected
 
 
 @pytest.mark.parametrize(("name", "status"), [("get", 204), ("get", 205), ("head", 200)])
@@ -175,10 +151,8 @@ async def test_accept_names_the_declared_types_json_first(call, requests):
     ids=["of two", "by reference", "unknown", "any"],
 )
 async def test_a_document_that_declares_accept_encoding_gets_one_of_its_values(call, api, requests, schema, sent):
-    parameter = {"name": "Accept-Encoding", "in": "header", "schema": schema}
-    document = api(
-        method("get", parameters=[parameter]), components={"schemas": {"Coding": {"enum": ["identity"]}}}
-    )
+    operation = method("get", parameters=[parameter("Accept-Encoding", "header", schema)])
+    document = api(operation, components={"schemas": {"Coding": {"enum": ["identity"]}}})
     for input in ({}, {"Accept-Encoding": "br"}):
         await call(answer(), document, input)
     assert requests[0].headers["Accept-Encoding"].startswith(sent)
@@ -214,8 +188,7 @@ async def test_the_body_of_an_error_is_capped(fails, encoding):
 
 
 async def test_a_redirect_that_is_not_followed_is_an_error_with_its_headers(fails):
-    document = {"put /x": POST["post /x"]}
-    error = await fails(answer(status=302, Location="/y?token=secret", X_A="1"), document, {"body": []})
+    error = await fails(answer(status=302, Location="/y?token=secret", X_A="1"), method("put"))
     assert error.code == ErrorCode.EXECUTION_ERROR
     assert (error.details["statusCode"], error.details["headers"]["x-a"]) == (302, "1")
     assert "a redirect to /y that is not followed" in error.message
@@ -242,26 +215,19 @@ async def test_a_refused_connection_and_a_host_without_an_address_are_unavailabl
 
 async def test_a_dead_host_ends_with_the_connect_timeout(fails):
     # A listener whose backlog is full answers no further SYN: the nearest thing to a dead host on loopback.
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(0)
-    clients = []
-    try:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):
-            client = socket.socket()
+            client = stack.enter_context(socket.socket())
             client.setblocking(False)
             client.connect_ex(listener.getsockname())
-            clients.append(client)
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         error = await fails(base, retries=0, connect_timeout=0.2)
-        assert error.code == ErrorCode.TIMEOUT
-        assert "could not connect in time" in error.message
-    finally:
-        for opened in (*clients, listener):
-            opened.close()
+    assert error.code == ErrorCode.TIMEOUT
+    assert "could not connect in time" in error.message
 
 
-async def test_the_deadline_of_a_call_ends_it_before_the_timeout(registry, serve_raw, api):
+async def test_the_deadline_of_a_call_ends_it_before_the_timeout(registry, serve_raw, load):
     come, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(reader, writer):
@@ -269,10 +235,10 @@ async def test_the_deadline_of_a_call_ends_it_before_the_timeout(registry, serve
         assert await reader.read() == b""
         gone.set()
 
-    await registry.load("openapi", namespace="api", spec=api(GET), base_url=await serve_raw(talk))
+    await load(await serve_raw(talk))
     for timeout in (0.2, 2, 10):
-        error = await failure(registry.execute("api.x", timeout=timeout))
-        assert error.code == ErrorCode.TIMEOUT
+        with pytest.raises(CallError, match="TIMEOUT"):
+            await registry.execute("api.x", timeout=timeout)
         if come.is_set():  # it was under way by then
             break
     await asyncio.wait_for(gone.wait(), 20)  # the connection is closed, not left to its 30 s
@@ -364,22 +330,21 @@ async def test_a_compression_bomb_is_refused_before_it_fills_memory(fails, encod
 
 
 @pytest.mark.parametrize(
-    ("parameter", "value"),
+    ("declared", "value"),
     [
-        ({"name": "v", "in": "header", "schema": {"type": "string"}}, "a\r\nX-Evil: 1"),
-        ({"name": "v", "in": "cookie", "style": "cookie", "schema": {"type": "string"}}, "a; admin=1"),
+        (parameter("v", "header"), "a\r\nX-Evil: 1"),
+        (parameter("v", "cookie", style="cookie"), "a; admin=1"),
     ],
 )
-async def test_a_value_cannot_split_the_request(fails, requests, parameter, value):
-    error = await fails(answer(), method("get", parameters=[parameter]), {"v": value})
+async def test_a_value_cannot_split_the_request(fails, requests, declared, value):
+    error = await fails(answer(), method("get", parameters=[declared]), {"v": value})
     assert error.code == ErrorCode.VALIDATION_ERROR
     assert not requests
 
 
 @pytest.mark.parametrize("value", ["..", ".", "../../admin", "..%2f", "a/../../b"])
 async def test_a_path_value_cannot_leave_its_segment(call, fails, requests, value):
-    parameter = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
-    document = {"get /users/{id}/keys": {"operationId": "x", "parameters": [parameter]}}
+    document = {"get /users/{id}/keys": {"parameters": [path_parameter("id")]}}
     if value in (".", ".."):
         assert (await fails(answer(), document, {"id": value})).code == ErrorCode.VALIDATION_ERROR
     else:
@@ -400,11 +365,7 @@ async def test_unknown_input_is_refused_not_sent(fails, requests):
 
 def moved(location, status=302):
     """A handler that redirects from /x."""
-    return lambda request: (
-        web.Response(status=status, headers={"Location": location})
-        if request.path == "/x"
-        else web.json_response(1)
-    )
+    return lambda request: redirect(location, status) if request.path == "/x" else web.json_response(1)
 
 
 async def test_a_redirect_is_followed_with_credentials_within_its_origin(call, requests):
@@ -414,10 +375,7 @@ async def test_a_redirect_is_followed_with_credentials_within_its_origin(call, r
 
 async def test_credentials_do_not_follow_a_redirect_to_another_origin(serve, call, api, requests):
     elsewhere = await serve(answer())
-    parameters = [
-        {"name": "X-Param", "in": "header", "schema": {"type": "string"}},
-        {"name": "c", "in": "cookie", "schema": {"type": "string"}},
-    ]
+    parameters = [parameter("X-Param", "header"), parameter("c", "cookie")]
     schemes = {
         "b": {"type": "http", "scheme": "bearer"},
         "k": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -485,7 +443,7 @@ async def test_redirects_share_the_time_of_the_call(fails):
 
 
 async def test_redirects_end(fails, requests):
-    error = await fails(lambda request: web.Response(status=302, headers={"Location": f"/{len(requests)}"}))
+    error = await fails(lambda request: redirect(f"/{len(requests)}"))
     assert "limit redirects" in error.message
     assert len(requests) == 6
 
@@ -496,7 +454,7 @@ async def test_redirects_end(fails, requests):
 async def test_the_body_of_a_post_goes_along_by_307_alone(call, status, expected):
     async def handler(request):
         if request.path == "/x":
-            return web.Response(status=status, headers={"Location": "/y"})
+            return redirect("/y", status)
         return web.json_response([request.method, await request.json() if request.can_read_body else None])
 
     assert (await call(handler, POST, {"body": [1]})).data == expected
@@ -547,13 +505,9 @@ async def test_what_may_be_repeated_is_tried_again_after_a_passing_failure(
     assert len(requests) == times
 
 
-async def test_a_lost_connection_is_tried_again(serve_raw, call):
-    count = 0
-
+async def test_a_lost_connection_is_tried_again(serve_raw, call, requests):
     async def talk(reader, writer):
-        nonlocal count
-        count += 1
-        if count > 2:  # aiohttp's own second try, on a connection that was open, is not enough
+        if len(requests) > 2:  # aiohttp's own second try, on a connection that was open, is not enough
             writer.write(raw(f"200 OK\r\n{JSON}Content-Length: 1\r\n", b"1"))
             await writer.drain()
 
@@ -572,15 +526,14 @@ async def test_the_wait_is_random_up_to_a_bound_that_doubles(fails, monkeypatch)
     assert bounds == [(0, 0.25), (0, 0.5), (0, 1), (0, 1.5)]
 
 
-@pytest.mark.parametrize("bound", ["timeout of the source", "deadline of the call"])
-async def test_a_wait_beyond_the_deadline_is_not_begun(serve, api, bound):
-    of_source = bound == "timeout of the source"
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        timeout = 5 if of_source else None
-        base = await serve(answer(status=503, Retry_After="8"))
-        await registry.load("openapi", namespace="api", spec=api(GET), base_url=base, timeout=timeout)
-        error = await failure(registry.execute("api.x", timeout=None if of_source else 5))
-    assert (error.details["statusCode"], error.details["retryAfter"]) == (503, 8)
+@pytest.mark.parametrize(
+    ("of_source", "of_call"), [(5, None), (None, 5)], ids=["timeout of the source", "deadline of the call"]
+)
+async def test_a_wait_beyond_the_deadline_is_not_begun(registry, load, of_source, of_call):
+    await load(answer(status=503, Retry_After="8"), timeout=of_source)
+    with pytest.raises(CallError) as caught:
+        await registry.execute("api.x", timeout=of_call)
+    assert (caught.value.details["statusCode"], caught.value.details["retryAfter"]) == (503, 8)
 
 
 async def test_a_post_with_an_idempotency_key_is_tried_again(call, requests):
@@ -614,19 +567,7 @@ async def test_a_call_can_be_cancelled_and_the_server_sees_it(serve, call):
     await asyncio.wait_for(gone.wait(), 5)
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({"message": "Validation Failed", "errors": [{"field": "x"}]}, "Validation Failed"),
-        ({"error": "invalid"}, "invalid"),
-        ({"error": {"code": 5, "message": "no such model"}}, "no such model"),
-        ({"detail": [{"loc": ["a"], "msg": "field required"}]}, "field required"),
-        ({"errors": [{"message": "first"}, {"message": "second"}]}, "first"),
-        ({"errors": ["first", "second"]}, "first"),
-        ({"message": "a\nb\x1b[31m"}, "a b [31m"),
-        ({"other": 1}, None),
-    ],
-)
+@pytest.mark.parametrize(("body", "said"), TABLES["messages of errors"])
 async def test_the_message_of_an_error_is_what_the_api_says(fails, body, said):
     error = await fails(answer(json.dumps(body), "application/json", 422))
     phrase = HTTPStatus(422).phrase  # which Python 3.13 says in new words
@@ -648,6 +589,5 @@ async def test_json_without_its_content_type_is_json_where_nothing_else_is_decla
     serve_raw, call, content_type, body, expected
 ):
     head = f"Content-Type: {content_type}\r\n" if content_type else ""
-    assert (
-        await call(await serve_raw(raw(f"200 OK\r\n{head}Content-Length: {len(body)}\r\n", body)))
-    ).data == expected
+    base = await serve_raw(raw(f"200 OK\r\n{head}Content-Length: {len(body)}\r\n", body))
+    assert (await call(base)).data == expected

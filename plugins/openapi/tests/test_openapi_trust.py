@@ -35,14 +35,9 @@ asyncio.run(main())
 
 async def called(plain: str, secure: str, **environment: str) -> dict:
     """Return what the calls of another process returned; the environment names the certificates it trusts."""
+    command = [sys.executable, "-c", PROGRAM, plain, secure]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        plain,
-        secure,
-        env={**os.environ, **environment},
-        stdout=asyncio.subprocess.PIPE,
+        *command, env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate()
     assert process.returncode == 0
@@ -50,25 +45,15 @@ async def called(plain: str, secure: str, **environment: str) -> dict:
 
 
 @pytest.fixture
-async def servers(tmp_path):
-    """Yield the URLs of a server without TLS and of one with TLS, and the path of its authority's certificate."""
+async def servers(serve, tmp_path):
+    """The URLs of a server without TLS and of one with TLS, and the path of its authority's certificate."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
 
-    async def handler(request):
-        return web.json_response(True)
-
-    app = web.Application()
-    app.router.add_get("/x", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    for tls in (None, context):
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
-    plain, secure = (address[1] for address in runner.addresses)
-    yield f"http://localhost:{plain}", f"https://localhost:{secure}", str(tmp_path / "ca.pem")
-    await runner.cleanup()
+    plain, secure = [await serve(lambda request: web.json_response(True), tls) for tls in (None, context)]
+    return plain, secure, str(tmp_path / "ca.pem")
 
 
 async def test_a_server_with_a_certificate_that_the_system_trusts_is_called(servers):

@@ -1,0 +1,60 @@
+"""What the tests of this folder share: documents and parts of them, and the operations that they become."""
+
+from aiohttp import web
+
+from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
+
+NOWHERE = "http://127.0.0.1:1"
+JSON = "application/json"
+GET = {"get /x": {"operationId": "x"}}
+
+
+def answers(schema, media=JSON):
+    """Responses of one kind."""
+    return {"200": {"description": "ok", "content": {media: {"schema": schema}}}}
+
+
+JSON_OK = answers({})
+EVENTS_OK = answers({"type": "object"}, "text/event-stream")
+
+
+def api(paths, version="3.1.0", **more):
+    """A document of ``{"get /path": operation}``."""
+    document = {"openapi": version, "info": {"title": "t", "version": "1"}, "paths": {}, **more}
+    if version == "2.0":
+        document["swagger"] = document.pop("openapi")
+    for route, operation in paths.items():
+        method, path = route.split(" ", 1)
+        item = document["paths"].setdefault(path, {})
+        item[method] = {"responses": JSON_OK, **operation}
+    return document
+
+
+def parameter(name, location="query", schema=None, **more):
+    return {"name": name, "in": location, "schema": schema or {"type": "string"}, **more}
+
+
+def path_parameter(name, schema=None):
+    return parameter(name, "path", schema, required=True)
+
+
+def body(schema, *, required=True, media=JSON, **more):
+    return {"requestBody": {"required": required, "content": {media: {"schema": schema, **more}}}}
+
+
+def config(**options):
+    return HTTPServiceConfig(**{"namespace": "api", "base_url": NOWHERE, **options})
+
+
+def made(document, **options):
+    """The operations of a document, whose server is nowhere."""
+    return from_openapi(document, config(**options))
+
+
+async def read(path, **options):
+    """The operations of the document in a file, whose server is nowhere."""
+    return await from_openapi_file(path, config(**options))
+
+
+def redirect(url, status=302):
+    return web.Response(status=status, headers={"Location": str(url)})
