@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from operad import CallError, ConfigError, SourceError
-from operad_openapi import HTTPServiceConfig, from_openapi
+from plugins.openapi.tests.making import api, body, made, parameter
 
 DOCUMENTS = json.loads(Path(__file__).with_name("documents.json").read_text())
 JUNK = [
@@ -54,7 +54,7 @@ def test_a_document_with_anything_anywhere_ends_in_operations_or_an_error_of_our
     for _ in range(40):
         document = mutated(copy.deepcopy(DOCUMENTS[chance.choice(["swagger", "openapi"])]), chance)
         try:
-            found = from_openapi(document, HTTPServiceConfig(namespace="x", **chance.choice(CONFIGS)))
+            found = made(document, **{"base_url": None, **chance.choice(CONFIGS)})
             for operation in found:
                 use(operation)
         except (SourceError, ConfigError, CallError):
@@ -79,15 +79,8 @@ def test_schemas_composed_of_more_than_can_be_counted_are_planned(kind, closed):
         own["additionalProperties"] = False
     schemas = {f"S{n}": {"allOf": [{"$ref": f"#/components/schemas/S{n + 1}"}] * 30 + [own]} for n in range(9)}
     schemas["S9"] = {"type": "object", "properties": {"id": {"type": "string", "readOnly": True}}}
-    body = {"required": True, "content": {kind: {"schema": {"$ref": "#/components/schemas/S0"}}}}
-    operation = {"operationId": "a", "requestBody": body, "responses": {"200": {"description": ""}}}
-    document = {
-        "openapi": "3.0.3",
-        "info": {},
-        "paths": {"/a": {"post": operation}},
-        "components": {"schemas": schemas},
-    }
-    (found,) = from_openapi(document, HTTPServiceConfig(namespace="x", base_url="http://127.0.0.1:9"))
+    operation = body({"$ref": "#/components/schemas/S0"}, media=kind)
+    (found,) = made(api({"post /a": operation}, version="3.0.3", components={"schemas": schemas}))
     assert list(found.spec.input_schema.raw["properties"]) == ["body"]
 
 
@@ -102,9 +95,7 @@ def test_the_names_of_parameters_are_not_compared_each_with_each():
             compared += 1
             return str.__eq__(self, other)
 
-    parameters = [{"name": Name(f"p{n}"), "in": "query", "schema": {"type": "string"}} for n in range(500)]
-    operation = {"operationId": "a", "parameters": parameters, "responses": {"200": {"description": ""}}}
-    document = {"openapi": "3.0.3", "info": {}, "paths": {"/a": {"get": operation}}}
-    (found,) = from_openapi(document, HTTPServiceConfig(namespace="x", base_url="http://127.0.0.1:9"))
+    parameters = [parameter(Name(f"p{n}")) for n in range(500)]
+    (found,) = made(api({"get /a": {"parameters": parameters}}, version="3.0.3"))
     assert len(found.spec.input_schema.raw["properties"]) == 500
     assert compared < 500 * 20

@@ -5,19 +5,14 @@ import json
 import threading
 
 import pytest
+from aiohttp import web
 
 from operad import ConfigError, SourceError
-from operad_openapi import HTTPServiceConfig, from_openapi, from_openapi_file
 from operad_openapi import api as api_module
 from operad_openapi._document import parsing
 from operad_openapi._document.naming import Names
 from operad_openapi._document.parsing import parse
-
-JSON = {"application/json": {"schema": {}}}
-
-
-def load(document, **config):
-    return from_openapi(document, HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1", **config))
+from plugins.openapi.tests.making import JSON_OK, answers, body, made, parameter, read
 
 
 def one(found):
@@ -32,7 +27,7 @@ def test_a_reference_in_the_place_of_an_operation_is_that_operation():
         "/a": {"get": {"$ref": "#/components/x/a"}},
         "/b": {"get": {"$ref": "#/components/x/nope"}},
     }
-    found = load(document)
+    found = made(document)
     spec = one(found)
     assert spec.name == "opA"
     assert set(spec.input_schema.raw["properties"]) == {"q"}
@@ -44,12 +39,9 @@ def test_a_reference_in_the_place_of_an_operation_is_that_operation():
 async def test_references_work_in_every_place(serve):
     """Path item, operation, parameter, body, response, header of a response, security scheme."""
 
-    async def handler(request):
-        from aiohttp import web
-
+    def handler(request):
         return web.json_response({"key": request.headers.get("X-Key"), "q": request.query.get("q")})
 
-    url = await serve(handler)
     components = {
         "pathItems": {"P": {"post": {"$ref": "#/components/x-operations/O"}}},
         "x-operations": {
@@ -61,13 +53,9 @@ async def test_references_work_in_every_place(serve):
                 "security": [{"key": []}],
             }
         },
-        "parameters": {"Q": {"name": "q", "in": "query", "schema": {"$ref": "#/components/schemas/T"}}},
-        "requestBodies": {
-            "B": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Body"}}}}
-        },
-        "responses": {
-            "R": {"description": "", "content": JSON, "headers": {"X": {"$ref": "#/components/headers/H"}}}
-        },
+        "parameters": {"Q": parameter("q", schema={"$ref": "#/components/schemas/T"})},
+        "requestBodies": {"B": body({"$ref": "#/components/schemas/Body"})["requestBody"]},
+        "responses": {"R": {**JSON_OK["200"], "headers": {"X": {"$ref": "#/components/headers/H"}}}},
         "headers": {"H": {"schema": {"type": "string"}}},
         "schemas": {"T": {"type": "string"}, "Body": {"type": "object", "properties": {"b": {"type": "integer"}}}},
         "securitySchemes": {"key": {"$ref": "#/components/x-schemes/K"}},
@@ -75,12 +63,8 @@ async def test_references_work_in_every_place(serve):
     }
     document = {"openapi": "3.1.0", "info": {}, "components": components}
     document["paths"] = {"/a": {"$ref": "#/components/pathItems/P"}}
-    config = HTTPServiceConfig(
-        namespace="api",
-        base_url=url,
-        credentials={"key": {"type": "apiKey", "token": "s"}},
-    )
-    async with from_openapi(document, config) as found:
+    credentials = {"key": {"type": "apiKey", "token": "s"}}
+    async with made(document, base_url=await serve(handler), credentials=credentials) as found:
         assert set(one(found).input_schema.raw["properties"]) == {"q", "b"}
         envelope = await found[0].handler({"q": "5", "b": 1}, None)
         assert envelope.data == {"key": "s", "q": "5"}
@@ -94,7 +78,12 @@ def write(folder, **files):
 
 
 def operation(name):
-    return {"operationId": name, "responses": {"200": {"description": "", "content": JSON}}}
+    return {"operationId": name, "responses": JSON_OK}
+
+
+def one_path(responses):
+    """A document of one operation with such responses."""
+    return {"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"operationId": "a", "responses": responses}}}}
 
 
 async def test_a_document_of_more_than_a_thousand_files_is_whole(tmp_path):
@@ -102,9 +91,7 @@ async def test_a_document_of_more_than_a_thousand_files_is_whole(tmp_path):
     write(tmp_path, **{f"operations__{n}": operation(f"op{n}") for n in range(600)})
     paths = {f"/{n}": {"$ref": f"paths/{n}.json"} for n in range(600)}
     write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
-    found = await from_openapi_file(
-        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
-    )
+    found = await read(tmp_path / "main.json")
     assert [entry.spec.name for entry in found] == [f"op{n}" for n in range(600)]
     assert found.diagnostics == []
 
@@ -113,8 +100,7 @@ async def test_the_number_of_files_has_a_bound_that_says_so(tmp_path):
     write(tmp_path, **{f"p{n}": {"get": operation(f"op{n}")} for n in range(4)})
     paths = {f"/{n}": {"$ref": f"p{n}.json"} for n in range(4)}
     write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": paths})
-    config = HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1", limits={"documents": 3})
-    found = await from_openapi_file(tmp_path / "main.json", config)
+    found = await read(tmp_path / "main.json", limits={"documents": 3})
     assert len(found) == 3
     assert any("limit documents" in diagnostic.reason for diagnostic in found.diagnostics)
 
@@ -130,11 +116,8 @@ async def test_what_looks_like_a_reference_in_data_and_prose_is_none(tmp_path):
     }
     media = {"schema": schema, "examples": {"one": nowhere}, "example": nowhere}
     answer = {"200": {"description": "", "content": {"application/json": media}}}
-    write(tmp_path, kept={"type": "integer"})
-    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}})
-    found = await from_openapi_file(
-        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
-    )
+    write(tmp_path, kept={"type": "integer"}, main=one_path(answer))
+    found = await read(tmp_path / "main.json")
     assert found.diagnostics == []
     assert not one(found).output_schema.is_valid({"example": "text"})  # a property of that name is a schema
     assert one(found).output_schema.is_valid({"example": 5})
@@ -152,12 +135,8 @@ async def test_the_mapping_of_a_discriminator_leads_into_its_own_file(tmp_path):
             },
         },
     }
-    answer = {"200": {"description": "", "content": {"application/json": {"schema": {"$ref": "pets.json#/Pet"}}}}}
-    write(tmp_path, pets=pets, cow=tagged)
-    write(tmp_path, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}})
-    found = await from_openapi_file(
-        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
-    )
+    write(tmp_path, pets=pets, cow=tagged, main=one_path(answers({"$ref": "pets.json#/Pet"})))
+    found = await read(tmp_path / "main.json")
     text = json.dumps(one(found).output_schema.bundled())
     document = found[0].handler.__self__.source.document
     mapping = document.lookup("#/x-operad-documents/0/Pet/discriminator/mapping")
@@ -172,20 +151,15 @@ async def test_the_mapping_of_a_discriminator_leads_into_its_own_file(tmp_path):
 def test_references_in_a_list_of_items_are_followed():
     schemas = {"A": {"type": "array", "items": [{"$ref": "#/definitions/B"}]}, "B": {"type": "string"}}
     answer = {"200": {"description": "", "schema": {"$ref": "#/definitions/A"}}}
-    document = {
-        "swagger": "2.0",
-        "info": {},
-        "paths": {"/a": {"get": {"responses": answer}}},
-        "definitions": schemas,
-    }
-    schema = one(load(document)).output_schema
+    document = {"swagger": "2.0", "info": {}, "paths": {"/a": {"get": {"responses": answer}}}}
+    schema = one(made({**document, "definitions": schemas})).output_schema
     assert schema.is_valid(["x"])
     assert not schema.is_valid([5])
 
 
 def test_an_optional_parameter_that_cannot_be_sent_is_left_out_with_a_warning(api):
-    parameters = [{"name": "X Bad", "in": "header", "schema": {}}, {"name": "b", "in": "banana", "schema": {}}]
-    found = load(api({"get /a": {"parameters": [*parameters, {"name": "q", "in": "query", "schema": {}}]}}))
+    parameters = [parameter("X Bad", "header"), parameter("b", "banana"), parameter("q")]
+    found = made(api({"get /a": {"parameters": parameters}}))
     assert set(one(found).input_schema.raw["properties"]) == {"q"}
     assert [diagnostic.severity for diagnostic in found.diagnostics] == ["warning", "warning"]
     assert "banana" in found.diagnostics[1].reason
@@ -193,8 +167,7 @@ def test_an_optional_parameter_that_cannot_be_sent_is_left_out_with_a_warning(ap
 
 @pytest.mark.parametrize("place", [("X Bad", "header"), ("b", "banana")])
 def test_an_operation_that_requires_what_cannot_be_sent_is_left_out(api, place):
-    parameter = {"name": place[0], "in": place[1], "required": True, "schema": {}}
-    found = load(api({"get /a": {"parameters": [parameter]}, "get /b": {}}))
+    found = made(api({"get /a": {"parameters": [parameter(*place, required=True)]}, "get /b": {}}))
     assert one(found).name == "get_b"
     assert place[0] in found.diagnostics[0].reason
 
@@ -202,7 +175,7 @@ def test_an_operation_that_requires_what_cannot_be_sent_is_left_out(api, place):
 def test_a_path_that_is_no_text_is_a_diagnostic(api):
     document = api({"get /a": {}})
     document["paths"][5] = {"get": {}}
-    found = load(document)
+    found = made(document)
     assert one(found).name == "get_a"
     assert "5" in found.diagnostics[0].reason
 
@@ -214,15 +187,17 @@ def test_json_with_comments_says_so():
         parse(b"<!DOCTYPE html>\n<html></html>", "x.json")
 
 
-def test_a_filter_does_not_change_ids(api, events_ok):
-    both = {"description": "", "content": {**JSON, "text/event-stream": {"schema": {}}}}
-    document = api(
-        {"post /a": {"operationId": "x", "responses": {"200": both}}, "get /b": {"operationId": "x_stream"}}
-    )
-    names = [entry.spec.name for entry in load(document)]
+def test_a_filter_does_not_change_ids(api):
+    both = {
+        "description": "",
+        "content": {"application/json": {"schema": {}}, "text/event-stream": {"schema": {}}},
+    }
+    paths = {"post /a": {"operationId": "x", "responses": {"200": both}}, "get /b": {"operationId": "x_stream"}}
+    document = api(paths)
+    names = [entry.spec.name for entry in made(document)]
     assert names == ["x", "x_stream", "x_stream_2"]
-    assert [entry.spec.name for entry in load(document, exclude=["x"])] == ["x_stream_2"]
-    assert [entry.spec.name for entry in load(document, include=["path:/b"])] == ["x_stream_2"]
+    assert [entry.spec.name for entry in made(document, exclude=["x"])] == ["x_stream_2"]
+    assert [entry.spec.name for entry in made(document, include=["path:/b"])] == ["x_stream_2"]
 
 
 def test_names_that_clash_by_the_thousand_cost_no_more_each():
@@ -249,9 +224,7 @@ async def test_a_large_document_is_parsed_and_listed_in_a_thread(tmp_path, monke
     paths = {f"/p{n}": {"get": operation(f"op{n}")} for n in range(3_000)}
     text = json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths})
     (tmp_path / "x.json").write_text(text)
-    found = await from_openapi_file(
-        tmp_path / "x.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
-    )
+    found = await read(tmp_path / "x.json")
     assert len(found) == 3_000
     assert threads == [True, True]
 
@@ -268,7 +241,7 @@ def test_the_collector_is_as_it_was_after_a_document(enabled, frozen):
         count = gc.get_freeze_count()
         with pytest.raises(SourceError):
             parse(broken, "x")
-        load({"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": operation("a")}}})
+        made({"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": operation("a")}}})
         assert gc.isenabled() is enabled
         assert (gc.get_freeze_count() > 0) is (count > 0) is frozen
     finally:
@@ -290,11 +263,8 @@ async def test_a_reference_that_leaves_the_folder_is_told_and_not_read(tmp_path,
     folder.mkdir()
     (tmp_path / "secret.json").write_text('{"const": "s3cret"}')
     (folder / "linked.json").symlink_to(tmp_path / "secret.json")
-    responses = {"200": {"description": "", "content": {"application/json": {"schema": {"$ref": reference}}}}}
-    write(folder, main={"openapi": "3.1.0", "info": {}, "paths": {"/a": {"get": {"responses": responses}}}})
-    async with await from_openapi_file(
-        folder / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
-    ) as found:
+    write(folder, main=one_path(answers({"$ref": reference})))
+    async with await read(folder / "main.json") as found:
         [diagnostic] = found.diagnostics
         assert reference in diagnostic.reason
         assert "s3cret" not in str(found[0].spec.output_schema.bundled())
@@ -314,14 +284,11 @@ async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_dep
             "s": {"$ref": "one.json"},
             "paths": {
                 "/loop": {"$ref": "loop.json"},
-                "/a": {"get": {"operationId": "a", "responses": {"200": {"description": "", "content": {
-                    "application/json": {"schema": {"$ref": "one.json"}}}}}}},
+                "/a": {"get": {"operationId": "a", "responses": answers({"$ref": "one.json"})}},
             },
         },
-    )  # fmt: skip
-    async with await from_openapi_file(
-        tmp_path / "main.json", HTTPServiceConfig(namespace="api", base_url="http://127.0.0.1:1")
-    ) as found:
+    )
+    async with await read(tmp_path / "main.json") as found:
         schema = one(found).output_schema
         assert schema.is_valid({"next": {"back": {"next": {"whole": {"next": {}}}}}})
         assert not schema.is_valid({"next": {"back": {"next": {"whole": {"next": 5}}}}})
@@ -329,7 +296,7 @@ async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_dep
         assert "in a circle" in diagnostic.reason
 
 
-async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
+async def test_what_a_document_calls_a_url_and_is_none_ends_no_made(tmp_path):
     flows = {"clientCredentials": {"tokenUrl": "http://[", "scopes": {}}}
     write(
         tmp_path,
@@ -343,13 +310,10 @@ async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
         },
         b=operation("b"),
     )
-    config = HTTPServiceConfig(namespace="api")
-    async with await from_openapi_file(tmp_path / "main.json", config) as found:
+    async with await read(tmp_path / "main.json", base_url=None) as found:
         assert [entry.spec.name for entry in found] == ["a", "b"]
-        assert [diagnostic.reason[:16] for diagnostic in found.diagnostics] == [
-            '$self: "http://[',
-            "no operation can",
-        ]
-    config = HTTPServiceConfig(namespace="api", auth={"type": "oauth2", "client_id": "i", "client_secret": "s"})
+        reasons = [diagnostic.reason[:16] for diagnostic in found.diagnostics]
+        assert reasons == ['$self: "http://[', "no operation can"]
+    auth = {"type": "oauth2", "client_id": "i", "client_secret": "s"}
     with pytest.raises(ConfigError, match="the document has no URL"):
-        await from_openapi_file(tmp_path / "main.json", config)
+        await read(tmp_path / "main.json", base_url=None, auth=auth)
