@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 from aiohttp import web
 
-from operad import CallError, ConfigError, OperationRegistry, load_plugins
+from operad import CallError, ConfigError
 from operad_openapi import HTTPServiceConfig, Pagination, http_envelope, paginate
 from operad_openapi.pagination import next_link
+from plugins.openapi.tests.making import answers, body, parameter, path_parameter
 
 
 @pytest.mark.parametrize(
@@ -24,37 +25,35 @@ def test_next_link(header, expected):
     assert next_link({"link": header}, "https://b.test/x") == expected
 
 
-async def test_links_are_followed_by_their_query(serve, api):
-    async def handler(request):
-        page = int(request.query.get("page", "1"))
-        headers = (
-            {} if page == 3 else {"Link": f'<https://elsewhere.test/x?page={page + 1}&sort=a%20b>; rel="next"'}
-        )
-        return web.json_response([page, request.query.get("sort")], headers=headers)
+def following(link, data=(1,)):
+    """A response that leads to another page."""
+    return web.json_response(list(data), headers={"Link": f'<{link}>; rel="next"'} if link else {})
 
-    parameters = [
-        {"name": "page", "in": "query", "schema": {"type": "integer"}},
-        {"name": "sort", "in": "query", "schema": {"type": "string"}},
-    ]
-    document = api({"get /x": {"operationId": "x", "parameters": parameters}})
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
-        pages = [page.data async for page in paginate(partial(registry.execute, "api.x"))]
+
+async def test_links_are_followed_by_their_query(load, registry):
+    def handler(request):
+        page = int(request.query.get("page", "1"))
+        link = f"https://elsewhere.test/x?page={page + 1}&sort=a%20b"
+        return following(link if page < 3 else None, [page, request.query.get("sort")])
+
+    parameters = [parameter("page", schema={"type": "integer"}), parameter("sort")]
+    await load(handler, {"get /x": {"operationId": "x", "parameters": parameters}})
+    pages = [page.data async for page in paginate(partial(registry.execute, "api.x"))]
     assert pages == [[1, None], [2, "a b"], [3, "a b"]]
 
 
-async def test_cursors_of_the_body_and_the_cap(call):
+async def test_cursors_of_the_body_and_the_cap():
     async def call(input):
         return http_envelope({"cursor": input.get("cursor", 0) + 1})
 
-    def following(envelope):
+    def next_input(envelope):
         return {"cursor": envelope.data["cursor"]} if envelope.data["cursor"] < 4 else None
 
-    assert len([page async for page in paginate(call, next_input=following)]) == 4
-    assert len([page async for page in paginate(call, next_input=following, max_pages=2)]) == 2
+    assert len([page async for page in paginate(call, next_input=next_input)]) == 4
+    assert len([page async for page in paginate(call, next_input=next_input, max_pages=2)]) == 2
 
 
-async def test_a_page_that_follows_itself_ends_the_listing(call):
+async def test_a_page_that_follows_itself_ends_the_listing():
     async def call(input):
         return http_envelope([], headers={"Link": '<x?page=2>; rel="next"'})
 
@@ -64,70 +63,52 @@ async def test_a_page_that_follows_itself_ends_the_listing(call):
 # --- through the registry ----------------------------------------------------------------------------
 
 
-def query(name, schema, **more):
-    return {"name": name, "in": "query", "schema": schema, **more}
-
-
-async def test_a_link_keeps_what_it_repeats_and_reads_what_it_changes_by_its_schema(serve, api, registry):
+async def test_a_link_keeps_what_it_repeats_and_reads_what_it_changes_by_its_schema(load, registry, requests):
     """Booleans, numbers as text, arrays of either form, nested names, renamed and unknown parameters."""
-    seen = []
     links = [
         "page=2&archived=true&q=2024&milestone=1&ids=1&ids=2&tags=a%2Cb&filter%5Bx%5D=5&ratio=1.5&id=7",
         "page=3&archived=false&q=2025&milestone=%2A&ids=3&tags=c&filter%5Bx%5D=6&ratio=2.5&id=8&unheard=of",
     ]
 
     async def handler(request):
-        seen.append(request.rel_url.raw_query_string)
         page = int(request.query.get("page", "1"))
-        headers = {} if page == 3 else {"Link": f'<https://elsewhere.test/y?{links[page - 1]}>; rel="next"'}
-        return web.json_response([page], headers=headers)
+        return following(None if page == 3 else f"https://elsewhere.test/y?{links[page - 1]}", [page])
 
     parameters = [
-        query("page", {"type": "integer"}),
-        query("archived", {"type": "boolean"}),
-        query("q", {"type": "string"}),
-        query("milestone", {"anyOf": [{"type": "string", "enum": ["*"]}, {"type": "integer"}]}),
-        query("ids", {"type": "array", "items": {"type": "integer"}}),
-        query("tags", {"type": "array", "items": {"type": "string"}}, explode=False),
-        query("filter", {"type": "object", "properties": {"x": {"type": "integer"}}}, style="deepObject"),
-        query("ratio", {"type": "number"}),
-        query("id", {"type": "integer"}),
-        {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}},
+        parameter("page", "query", {"type": "integer"}),
+        parameter("archived", "query", {"type": "boolean"}),
+        parameter("q", "query", {"type": "string"}),
+        parameter("milestone", "query", {"anyOf": [{"type": "string", "enum": ["*"]}, {"type": "integer"}]}),
+        parameter("ids", "query", {"type": "array", "items": {"type": "integer"}}),
+        parameter("tags", "query", {"type": "array", "items": {"type": "string"}}, explode=False),
+        parameter(
+            "filter", "query", {"type": "object", "properties": {"x": {"type": "integer"}}}, style="deepObject"
+        ),
+        parameter("ratio", "query", {"type": "number"}),
+        parameter("id", "query", {"type": "integer"}),
+        path_parameter("id"),
     ]
-    document = api({"get /x/{id}": {"operationId": "x", "parameters": parameters}})
-    await registry.load("openapi", namespace="api", spec=document, base_url=await serve(handler))
+    await load(handler, {"get /x/{id}": {"operationId": "x", "parameters": parameters}})
     first = {
         "id__path": "p", "id__query": 7, "archived": True, "q": "2024", "milestone": 1, "ids": [1, 2],
         "tags": ["a", "b"], "filter": {"x": 5}, "ratio": 1.5,
     }  # fmt: skip
     assert [page.data async for page in registry.paginate("api.x", first)] == [[1], [2], [3]]
-    assert sorted(seen[1].split("&")) == sorted(["page=2", "archived=true", "q=2024", "milestone=1", "ids=1", "ids=2", "tags=a,b", "filter%5Bx%5D=5", "ratio=1.5", "id=7"])  # fmt: skip
-    assert sorted(seen[2].split("&")) == sorted(["page=3", "archived=false", "q=2025", "milestone=%2A", "ids=3", "tags=c", "filter%5Bx%5D=6", "ratio=2.5", "id=8"])  # fmt: skip
+    second, third = (sorted(request.rel_url.raw_query_string.split("&")) for request in requests[1:])
+    assert second == sorted(links[0].replace("%2C", ",").split("&"))
+    assert third == sorted(links[1].removesuffix("&unheard=of").split("&"))
 
 
-async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error(serve, api, registry):
-    await registry.load(
-        "openapi",
-        namespace="api",
-        spec=api({"get /x": {"operationId": "x"}}),
-        base_url=await serve(lambda request: web.json_response([1], headers={"Link": '<?page=2>; rel="next"'})),
-    )
+async def test_a_link_that_asks_for_what_the_operation_does_not_take_is_an_error(load, registry):
+    await load(lambda request: following("?page=2"))
     pages = registry.paginate("api.x")
     await anext(pages)
     with pytest.raises(CallError, match="'page'"):
         await anext(pages)
 
 
-async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(serve, api, registry):
-    document = api({"get /x": {"operationId": "x"}})
-    await registry.load(
-        "openapi",
-        namespace="api",
-        spec=document,
-        base_url=await serve(
-            lambda request: web.json_response([1], headers={"Link": '<http://[?page=2>; rel="next"'})
-        ),
-    )
+async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(load, registry):
+    await load(lambda request: following("http://[?page=2"))
     for pages in (registry.paginate("api.x"), paginate(partial(registry.execute, "api.x"))):
         await anext(pages)
         with pytest.raises(CallError, match="not a URL"):
@@ -136,9 +117,9 @@ async def test_a_link_that_is_no_url_is_an_error_and_not_the_end(serve, api, reg
 
 LISTING = {
     "operationId": "x",
-    "parameters": [query(name, {"type": "integer"}) for name in ("offset", "limit", "page")],
+    "parameters": [parameter(name, schema={"type": "integer"}) for name in ("offset", "limit", "page")],
 }
-LISTING["parameters"].append(query("cursor", {"type": "string"}))
+LISTING["parameters"].append(parameter("cursor"))
 PER_PAGE = 2
 ALL = list(range(5))
 
@@ -173,54 +154,34 @@ async def listing(request):
     ],
     ids=lambda rule: "-".join(rule),
 )
-async def test_the_configuration_says_how_to_go_on(serve, api, registry, rule):
-    base = await serve(listing)
-    await registry.load(
-        "openapi", namespace="api", spec=api({"get /x": LISTING}), base_url=base, pagination={"x": rule}
-    )
+async def test_the_configuration_says_how_to_go_on(load, registry, rule):
+    await load(listing, {"get /x": LISTING}, pagination={"x": rule})
     assert [item async for item in registry.paginate("api.x", items=True)] == ALL
 
 
-async def test_a_page_with_fewer_items_than_asked_for_is_the_last_one(serve, api, registry):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        return await listing(request)
-
+async def test_a_page_with_fewer_items_than_asked_for_is_the_last_one(load, registry, requests):
     rule = {"offset": "offset", "limit": "limit", "items": "items"}
-    await registry.load(
-        "openapi",
-        namespace="api",
-        spec=api({"get /x": LISTING}),
-        base_url=await serve(handler),
-        pagination={"*": rule},
-    )
+    await load(listing, {"get /x": LISTING}, pagination={"*": rule})
     assert [item async for item in registry.paginate("api.x", {"limit": 2}, items=True)] == ALL
-    assert count == 3
+    assert len(requests) == 3
 
 
-async def test_a_cursor_can_be_a_member_of_the_body(serve, api, registry):
+async def test_a_cursor_can_be_a_member_of_the_body(load, registry):
     async def handler(request):
         sent = await request.json()
         at = sent.get("start", 0)
         return web.json_response({"results": [at], "next": at + 1 if at < 2 else None, "kept": sent["filter"]})
 
-    body = {"required": True, "content": {"application/json": {"schema": {}}}}
-    document = api({"post /x": {"operationId": "x", "requestBody": body}})
     rule = {"cursor": "next", "parameter": "body.start"}
-    await registry.load(
-        "openapi", namespace="api", spec=document, base_url=await serve(handler), pagination={"x": rule}
-    )
+    await load(handler, {"post /x": {"operationId": "x", **body({})}}, pagination={"x": rule})
     pages = [page.data async for page in registry.paginate("api.x", {"body": {"filter": "f"}})]
     assert [page["results"] for page in pages] == [[0], [1], [2]]
     assert {page["kept"] for page in pages} == {"f"}
     assert [item async for item in registry.paginate("api.x", {"body": {"filter": "f"}}, items=True)] == [0, 1, 2]
 
 
-async def test_items_that_could_be_several_lists_are_asked_for(serve, api, registry):
-    await registry.load("openapi", namespace="api", spec=api({"get /x": LISTING}), base_url=await serve(listing))
+async def test_items_that_could_be_several_lists_are_asked_for(load, registry):
+    await load(listing, {"get /x": LISTING})
     with pytest.raises(CallError, match="items"):
         await anext(registry.paginate("api.x", items=True))
 
@@ -232,18 +193,14 @@ def test_a_rule_that_contradicts_itself_is_refused(rule):
     assert Pagination(cursor="a", parameter="b").first_page == 1
 
 
-async def test_a_download_comes_through_the_registry_with_input_checked(serve, api, registry):
-    answer = {"200": {"description": "", "content": {"application/octet-stream": {}}}}
-    document = api({"get /f/{id}": {"operationId": "f", "responses": answer, "parameters": [
-        {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}})  # fmt: skip
-    await registry.load(
-        "openapi",
-        namespace="api",
-        spec=document,
-        base_url=await serve(
-            lambda request: web.Response(body=b"x" * 300_000, content_type="application/octet-stream")
-        ),
-    )
+async def test_a_download_comes_through_the_registry_with_input_checked(load, registry):
+    octets = "application/octet-stream"
+    operation = {
+        "operationId": "f",
+        "responses": answers({}, octets),
+        "parameters": [path_parameter("id", {"type": "integer"})],
+    }
+    await load(lambda request: web.Response(body=b"x" * 300_000, content_type=octets), {"get /f/{id}": operation})
     pieces = [piece async for piece in registry.download("api.f", {"id": 1})]
     assert sum(map(len, pieces)) == 300_000
     assert len(pieces) > 1
