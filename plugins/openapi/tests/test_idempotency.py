@@ -7,22 +7,24 @@ from typing import Any
 from aiohttp import web
 
 from operad import OperationContext
+from plugins.openapi.tests.making import parameter
 
 
 async def test_the_key_of_a_call_is_sent_with_requests_that_change_something(
     serve: Any, operations: Any, api: Any
 ) -> None:
-    header = {"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}
     document = api(
         {
             "get /x": {"operationId": "get"},
             "post /x": {"operationId": "post"},
-            "put /x": {"operationId": "put", "parameters": [header]},
+            "put /x": {"operationId": "put", "parameters": [parameter("Idempotency-Key", "header")]},
         }
     )
-    made = operations(
-        document, await serve(lambda request: web.json_response(request.headers.getall("Idempotency-Key", [])))
-    )
+
+    def handler(request: web.Request) -> web.Response:
+        return web.json_response(request.headers.getall("Idempotency-Key", []))
+
+    made = operations(document, await serve(handler))
     context = OperationContext(idempotency_key="k1")
     sent = {name: (await made[name].handler({}, context)).data for name in ("get", "post", "put")}
     assert sent == {"get": [], "post": ["k1"], "put": ["k1"]}

@@ -18,24 +18,21 @@ from operad_testing import (
     SourceCapabilities,
     SourceConformance,
 )
-
-
-def answers(schema: dict[str, Any], media: str = "application/json") -> dict[str, Any]:
-    return {"200": {"description": "yes", "content": {media: {"schema": schema}}}}
-
+from plugins.openapi.tests.making import answers, body, path_parameter
 
 BIRD = {"type": "object", "properties": {"ring": {"type": "string"}, "feathers": {"type": "integer"}}}
-RING = {"name": "ring", "in": "path", "required": True, "schema": {"type": "string"}}
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "Loft", "version": "1"},
     "paths": {
-        "/birds/{ring}": {"get": {"operationId": "getBird", "parameters": [RING], "responses": answers(BIRD)}},
+        "/birds/{ring}": {
+            "get": {"operationId": "getBird", "parameters": [path_parameter("ring")], "responses": answers(BIRD)}
+        },
         "/birds": {
             "post": {
                 "operationId": "addBird",
-                "requestBody": {"required": True, "content": {"application/json": {"schema": BIRD}}},
                 "responses": answers(BIRD),
+                **body(BIRD),
             }
         },
         "/watch": {"get": {"operationId": "watch", "responses": answers(BIRD, "text/event-stream")}},

@@ -12,6 +12,7 @@ import pytest
 
 from operad import OperationRegistry, Plugins
 from operad_openapi import _loading, _remembered, plugin
+from plugins.openapi.tests.making import answers, path_parameter
 
 LARGE = "x" * 300_000
 ITEM = {"type": "object", "properties": {"id": {"type": "integer"}, "next": {"$ref": "#/components/schemas/Item"}}}
@@ -22,16 +23,8 @@ DOCUMENT: dict[str, Any] = {
     "security": [{"key": []}],
     "paths": {
         "/items/{id}": {
-            "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}],
-            "get": {
-                "operationId": "items/get",
-                "responses": {
-                    "200": {
-                        "description": "",
-                        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Item"}}},
-                    }
-                },
-            },
+            "parameters": [path_parameter("id", {"type": "integer"})],
+            "get": {"operationId": "items/get", "responses": answers({"$ref": "#/components/schemas/Item"})},
             "delete": {"operationId": "items/delete", "responses": {"204": {"description": ""}}},
         },
         "/other": {"get": {"operationId": "other", "responses": {"200": {"description": ""}}}},

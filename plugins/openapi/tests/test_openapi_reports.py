@@ -6,6 +6,7 @@ from aiohttp import web
 
 from operad import OperationContext, OperationRegistry, load_plugins
 from operad_testing import CallLog
+from plugins.openapi.tests.making import GET, api
 
 BINARY = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 FILES = {
@@ -15,7 +16,7 @@ FILES = {
 MIB = 1024 * 1024
 
 
-async def observed(api, base_url, paths):
+async def observed(base_url, paths=GET):
     log = CallLog()
     plugins = load_plugins(only=["openapi"])
     plugins.register(log)
@@ -24,17 +25,14 @@ async def observed(api, base_url, paths):
     return registry, log
 
 
-async def test_a_request_that_is_sent_again_is_reported_with_why_and_when(serve, api):
-    count = 0
-
-    async def handler(request):
-        nonlocal count
-        count += 1
-        if count == 1:
+async def test_a_request_that_is_sent_again_is_reported_with_why_and_when(serve, requests):
+    def handler(request):
+        if len(requests) == 1:
             request.transport.close()
-        return web.Response(status=503, headers={"Retry-After": "0"}) if count == 2 else web.json_response(1)
+        is_second = len(requests) == 2
+        return web.Response(status=503, headers={"Retry-After": "0"}) if is_second else web.json_response(1)
 
-    registry, log = await observed(api, await serve(handler), {"get /x": {"operationId": "x"}})
+    registry, log = await observed(await serve(handler))
     async with registry:
         await registry.execute("api.x", {})
     told = [(each.kind, each.level, each.attributes["attempt"]) for _, each in log.reported]
@@ -43,7 +41,7 @@ async def test_a_request_that_is_sent_again_is_reported_with_why_and_when(serve,
     assert log.reported[1][1].message.endswith("/x: HTTP 503")
 
 
-async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_whole(serve, api, call, tmp_path):
+async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_whole(serve, tmp_path):
     body = bytes(range(256)) * (12 * 1024)
     came = []
 
@@ -53,7 +51,7 @@ async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_
             return web.json_response(1)
         return web.Response(body=body)
 
-    registry, log = await observed(api, await serve(handler), FILES)
+    registry, log = await observed(await serve(handler), FILES)
     (tmp_path / "file").write_bytes(body)
     async with registry:
         await registry.execute("api.up", {"body": body})
@@ -72,41 +70,34 @@ async def test_large_bodies_tell_how_far_they_are_in_both_directions_and_arrive_
         assert 2 <= len(sizes) <= 101
 
 
-async def test_a_compressed_body_tells_how_much_of_it_came(serve, api):
+async def test_a_compressed_body_tells_how_much_of_it_came(serve):
     body = gzip.compress(bytes(range(256)) * 16 * 1024, 0)
-
-    registry, log = await observed(
-        api, await serve(lambda request: web.Response(body=body, headers={"Content-Encoding": "gzip"})), FILES
-    )
+    base = await serve(lambda request: web.Response(body=body, headers={"Content-Encoding": "gzip"}))
+    registry, log = await observed(base, FILES)
     async with registry:
         assert len((await registry.execute("api.down")).data) == 4 * MIB
     assert log.reported[-1][1].progress == log.reported[-1][1].total == len(body)
 
 
-async def test_of_small_bodies_nothing_is_told(serve, api):
+async def test_of_small_bodies_nothing_is_told(serve):
     async def handler(request):
         await request.read()
         return web.Response(body=b"x" * 1_000_000)
 
-    registry, log = await observed(api, await serve(handler), FILES)
+    registry, log = await observed(await serve(handler), FILES)
     async with registry:
         await registry.execute("api.up", {"body": b"x" * 1_000_000})
         await registry.execute("api.down")
     assert log.reported == []
 
 
-async def test_the_context_of_a_trace_goes_to_the_api_and_what_is_malformed_does_not(serve, api):
-    seen = []
-
-    async def handler(request):
-        seen.append({name: request.headers.get(name) for name in ("traceparent", "tracestate", "baggage")})
-        return web.json_response(1)
-
-    registry, _ = await observed(api, await serve(handler), {"get /x": {"operationId": "x"}})
+async def test_the_context_of_a_trace_goes_to_the_api_and_what_is_malformed_does_not(serve, requests):
+    registry, _ = await observed(await serve(lambda request: web.json_response(1)))
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     given = {"traceparent": parent, "tracestate": "a=1", "baggage": "user=al%20ice;p,shop=" + "7" * 8_000}
     broken = {"traceparent": parent + "x", "tracestate": "a=1", "baggage": "k=v\r\nEvil: 1"}
     async with registry:
         await registry.execute("api.x", {}, OperationContext(metadata=given))
         await registry.execute("api.x", {}, OperationContext(metadata=broken))
+    seen = [{name: request.headers.get(name) for name in given} for request in requests]
     assert seen == [given, {"traceparent": None, "tracestate": None, "baggage": None}]

@@ -2,12 +2,14 @@
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from operad import CallError, Identity, OperationContext
-from operad_openapi import HTTPAuth, HTTPServiceConfig
+from operad_openapi import HTTPAuth
+from plugins.openapi.tests.making import GET, NOWHERE, config, parameter
 
 SCHEMES = {
     "bearer": {"type": "http", "scheme": "Bearer"},
@@ -24,15 +26,12 @@ BASIC = {"type": "basic", "username": "u", "password": "p:w"}
 ENCODED = "Basic " + base64.b64encode(b"u:p:w").decode()
 
 
+SECURITY = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["security"]
+
+
 async def echo(request):
-    return web.json_response(
-        {
-            "Authorization": request.headers.get("Authorization"),
-            "X-Key": request.headers.get("X-Key"),
-            "Cookie": request.headers.get("Cookie"),
-            "query": request.rel_url.raw_query_string,
-        }
-    )
+    seen = {name: request.headers.get(name) for name in ("Authorization", "X-Key", "Cookie")}
+    return web.json_response({**seen, "query": request.rel_url.raw_query_string})
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def secured(api):
     def make(security=({"oauth": []},), schemes=SCHEMES, **operation):
         if security is not None:
             operation["security"] = list(security)
-        return api({"get /x": {"operationId": "x", **operation}}, components={"securitySchemes": schemes})
+        return api({"get /x": {**GET["get /x"], **operation}}, components={"securitySchemes": schemes})
 
     return make
 
@@ -60,36 +59,7 @@ def issuing(form=None, status=200, **token):
     return handler
 
 
-@pytest.mark.parametrize(
-    ("security", "config", "expected"),
-    [
-        ([{"bearer": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
-        ([{"oidc": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
-        ([{"basic": []}], {"auth": BASIC}, {"Authorization": ENCODED}),
-        ([{"header": []}], {"auth": KEY}, {"X-Key": "k3y"}),
-        ([{"query": []}], {"auth": KEY}, {"query": "api%20key=k3y"}),
-        ([{"cookie": []}], {"auth": KEY}, {"Cookie": "sid=k3y"}),
-        ([{"header": []}], {"auth": {**KEY, "prefix": "Token"}}, {"X-Key": "Token k3y"}),
-        # OR of ANDs: the first alternative that is met completely.
-        (
-            [{"header": [], "bearer": []}, {"bearer": []}],
-            {"credentials": {"bearer": BEARER}},
-            {"Authorization": "Bearer t0ken"},
-        ),
-        (
-            [{"header": [], "bearer": []}, {"bearer": []}],
-            {"credentials": {"bearer": BEARER, "header": KEY}},
-            {"Authorization": "Bearer t0ken", "X-Key": "k3y"},
-        ),
-        ([{}, {"bearer": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
-        ([{}, {"bearer": []}], {}, {}),
-        ([], {"auth": BEARER}, {}),
-        # Nothing declared, or nothing that fits: what was configured for the whole API is sent.
-        (None, {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
-        ([{"cookie": []}], {"auth": BEARER}, {"Authorization": "Bearer t0ken"}),
-        (None, {"auth": {"type": "bearer", "token": "t", "headerName": "X-Key", "prefix": ""}}, {"X-Key": "t"}),
-    ],
-)
+@pytest.mark.parametrize(("security", "config", "expected"), SECURITY.values(), ids=SECURITY)
 async def test_security(call, secured, security, config, expected):
     data = (await call(echo, secured(security), **config)).data
     assert {key: value for key, value in data.items() if value} == expected
@@ -109,18 +79,14 @@ async def test_swagger_2_schemes(api, call):
 
 async def test_a_credential_in_the_query_is_not_in_the_metadata_and_in_no_error(call, fails, secured):
     assert "k3y" not in repr((await call(echo, secured([{"query": []}]), auth=KEY)).meta)
-    error = await fails("http://127.0.0.1:1", secured([{"query": []}]), auth=KEY, retries=0)
+    error = await fails(NOWHERE, secured([{"query": []}]), auth=KEY, retries=0)
     assert "k3y" not in repr(error) + str(error.details)
 
 
 def test_secrets_are_not_in_a_repr():
-    config = HTTPServiceConfig(
-        namespace="x",
-        auth={**BASIC, "token": "t0ken", "client_secret": "s3cret"},
-        headers={"X": "h3ader"},
-        credentials={"a": KEY},
-    )
-    assert not any(secret in repr(config) for secret in ("t0ken", "p:w", "s3cret", "h3ader", "k3y"))
+    auth = {**BASIC, "token": "t0ken", "client_secret": "s3cret"}
+    shown = repr(config(auth=auth, headers={"X": "h3ader"}, credentials={"a": KEY}))
+    assert not any(secret in shown for secret in ("t0ken", "p:w", "s3cret", "h3ader", "k3y"))
 
 
 async def test_credentials_stay_with_the_origin_of_the_api(serve, call):
@@ -135,18 +101,16 @@ async def test_a_caller_can_have_a_credential_of_its_own(serve, operations, api)
     async def credential(context):
         return HTTPAuth(type="bearer", token=f"of-{context.identity.id}") if context else None
 
-    found = operations(
-        api({"get /x": {}}),
-        await serve(echo),
-        auth=BEARER,
-        credentials_for=credential,
-        request_headers=lambda context: {"X-Key": context.identity.id if context else "nobody"},
-    )
+    def headers(context):
+        return {"X-Key": context.identity.id if context else "nobody"}
+
+    options = {"auth": BEARER, "credentials_for": credential, "request_headers": headers}
+    found = operations(api(GET), await serve(echo), **options)
     for context, expected in (
         (OperationContext(identity=Identity("ada")), ("Bearer of-ada", "ada")),
         (None, ("Bearer t0ken", "nobody")),
     ):
-        data = (await found["get_x"].handler({}, context)).data
+        data = (await found["x"].handler({}, context)).data
         assert (data["Authorization"], data["X-Key"]) == expected
 
 
@@ -168,10 +132,8 @@ async def test_a_token_is_fetched_once_and_again_after_a_401(serve, operations, 
         calls.append(request.headers.get("Authorization"))
         return web.json_response(None, status=401 if calls[-1] == "Bearer t0" and len(calls) > 1 else 200)
 
-    document = api(
-        {"get /x": {"security": [{"oauth": []}]}, "post /y": {"security": [{"oauth": []}]}},
-        components={"securitySchemes": SCHEMES},
-    )
+    schemes = {"securitySchemes": SCHEMES}
+    document = api({"get /x": {}, "post /y": {}}, components=schemes, security=[{"oauth": []}])
     found = operations(document, await serve(handler), auth=OAUTH)
     await found["get_x"].handler({}, None)
     assert tokens == ["t0"]
@@ -230,7 +192,7 @@ async def test_a_caller_cannot_make_a_key_in_the_query_disappear(call, secured):
     document = secured(
         [{"k": []}],
         {"k": {"type": "apiKey", "in": "query", "name": "key"}},
-        parameters=[{"name": "apikey", "in": "query", "schema": {"type": "string"}}],
+        parameters=[parameter("apikey")],
     )
     envelope = await call(echo, document, {"apikey": "abcdef"}, auth={"type": "apiKey", "token": "abc"})
     assert envelope.data["query"] == "apikey=abcdef&key=abc"
@@ -281,15 +243,13 @@ async def test_a_refresh_token_that_there_is_needs_no_login(serve, operations, s
     for _ in range(2):  # as two processes: what a server hands out instead of a refresh token counts from then on
         found = operations(document, base, auth={**auth, "refresh_token": "mine"})
         assert (await found["x"].handler({}, None)).data["Authorization"] == "Bearer t"
-    assert [(form["grant_type"], form["refresh_token"]) for form in forms] == [
-        ("refresh_token", "mine"),
-        ("refresh_token", "r1"),
-    ]
+    assert [form["refresh_token"] for form in forms] == ["mine", "r1"]
+    assert {form["grant_type"] for form in forms} == {"refresh_token"}
     found = operations(document, base, auth={**auth, "account": "other", "refresh_token": "dead"})
     with pytest.raises(CallError, match="the login has expired") as caught:
         await found["x"].handler({}, None)
     assert "dead" not in str(caught.value)
-    assert "dead" not in repr(HTTPServiceConfig(namespace="a", auth={**auth, "refresh_token": "dead"}))
+    assert "dead" not in repr(config(auth={**auth, "refresh_token": "dead"}))
 
 
 async def test_a_client_can_prove_itself_by_its_key(serve, call, secured):

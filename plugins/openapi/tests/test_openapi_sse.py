@@ -24,9 +24,7 @@ def datas(*chunks: bytes) -> list[str]:
 
 
 def _shared_cases() -> list[dict]:
-    if not CASES.exists():
-        return []
-    return [json.loads(line) for line in CASES.read_text().splitlines()]
+    return [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not here")
@@ -91,11 +89,8 @@ def test_an_id_with_nul_is_ignored():
 
 
 def test_the_event_type_does_not_leak_into_the_next_event():
-    assert [e.event for e in parse(b"event: x\n\ndata: a\n\nevent: y\ndata: b\n\ndata: c\n\n")] == [
-        "message",
-        "y",
-        "message",
-    ]
+    events = parse(b"event: x\n\ndata: a\n\nevent: y\ndata: b\n\ndata: c\n\n")
+    assert [event.event for event in events] == ["message", "y", "message"]
 
 
 @pytest.mark.parametrize("value", [b"1x", b"-1", b"", b"1.5", "１".encode(), b"9" * 5000])
