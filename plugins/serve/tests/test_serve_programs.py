@@ -40,6 +40,20 @@ registry.register(add)
 def make():
     return registry
 """
+LIFESPAN = """
+from contextlib import asynccontextmanager
+from pathlib import Path
+from operad import OperationContext, operation
+
+@asynccontextmanager
+async def lifespan(registry):
+    yield "open"
+    Path("ended").touch()
+
+@operation(namespace="n", type="query")
+async def state(context: OperationContext) -> str:
+    return context.state
+"""
 
 
 @pytest.fixture
@@ -110,6 +124,7 @@ async def running(folder: Path, *arguments: str, until: str = "metrics ") -> Asy
         [Path(sys.executable).with_name("operad"), "serve", *arguments],
         cwd=folder,
         stderr=subprocess.PIPE,
+        env={**os.environ, "OPERAD_DISABLE_PLUGINS": "mcp"},  # which takes longer to import than all others
     )
     with process:
         try:
@@ -153,19 +168,31 @@ async def test_a_change_of_the_program_starts_it_again(folder: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of one process")
 async def test_workers_share_an_address_and_one_that_dies_is_replaced(folder: Path) -> None:
+    found: set[int] = set()
+
+    async def until_seen(count: int) -> None:
+        """Call until so many processes have returned their number. Several calls at once reach all of them."""
+        while len(found) < count:
+            calls = (asyncio.to_thread(called, url, "math.process") for _ in range(4))
+            found.update(await asyncio.gather(*calls))
+            await asyncio.sleep(0.1)
+
     target = named(folder, "functions@.py")
     async with running(folder, target, "--http", "127.0.0.1:0", "--workers", "2") as (process, url):
         async with asyncio.timeout(60):
-            found: set[int] = set()
-            while len(found) < 2:
-                found.add(await asyncio.to_thread(called, url, "math.process"))
+            await until_seen(2)
             first = min(found)
             os.kill(first, signal.SIGKILL)
             assert f"worker {first} ended" in await told(process, "starting another")
-            while len(found) < 3:
-                found.add(await asyncio.to_thread(called, url, "math.process"))
+            await until_seen(3)
         assert process.pid not in found
     assert process.returncode == 0
+
+
+def serve(*arguments: str) -> Any:
+    """The result of the command in this process."""
+    app = pytest.importorskip("operad_cli.app")
+    return pytest.importorskip("click.testing").CliRunner().invoke(app.application(), ["serve", *arguments])
 
 
 @pytest.mark.parametrize(
@@ -179,9 +206,7 @@ async def test_workers_share_an_address_and_one_that_dies_is_replaced(folder: Pa
 def test_options_that_exclude_one_another_are_a_usage_error(
     folder: Path, arguments: list[str], complaint: str
 ) -> None:
-    app = pytest.importorskip("operad_cli.app")
-    runner = pytest.importorskip("click.testing").CliRunner()
-    result = runner.invoke(app.application(), ["serve", *(named(folder, each) for each in arguments)])
+    result = serve(*(named(folder, each) for each in arguments))
     assert result.exit_code == 2
     assert complaint in " ".join(result.output.split())
 
@@ -189,35 +214,22 @@ def test_options_that_exclude_one_another_are_a_usage_error(
 def test_workers_with_idempotency_keys_in_memory_are_refused(folder: Path) -> None:
     pytest.importorskip("operad_rules")
     (folder / "operad.toml").write_text('[serve]\nhttp = "127.0.0.1:0"\n[idempotency]\n')
-    app = pytest.importorskip("operad_cli.app")
-    runner = pytest.importorskip("click.testing").CliRunner()
-    result = runner.invoke(app.application(), ["serve", "--workers", "2"])
-    assert "set store in [idempotency]" in str(result.exception)
+    assert "set store in [idempotency]" in str(serve("--workers", "2").exception)
 
 
 async def test_a_program_without_a_registry_may_have_a_lifespan(folder: Path) -> None:
-    (number,) = (path.stem.removeprefix("none_") for path in folder.glob("none_*.py"))
-    (folder / f"lifespan_{number}.py").write_text(
-        "from contextlib import asynccontextmanager\nfrom operad import OperationContext, operation\n"
-        "@asynccontextmanager\nasync def lifespan(registry):\n    yield 'open'\n"
-        "@operation(namespace='n')\nasync def state(context: OperationContext) -> str:\n    return context.state\n"
-    )
-    async with registry_of(f"lifespan_{number}.py") as registry:
+    program = folder / named(folder, "lifespan@.py")
+    program.write_text(LIFESPAN)
+    async with registry_of(program.name) as registry:
         assert (await registry.execute("n.state")).data == "open"
+    assert (folder / "ended").exists()
 
 
 async def test_serving_a_scanned_folder_runs_its_lifespan_until_the_end(tmp_path: Path) -> None:
     (tmp_path / "operad.toml").write_text('[sources.n]\ntype = "scanner"\npath = "functions"\n')
     (tmp_path / "functions").mkdir()
-    (tmp_path / "functions" / "n.py").write_text(
-        "from contextlib import asynccontextmanager\nfrom pathlib import Path\n"
-        "from operad import OperationContext, operation\n"
-        "@asynccontextmanager\nasync def lifespan(registry):\n    yield 'open'\n    Path('ended').touch()\n"
-        "@operation(namespace='n', type='query')\n"
-        "async def state(context: OperationContext) -> str:\n    return context.state\n"
-    )
+    (tmp_path / "functions" / "n.py").write_text(LIFESPAN)
     async with running(tmp_path, "--http", "127.0.0.1:0") as (_, url):
-        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/operations/n.state") as response:
-            assert json.load(response) == "open"
+        assert await asyncio.to_thread(called, url, "n.state") == "open"
         assert not (tmp_path / "ended").exists()
     assert (tmp_path / "ended").exists()
