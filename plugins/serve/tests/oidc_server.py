@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import jwt
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
@@ -54,16 +55,11 @@ class Provider:
         return app
 
     async def _metadata(self, request: web.Request) -> web.Response:
-        return web.json_response(
-            {
-                "issuer": self.issuer,
-                "authorization_endpoint": f"{self.issuer}/authorize",
-                "token_endpoint": f"{self.issuer}/token",
-                "userinfo_endpoint": f"{self.issuer}/userinfo",
-                "jwks_uri": f"{self.issuer}/jwks",
-                "authorization_response_iss_parameter_supported": True,
-            }
-        )
+        paths = {f"{name}_endpoint": name for name in ("token", "userinfo")}
+        paths |= {"authorization_endpoint": "authorize", "jwks_uri": "jwks"}
+        urls = {name: f"{self.issuer}/{path}" for name, path in paths.items()}
+        more = {"authorization_response_iss_parameter_supported": True}
+        return web.json_response({"issuer": self.issuer, **urls, **more})
 
     async def _jwks(self, request: web.Request) -> web.Response:
         public = ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
@@ -125,12 +121,6 @@ class Provider:
 async def running() -> AsyncIterator[Provider]:
     """Run a provider."""
     provider = Provider()
-    runner = web.AppRunner(provider.app())
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    provider.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with TestServer(provider.app()) as server:
+        provider.issuer = str(server.make_url("")).rstrip("/")
         yield provider
-    finally:
-        await runner.cleanup()

@@ -22,7 +22,6 @@ from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
 from operad_serve.listening import TLSFiles
 from plugins.serve.tests import front_door
 
-PLUGINS = front_door.plugins()
 JOE = {"Authorization": "Bearer joe-token-123456"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import signal
 import socket
 from pathlib import Path
@@ -21,6 +22,7 @@ from operad_serve.door import front_door
 from operad_serve.door.composition import Composition, Mounted
 from operad_serve.listening import listen, parse_address
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 LOCAL = '[sources.x]\ntype = "scanner"\npath = "ops.py"\n'
 
 
@@ -33,41 +35,27 @@ def operad(folder: Path, *arguments: str, monkeypatch: pytest.MonkeyPatch, confi
     return runner.invoke(app.application(), [*arguments], catch_exceptions=True)
 
 
+ADDRESS = '[serve]\nhttp = "127.0.0.1:0"\n'
+
+
 @pytest.mark.parametrize(
-    ("arguments", "config", "complaint"),
+    ("config", "complaint"),
     [
-        ([], LOCAL, "expected an address to serve on: --http"),
-        ([], LOCAL + '[serve]\nhttp = "here"\n', "expected HOST:PORT"),
-        ([], LOCAL + '[serve]\nhtpp = "127.0.0.1:1"\n', 'did you mean "http"'),
-        ([], LOCAL + "[serve.graphql]\nx = 1\n", "graphql"),
-        ([], LOCAL + '[serve]\nmcp = "http"\n', "serve.mcp"),
-        (
-            [],
-            LOCAL + '[serve]\nhttp = "127.0.0.1:0"\n[[serve.tokens]]\ntoken = "${UNSET_X}"\nid = "a"\n',
-            "UNSET_X",
-        ),
+        ("", "expected an address to serve on: --http"),
+        ("[serve]\nhtpp = 1\n", 'did you mean "http"'),
+        ("[serve.graphql]\nx = 1\n", "graphql"),
+        (f'{ADDRESS}[[serve.tokens]]\ntoken = "${{UNSET_X}}"\nid = "a"\n', "UNSET_X"),
     ],
 )
 def test_what_cannot_be_served_is_said_before_any_source_is_loaded(
-    arguments: list[str], config: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = operad(tmp_path, "serve", *arguments, monkeypatch=monkeypatch, config=config)
+    result = operad(tmp_path, "serve", monkeypatch=monkeypatch, config=LOCAL + config)
     assert isinstance(result.exception, OperadError), result.exception
     assert complaint in str(result.exception)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--token", "s3cret"], "expected NAME=SECRET"),
-        (["--token", "=s3cret"], "expected NAME=SECRET"),
-        (["--token", "me="], "token 1"),
-        (["--token", "me=s3cret", "--token", "you=s3cret"], "token 2"),
-        (["--token", "me=${UNSET_X}"], "UNSET_X"),
-        (["--tokens", "missing.toml"], "missing.toml"),
-        (["--mcp", "stdio", "--token", "me=s3cret"], "add --http"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "complaint"), TABLES["tokens of the command"])
 def test_tokens_that_cannot_be_used_are_refused_without_quoting_them(
     arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,20 +192,7 @@ def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
     assert (calls.max_concurrent, calls.lease, calls.drain_timeout, plan.options.drain_timeout) == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--http", "8000"], "expected HOST:PORT"),
-        (["--max-concurrent", "0"], "--max-concurrent"),
-        (["--lease", "0"], "--lease"),
-        (["--drain", "-1"], "--drain"),
-        (["--http", "127.0.0.1:99999"], "expected HOST:PORT"),
-        (["--header", "secretvalue"], "expected NAME=VALUE"),
-        (["--openapi", "http://x/", "--header", "X=${NOT_SET_ANYWHERE}"], "NOT_SET_ANYWHERE"),
-        (["--header", "X=1"], "--header requires"),
-        (["--base-url", "http://x"], "--base-url requires exactly one --openapi"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "complaint"), TABLES["complaints"])
 def test_an_option_that_cannot_be_used_is_a_usage_error_that_quotes_no_secret(
     arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

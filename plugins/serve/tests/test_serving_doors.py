@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,8 @@ from plugins.serve.tests import front_door
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
-PLUGINS = front_door.plugins()
 ROOT = {"Authorization": "Bearer root-token-123456"}
 JOE = {"Authorization": "Bearer joe-token-123456"}
-
-
-@pytest.fixture
-async def registry() -> AsyncIterator[OperationRegistry]:
-    async with OperationRegistry(PLUGINS) as made:
-        for each in front_door.everything():
-            made.register(each)
-        made.register(front_door.SLASHED, front_door.who)
-        yield made
 
 
 @pytest.mark.parametrize(("headers", "status"), TABLES["hosts"])
@@ -240,7 +229,7 @@ async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: O
 
     from operad import ConfigError
 
-    server = PLUGINS.server("openapi")
+    server = registry.plugins.server("openapi")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     task = asyncio.create_task(server.serve(registry, server.config_type(port=port)))
@@ -263,7 +252,7 @@ HOSTILE = hostile_schemas()
 
 
 async def test_hostile_schemas_leave_the_document_whole_and_what_cannot_be_told_is_said_once(
-    registry: OperationRegistry, caplog: pytest.LogCaptureFixture
+    registry: OperationRegistry, call: front_door.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def answer(input: Any, context: OperationContext) -> str:
         return "x"
@@ -276,10 +265,9 @@ async def test_hostile_schemas_leave_the_document_whole_and_what_cannot_be_told_
     shared = {"$ref": "#/$defs/A", "$defs": {"A": HOSTILE["surrogate"]}}
     registry.register(OperationSpec(namespace="bad", name="shared", input_schema={"items": shared}), answer)
     caplog.set_level("WARNING", "operad.serve")
-    async with front_door.client_of(to_openapi(registry)) as client:
-        for path in ("/openapi.json", "/openapi.json"):
-            answered = await client("GET", path)
-            assert answered.status == 200
+    for path in ("/openapi.json", "/openapi.json"):
+        answered = await call("GET", path)
+        assert answered.status == 200
     paths = answered.json()["paths"]
     told = {
         name: paths[f"/operations/bad.{name}"]["post"]["requestBody"]["content"]["application/json"]["schema"]
