@@ -48,6 +48,11 @@ async def talk(context: Context) -> str:
 
 
 @server.tool()
+def lose() -> str:
+    raise ValueError("a hawk")
+
+
+@server.tool()
 async def sleep(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "slept"

@@ -1,6 +1,6 @@
 """A stdio server, without the SDK, that does what no server should. The first argument says what.
 
-Each tool `name` answers as `ANSWERS[name]` says; everything is written as it comes, unchecked.
+Each tool in the table "answers" answers as it says there; everything is written as it comes, unchecked.
 """
 
 from __future__ import annotations
@@ -15,57 +15,12 @@ from typing import Any
 
 MODES = set(sys.argv[1:])
 OBJECT = {"type": "object"}
+with open(os.path.splitext(__file__)[0] + ".json") as file:
+    TABLES: dict[str, Any] = json.load(file)
 
 
 def tool(name: Any, **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": OBJECT, **more}
-
-
-ANSWERS: dict[str, Any] = {
-    "unknown_block": {"content": [{"type": "hologram", "depth": 3}, {"type": "text", "text": "fine"}]},
-    "malformed_block": {"content": [{"type": "text", "text": 5}, "loose", None]},
-    "no_content": {"structuredContent": {"x": 1}},
-    "null_structured": {"content": [], "structuredContent": None},
-    "zero_structured": {"content": [], "structuredContent": 0},
-    "array_structured": {"content": [], "structuredContent": [1, 2]},
-    "wrong_structured": {"content": [], "structuredContent": {"n": "not a number"}},
-    "missing_structured": {"content": [{"type": "text", "text": "no structure"}]},
-    "bad_schema": {"content": [], "structuredContent": {"x": 1}},
-    "remote_schema": {"content": [], "structuredContent": {"x": 1}},
-    "vendor_fields": {"content": [{"type": "text", "text": "a", "x-vendor": [1]}], "_meta": {"k": 1}, "x": 2},
-    "not_an_object": ["a", "b"],
-    "json_text": {"content": [{"type": "text", "text": '{"n": 3}'}]},
-    "failed": {"content": [{"type": "text", "text": "no"}], "isError": True},
-}
-TOOLS = [
-    tool("empty_schema", inputSchema={}),
-    tool("array_output", outputSchema={"type": "array", "items": {"type": "integer"}}),
-    tool("wrong_structured", outputSchema={"type": "object", "properties": {"n": {"type": "number"}}}),
-    tool("missing_structured", outputSchema={"type": "object", "properties": {"n": {"type": "number"}}}),
-    tool("json_text", outputSchema={"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}),
-    tool("bad_schema", outputSchema={"type": "nonsense", "properties": 5}),
-    tool("remote_schema", outputSchema={"$ref": "http://127.0.0.1:9/schema.json"}),
-    *(tool(name) for name in ("unknown_block", "malformed_block", "no_content", "null_structured")),
-    *(tool(name) for name in ("zero_structured", "array_structured", "vendor_fields", "not_an_object", "failed")),
-    *(
-        tool(name)
-        for name in ["raw", "raws", "listings", "environment", "echo", "crash", "hang", "huge", "huge_id_last"]
-    ),
-    *(tool(name) for name in ["error", "pid", "slow", "count", "cut_off"]),
-    tool("strict", inputSchema={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}),
-    tool("cancelled_tasks"),
-    *(tool(name) for name in ["ask_much", "refused"]),
-    tool("read_only", annotations={"readOnlyHint": True}),
-    tool("die_once", annotations={"readOnlyHint": True}),
-    tool("with space", annotations={"idempotentHint": True}),
-    tool("task_only", execution={"taskSupport": "required"}),
-]
-SCHEMAS: list[Any] = [
-    {"required": "a"}, {"required": [1]}, {"properties": []}, {"properties": {"a": 5}}, {"$schema": 5}, {"type": 3},
-    {"properties": {"a": True}}, {"$defs": []}, {"additionalProperties": "no"}, None, 7,
-    {"properties": {"a": {"type": "string", "x-mcp-header": "A"}, "b": 5}, "required": "a", "$schema": 5},
-]  # fmt: skip
-BAD_TOOLS = [{"inputSchema": OBJECT}, {"name": 7, "inputSchema": OBJECT}, "nonsense", None, tool(""), tool("echo")]
 
 
 def send(message: dict[str, Any]) -> None:
@@ -88,7 +43,9 @@ def listing(params: dict[str, Any]) -> dict[str, Any]:
         tools.insert(150, tool("bad", inputSchema={}, outputSchema=5, annotations="what", title=[]))
         return {"tools": tools}
     if "schemas" in MODES:
-        return {"tools": [tool(f"bad{number}", inputSchema=schema) for number, schema in enumerate(SCHEMAS)]}
+        return {
+            "tools": [tool(f"bad{number}", inputSchema=schema) for number, schema in enumerate(TABLES["schemas"])]
+        }
     if MODES & {"restless", "growing", "fickle"}:
         CALLS["listings"] += 1
         return changing_listing()
@@ -99,7 +56,7 @@ def listing(params: dict[str, Any]) -> dict[str, Any]:
         return {"tools": [tool(f"tool{params.get('cursor')}")], "nextCursor": "again"}
     if "changing" in MODES and CALLS["count"]:
         return {"tools": [tool("count"), tool("echo"), tool("fresh")]}
-    return {"tools": [*TOOLS, *BAD_TOOLS]}
+    return {"tools": TABLES["tools"] + TABLES["bad_tools"]}
 
 
 CALLS = {"count": 0, "raws": 0, "listings": 0, "errors": 0}
@@ -154,16 +111,29 @@ def write_part(size: int, request_id: Any) -> None:
     os._exit(3)
 
 
+def write_huge(size: int, request_id: Any, id_last: bool = False) -> None:
+    own = {"jsonrpc": "2.0", "id": request_id}
+    result = {"result": {"content": [{"type": "text", "text": "x" * size}]}}
+    sys.stdout.write(json.dumps({**result, **own} if id_last else {**own, **result}) + "\n")
+    sys.stdout.flush()
+
+
 WRITERS: dict[str, Any] = {
     "cut_off": lambda arguments, request_id: write_part(int(arguments["size"]), request_id),
+    "huge": lambda arguments, request_id: write_huge(arguments["size"], request_id),
+    "huge_id_last": lambda arguments, request_id: write_huge(arguments["size"], request_id, id_last=True),
     "raw": lambda arguments, request_id: write_raw(arguments["text"], request_id),
 }
 
 
 def call(request_id: Any, params: dict[str, Any]) -> None:
     name, arguments = params["name"], params.get("arguments")
-    if name in ANSWERS:
-        send({"id": request_id, "result": ANSWERS[name]})
+
+    def answer(structured: Any) -> None:
+        send({"id": request_id, "result": {"content": [], "structuredContent": structured}})
+
+    if name in TABLES["answers"]:
+        send({"id": request_id, "result": TABLES["answers"][name]})
     elif name in WRITERS:
         WRITERS[name](arguments, request_id)
     elif name == "crash":
@@ -173,32 +143,24 @@ def call(request_id: Any, params: dict[str, Any]) -> None:
         if not os.path.exists(marker):
             open(marker, "w").close()
             os._exit(3)
-        send({"id": request_id, "result": {"content": [], "structuredContent": "second life"}})
+        answer("second life")
     elif name == "hang":
         pass
-    elif name == "huge":
-        text = "x" * int(arguments["size"])
-        send({"id": request_id, "result": {"content": [{"type": "text", "text": text}]}})
-    elif name == "huge_id_last":
-        text = "x" * int(arguments["size"])
-        result = json.dumps({"content": [{"type": "text", "text": text}]})
-        sys.stdout.write(f'{{"result": {result}, "jsonrpc": "2.0", "id": {json.dumps(request_id)}}}\n')
-        sys.stdout.flush()
     elif name == "error":
         error = {"code": -32602, "message": "bad arguments", "data": {"field": "x"}}
         send({"id": request_id, "error": error})
     elif name in FACTS:
-        send({"id": request_id, "result": {"content": [], "structuredContent": FACTS[name](arguments)}})
+        answer(FACTS[name](arguments))
     elif name == "slow":
         time.sleep(float(arguments["seconds"]))
-        send({"id": request_id, "result": {"content": [], "structuredContent": "slow"}})
+        answer("slow")
     elif name in CALLS:
         CALLS["count"] += name == "count"
         if MODES & {"changing", "growing", "fickle"}:
             send({"method": "notifications/tools/list_changed"})
-        send({"id": request_id, "result": {"content": [], "structuredContent": CALLS[name]}})
+        answer(CALLS[name])
     else:
-        send({"id": request_id, "result": {"content": [], "structuredContent": arguments}})
+        answer(arguments)
 
 
 CHILDREN: list[subprocess.Popen[bytes]] = []
@@ -213,12 +175,8 @@ def handle(message: dict[str, Any]) -> None:
         if "slow" in MODES:
             time.sleep(1)
         if "modern" in MODES:
-            offered = {
-                "supportedVersions": ["2026-07-28"],
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": "m"},
-            }
-            send({"id": request_id, "result": offered})
+            offered = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            send({"id": request_id, "result": {**offered, "serverInfo": {"name": "m"}}})
         elif "silent" not in MODES:
             send({"id": request_id, "error": {"code": -32601, "message": "Method not found"}})
     elif method == "initialize":
@@ -226,7 +184,8 @@ def handle(message: dict[str, Any]) -> None:
             return
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "oddity": 1, "logging": None}
         info = {"name": "hostile"}  # no version
-        result = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+        version = "2025-06-18" if "older" in MODES else "2025-11-25"
+        result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
         send({"id": request_id, "result": result})
     elif method == "tools/list":
         send({"id": request_id, "result": listing(message.get("params") or {})})

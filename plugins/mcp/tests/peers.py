@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,33 +21,47 @@ from plugins.mcp.tests import mcp_feature_server
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 FEATURES = Path(__file__).with_name("mcp_feature_server.py")
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+Json = dict[str, Any]
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
 
+def plain() -> OperationRegistry:
+    """A registry without a source."""
+    return OperationRegistry(load_plugins(only=["mcp"]))
+
+
 @asynccontextmanager
-async def hostile(*modes: str, **options: Any) -> AsyncIterator[OperationRegistry]:
-    """A registry with the hostile server as namespace ``h``."""
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        options = {"mode": "legacy", **options}
-        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE), *modes], **options)
+async def loaded(namespace: str, **options: Any) -> AsyncIterator[OperationRegistry]:
+    """A registry with one server, or with a file of them."""
+    async with plain() as registry:
+        await registry.load("mcp", namespace=namespace, **options)
         yield registry
 
 
-@asynccontextmanager
-async def features(**options: Any) -> AsyncIterator[OperationRegistry]:
+def program(*modes: str, **options: Any) -> dict[str, Any]:
+    """The options of the hostile server."""
+    return {"command": sys.executable, "args": [str(HOSTILE), *modes], "mode": "legacy", **options}
+
+
+def hostile(*modes: str, **options: Any) -> AbstractAsyncContextManager[OperationRegistry]:
+    """A registry with the hostile server as namespace ``h``."""
+    return loaded("h", **program(*modes, **options))
+
+
+def features(**options: Any) -> AbstractAsyncContextManager[OperationRegistry]:
     """A registry with the feature server as namespace ``f``: a new one, in this process, unless options name one."""
     if not {"url", "server", "command"} & options.keys():
         options["server"] = feature_server()
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="f", **options)
-        yield registry
+    return loaded("f", **options)
 
 
 @asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[str]:
+async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
     """The URL of an ASGI application that is served in this event loop."""
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none", timeout_graceful_shutdown=1))
         serving = asyncio.ensure_future(server.serve([listener]))
         try:
@@ -63,13 +78,19 @@ def feature_server() -> Any:
     return importlib.reload(mcp_feature_server).server
 
 
+def free_port() -> int:
+    """Return a port that no socket is bound to."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class HttpServer:
     """The feature server as a process that listens on a port, and can be started again on the same."""
 
     def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._process: asyncio.subprocess.Process | None = None
 
@@ -102,6 +123,44 @@ class HttpServer:
         await self.stop()
 
 
+class Caller:
+    """The client that waits for a call, and can be asked; `asked` has its questions."""
+
+    capabilities: Mapping[str, Any] = {"elicitation": {}, "sampling": {}}
+
+    def __init__(self, action: str = "accept") -> None:
+        self.asked: list[Any] = []
+        self._action = action
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    async def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    async def elicit(self, message: str, schema: Any, url: str | None, key: str | None) -> dict[str, Any]:
+        self.asked.append((message, schema, url, key))
+        return {"action": self._action, "content": {"name": "Ada"}}
+
+    async def sample(self, request: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+        self.asked.append((request, key))
+        return {"role": "assistant", "content": {"type": "text", "text": "4"}, "model": "abacus"}
+
+    async def roots(self, key: str | None) -> list[Any]:
+        return [{"uri": "file:///a"}]
+
+
+def answer_of(message: Json) -> Json | None:
+    """What a server with the tools ``echo``, ``odd`` and ``hang`` answers to a request that it knows."""
+    method, value = message.get("method"), None
+    if method == "initialize":
+        value = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
+    elif method == "tools/list":
+        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "odd", "hang")]
+        value = {"tools": tools}
+    elif method == "tools/call":
+        value = {"content": [], "structuredContent": message["params"]["arguments"]}
+    return None if value is None else {"jsonrpc": "2.0", "id": message["id"], "result": value}
+
+
 async def fails(awaitable: Any) -> CallError:
     """Return the error of a call."""
     with pytest.raises(CallError) as caught:
@@ -116,9 +175,19 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+def line(**answer: Any) -> dict[str, str]:
+    """Return the input of the hostile server's ``raw`` that makes it answer this."""
+    return {"text": json.dumps({"jsonrpc": "2.0", "id": 77, **answer}).replace("77", "ID", 1) + "\n"}
+
+
 def names(registry: OperationRegistry) -> set[str]:
     """Return the names of all operations, without their namespaces."""
     return {spec.name for spec in registry.specs()}
+
+
+def children() -> set[int]:
+    """Return the processes that this process has started, by their ids."""
+    return {child.pid for child in psutil.Process().children()}
 
 
 def alive(pid: int) -> bool:

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
 from operad_mcp import client_of
-
-
-class Client:
-    capabilities: Mapping[str, Any] = {"elicitation": {}}
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
-
-    async def log(self, level: str, data: Any, logger: str | None) -> None: ...
-
-    async def elicit(
-        self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
-    ) -> Mapping[str, Any]:
-        return {"action": "accept", "content": {"asked": message, "form": schema, "url": url, "key": key}}
-
-    async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        return {"role": "assistant", "content": request}
-
-    async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        return [{"uri": "file:///a"}]
+from plugins.mcp.tests.peers import Caller
 
 
 class Listener:
     """The client of another protocol: it can be told and not asked."""
 
-    progress = Client.progress
-    log = Client.log
+    progress = Caller.progress
+    log = Caller.log
 
 
 async def inner(input: Any, context: OperationContext) -> Any:
@@ -52,13 +33,15 @@ async def test_a_handler_and_its_nested_calls_ask_one_client() -> None:
     registry = OperationRegistry()
     registry.register(OperationSpec(namespace="a", name="outer"), outer)
     registry.register(OperationSpec(namespace="a", name="inner"), inner)
-    answer = (await registry.execute("a.outer", {}, OperationContext(client=Client()))).data
-    content = {"asked": "name?", "form": {"type": "object"}, "url": None, "key": "k"}
-    assert answer == [
-        {"action": "accept", "content": content},
-        {"role": "assistant", "content": {"messages": [{"role": "user"}], "maxTokens": 3, "systemPrompt": "p"}},
-        [{"uri": "file:///a"}],
-        {"elicitation": {}},
+    caller = Caller()
+    asked, sampled, roots, capabilities = (
+        await registry.execute("a.outer", {}, OperationContext(client=caller))
+    ).data
+    assert (asked, sampled["model"]) == ({"action": "accept", "content": {"name": "Ada"}}, "abacus")
+    assert (roots, capabilities) == ([{"uri": "file:///a"}], {"elicitation": {}, "sampling": {}})
+    assert caller.asked == [
+        ({"messages": [{"role": "user"}], "maxTokens": 3, "systemPrompt": "p"}, None),
+        ("name?", {"type": "object"}, None, "k"),
     ]
 
 
@@ -74,8 +57,10 @@ async def test_without_a_client_that_can_be_asked_questions_fail(context: Operat
 
 
 async def test_a_question_is_a_form_or_a_url() -> None:
-    client = client_of(OperationContext(client=Client()))
+    caller = Caller()
+    client = client_of(OperationContext(client=caller))
     for wrong in ({}, {"schema": {}, "url": "https://x"}):
         with pytest.raises(ValueError, match=r"expected either schema \(a form\) or url, got (neither|both)"):
             await client.elicit("x", **wrong)  # type: ignore[arg-type]  # the mistake is the subject
-    assert (await client.elicit("x", url="https://x"))["content"]["url"] == "https://x"
+    await client.elicit("x", url="https://x")
+    assert caller.asked == [("x", None, "https://x", None)]

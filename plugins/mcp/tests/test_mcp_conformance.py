@@ -1,4 +1,4 @@
-"""operad-mcp against the conformance kit, with a server of the SDK in this process."""
+"""operad-mcp against the conformance kit: a server of the SDK in this process, a hostile program, envelopes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcp.server.mcpserver import Context, MCPServer
+import psutil
 
 from operad import OperationRegistry
 from operad_mcp import mcp_envelope
@@ -19,61 +19,25 @@ from operad_testing import (
     SourceCapabilities,
     SourceConformance,
 )
+from plugins.mcp.tests.peers import feature_server, program
 
-
-def loft() -> MCPServer:
-    """A server whose tools change, and whose resource is touched."""
-    server = MCPServer("loft")
-
-    @server.tool()
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    @server.tool()
-    def lose() -> str:
-        raise ValueError("a hawk")
-
-    @server.tool()
-    async def sleep() -> str:
-        await asyncio.sleep(60)
-        return "slept"
-
-    @server.tool()
-    async def grow(context: Context) -> str:
-        def grown() -> str:
-            return "grown"
-
-        server.add_tool(grown, "grown")
-        await context.notify_tools_changed()
-        await context.session.send_tool_list_changed()
-        return "grew"
-
-    @server.tool()
-    async def touch(context: Context) -> str:
-        await context.notify_resource_updated("loft://one")
-        return "touched"
-
-    @server.resource("loft://one")
-    def one() -> str:
-        return "one"
-
-    return server
+TEXT = "x" * 2_000_000
 
 
 class TestMCP(SourceConformance):
     source = "mcp"
     capabilities = SourceCapabilities(subscriptions=True, error_envelopes=True, changes=True, envelope_kind="mcp")
-    example = Example("add", {"a": 1, "b": 2}, data={"result": 3})
+    example = Example("sleep", {"seconds": 0}, data={"result": "slept"})
     invalid = Example("add", {"a": "one", "b": 2})
-    stream = Example("resources.subscribe", {"uri": "loft://one"}, data=[{"uri": "loft://one"}])
-    failing = Example("resources.read", {"uri": "loft://two"}, error="EXECUTION_ERROR")
+    stream = Example("resources.subscribe", {"uri": "note://one"}, data=[{"uri": "note://one"}])
+    failing = Example("resources.read", {"uri": "note://two"}, error="EXECUTION_ERROR")
     error_envelope = Example("lose")
-    slow = Example("sleep")
+    slow = Example("sleep", {"seconds": 60})
     broken = ({"server": None}, {"server": None, "command": "/no/such/program"}, {"timeout": "long"})
 
     @asynccontextmanager
     async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
-        yield {"server": loft(), "mode": "2026-07-28"}
+        yield {"server": feature_server(), "mode": "2026-07-28"}
 
     async def change(self, registry: OperationRegistry) -> None:
         while "conformance.grown" not in registry:  # changes come only once the server has heard the listener
@@ -83,7 +47,30 @@ class TestMCP(SourceConformance):
     async def stir(self, registry: OperationRegistry) -> None:
         while True:
             await asyncio.sleep(0.1)
-            await registry.execute("conformance.touch")
+            await registry.execute("conformance.touch", {"uri": "note://one"})
+
+
+class TestMCPProgram(SourceConformance):
+    source = "mcp"
+    capabilities = SourceCapabilities(error_envelopes=True, restarts=True, envelope_kind="mcp")
+    example = Example("echo", {"a": 1}, data={"a": 1})
+    invalid = Example("strict", {"a": "one"})
+    failing = Example("error", error="EXECUTION_ERROR")
+    error_envelope = Example("failed")
+    slow = Example("hang")
+    large = Example("echo", {"a": TEXT}, data={"a": TEXT})
+    mismatched = Example("wrong_structured", data={"n": "not a number"})
+    broken = ({"command": "/no/such/program"}, {"args": 5})
+    secrets = ("hush",)
+
+    @asynccontextmanager
+    async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
+        # The kit would rightly refuse the tool bad_schema.
+        yield program(env={"TOKEN": "hush"}, shutdown_timeout=0.5, exclude=["bad_schema"])
+
+    async def restart(self, registry: OperationRegistry) -> None:
+        pid = (await registry.execute("conformance.pid")).data[0]
+        psutil.Process(pid).kill()
 
 
 class TestMCPEnvelope(EnvelopeKindConformance):
@@ -92,14 +79,10 @@ class TestMCPEnvelope(EnvelopeKindConformance):
     examples = (
         mcp_envelope(None).meta,
         mcp_envelope(
-            1,
-            content=[{"type": "text", "text": "one"}],
-            structured_content=None,
-            meta={"a": 1},
-            protocol_version="2025-11-25",
-            server={"name": "loft", "version": "1"},
+            1, content=[{"type": "text", "text": "one"}], structured_content=None, meta={"a": 1},
+            protocol_version="2025-11-25", server={"name": "loft", "version": "1"},
         ).meta,
-    )
+    )  # fmt: skip
     error_examples = (mcp_envelope(None, is_error=True, content=[{"type": "text", "text": "no"}]).meta,)
 
 

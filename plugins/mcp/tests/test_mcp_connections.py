@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +15,10 @@ from unittest import mock
 import httpx2
 import pytest
 
-from operad import CallError, OperationRegistry, load_plugins
 from operad_mcp.wire.stdio import ServerProcess
 from operad_mcp.wire.transport import Transport
+from plugins.mcp.tests.peers import Json, answer_of, hostile, loaded, until
 
-Json = dict[str, Any]
-HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
@@ -91,12 +88,6 @@ async def client(
     transport = Transport(tls or ssl.create_default_context(), proxy, idle=idle)
     async with httpx2.AsyncClient(transport=transport, timeout=httpx2.Timeout(5, **timeouts)) as made:
         yield made
-
-
-async def until(met: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not met():
-            await asyncio.sleep(0.005)
 
 
 async def test_as_many_connections_are_kept_as_there_were_requests_at_once() -> None:
@@ -310,8 +301,7 @@ class Foreign:
 async def test_transports_of_another_event_loop_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     made: Any = ServerProcess.connection_made
     monkeypatch.setattr(ServerProcess, "connection_made", lambda self, transport: made(self, Foreign(transport)))
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], mode="legacy")
+    async with hostile() as registry:
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
 
 
@@ -370,28 +360,21 @@ class MCP(Server):
 
     def respond(self, body: bytes) -> bytes:
         message = json.loads(body or b"{}")
-        method, value = message.get("method"), None
-        if method == "initialize":
-            value = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
-        elif method == "tools/list":
-            value = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
-        elif method == "tools/call":
-            value = {"content": [], "structuredContent": message["params"]["arguments"]}
-        if value is None:
+        answer = answer_of(message)
+        if answer is None:
             return b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
-        answer = http({"jsonrpc": "2.0", "id": message["id"], "result": value})
-        return answer + self.after if method == "tools/call" else answer
+        return http(answer) + (self.after if message["method"] == "tools/call" else b"")
 
 
 @pytest.mark.parametrize("by_proxy", [False, True])
 async def test_a_forged_second_answer_is_taken_for_no_other_call(by_proxy: bool) -> None:
     forged = http({"jsonrpc": "2.0", "id": 9, "result": {"content": [], "structuredContent": {"forged": True}}})
     server = MCP(forged)
-    async with serving(server) as url, OperationRegistry(load_plugins(only=["mcp"])) as registry:
+    async with serving(server) as url:
         proxy = url.removesuffix("/mcp") if by_proxy else None
-        await registry.load("mcp", namespace="p", url=url, mode="legacy", proxy=proxy)
-        for number in range(5):
-            assert (await registry.execute("p.echo", {"a": number})).data == {"a": number}
+        async with loaded("p", url=url, mode="legacy", proxy=proxy) as registry:
+            for number in range(5):
+                assert (await registry.execute("p.echo", {"a": number})).data == {"a": number}
 
 
 async def test_calls_beside_a_proxy_of_the_environment_reach_the_server_itself(
@@ -403,23 +386,6 @@ async def test_calls_beside_a_proxy_of_the_environment_reach_the_server_itself(
             with monkeypatch.context() as environment:
                 for name, value in variables.items():
                     environment.setenv(name, value)
-                async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-                    await registry.load("mcp", namespace="p", url=url, mode="legacy")
+                async with loaded("p", url=url, mode="legacy") as registry:
                     assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
     assert proxy.requests == []
-
-
-async def test_all_proxy_is_used_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = MCP()
-    async with serving(proxy) as url:
-        monkeypatch.setenv("ALL_PROXY", url.removesuffix("/mcp"))
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load("mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy")
-            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
-
-
-async def test_a_connection_that_is_refused_names_the_address() -> None:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        with pytest.raises(Exception, match=r"127\.0\.0\.1.*9") as caught:
-            await registry.load("mcp", namespace="p", url="http://127.0.0.1:9/mcp")
-    assert not isinstance(caught.value, CallError)

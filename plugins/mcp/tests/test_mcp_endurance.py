@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import importlib
 import json
 import logging
 import random
@@ -19,10 +18,8 @@ import psutil
 import pytest
 
 from operad import CallError, OperationRegistry, load_plugins
-from plugins.mcp.tests import mcp_feature_server
+from plugins.mcp.tests.peers import feature_server, hostile, loaded, program
 
-HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
-PROGRAM = {"command": sys.executable, "args": [str(HOSTILE)], "mode": "legacy", "shutdown_timeout": 1.0}
 THIN = Path(__file__).parents[3] / "benchmarks" / "mcp_servers.py"
 MB = 1024 * 1024
 
@@ -66,8 +63,16 @@ async def steady(work: Callable[[int], Awaitable[Any]], times: int, *, allowed: 
     assert after[3] <= before[3], f"processes: {before[3]}, then {after[3]}"
 
 
-def memory_server() -> Any:
-    return importlib.reload(mcp_feature_server).server
+@contextlib.contextmanager
+def thin() -> Iterator[str]:
+    """The URL of a server over HTTP in a process of its own."""
+    command = [sys.executable, str(THIN), "http", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{json.loads(served.stdout.readline())[0]}/mcp"
+        finally:
+            served.kill()
 
 
 async def test_300_programs_are_started_and_ended() -> None:
@@ -75,7 +80,7 @@ async def test_300_programs_are_started_and_ended() -> None:
 
     async def cycle(_: int) -> None:
         async with OperationRegistry(plugins) as registry:
-            await registry.load("mcp", namespace="h", **PROGRAM)
+            await registry.load("mcp", namespace="h", **program(shutdown_timeout=1.0))
             await registry.execute("h.echo", {"a": 1})
 
     await steady(cycle, 300)
@@ -85,26 +90,20 @@ async def test_300_programs_are_started_and_ended() -> None:
 async def test_500_programs_and_500_servers_over_http_are_connected_called_and_closed(part: int) -> None:
     """Both parts together are 1,000 cycles; each starts 250 programs and opens 250 sessions over HTTP."""
     plugins = load_plugins(only=["mcp"])
-    command = [sys.executable, str(THIN), "http", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
-        assert served.stdout is not None
-        url = f"http://127.0.0.1:{json.loads(served.stdout.readline())[0]}/mcp"
-        program = {"command": sys.executable, "args": [str(THIN), "stdio"]}
+    with thin() as url:
+        own = {"command": sys.executable, "args": [str(THIN), "stdio"]}
 
         async def cycle(number: int) -> None:
             async with OperationRegistry(plugins) as registry:
-                await registry.load("mcp", namespace="t", **(program if number % 2 else {"url": url}))
+                await registry.load("mcp", namespace="t", **(own if number % 2 else {"url": url}))
                 envelope = await registry.execute("t.record", {"a": 1, "b": 2})
                 assert envelope.data["field1"] == 1
 
-        try:
-            await steady(cycle, 500)
-        finally:
-            served.kill()
+        await steady(cycle, 500)
 
 
 async def test_1000_connections_in_memory_are_made_and_closed() -> None:
-    plugins, server = load_plugins(only=["mcp"]), memory_server()
+    plugins, server = load_plugins(only=["mcp"]), feature_server()
 
     async def cycle(_: int) -> None:
         async with OperationRegistry(plugins) as registry:
@@ -114,46 +113,30 @@ async def test_1000_connections_in_memory_are_made_and_closed() -> None:
     await steady(cycle, 1000)
 
 
-async def test_10000_calls_and_2000_that_are_cancelled() -> None:
+@pytest.mark.parametrize("transport", ["program", "http"])
+async def test_10000_calls_and_2000_that_are_cancelled(transport: str) -> None:
     chance = random.Random(3)
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="h", **PROGRAM)
+    is_http = transport == "http"
+    with thin() if is_http else contextlib.nullcontext() as url:
+        options = {"url": url} if is_http else program(shutdown_timeout=1.0)
+        tool, field = ("record", "field1") if is_http else ("echo", "a")  # the field of a record is always 1
+        async with loaded("s", **options) as registry:
 
-        async def calls(number: int) -> None:
-            tasks = [asyncio.create_task(registry.execute("h.echo", {"n": n}, timeout=60)) for n in range(60)]
-            for task in chance.sample(tasks, 10):
-                await asyncio.sleep(0)
-                task.cancel()
-            for n, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
-                assert isinstance(result, asyncio.CancelledError) or result.data == {"n": n}  # type: ignore[union-attr]  # gather answers BaseException
-
-        await steady(calls, 200)
-
-
-async def test_10000_calls_and_2000_that_are_cancelled_over_http() -> None:
-    chance = random.Random(5)
-    command = [sys.executable, str(THIN), "http", "1"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as served:
-        assert served.stdout is not None
-        url = f"http://127.0.0.1:{json.loads(served.stdout.readline())[0]}/mcp"
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load("mcp", namespace="t", url=url)
-
-            async def calls(number: int) -> None:
-                tasks = [asyncio.create_task(registry.execute("t.record", {"a": 1, "b": n})) for n in range(60)]
+            async def calls(_: int) -> None:
+                inputs = [{"a": n, "b": 2} for n in range(60)]
+                tasks = [asyncio.create_task(registry.execute(f"s.{tool}", each, timeout=60)) for each in inputs]
                 for task in chance.sample(tasks, 10):
-                    await asyncio.sleep(chance.random() / 1000)
+                    await asyncio.sleep(chance.random() / 1000 if is_http else 0)
                     task.cancel()
-                for result in await asyncio.gather(*tasks, return_exceptions=True):
-                    assert isinstance(result, asyncio.CancelledError) or result.data["field1"] == 1  # type: ignore[union-attr]  # gather answers BaseException
+                for n, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
+                    if not isinstance(result, asyncio.CancelledError):
+                        assert result.data[field] == (1 if is_http else n)  # type: ignore[union-attr]  # gather answers BaseException
 
             await steady(calls, 200)
-        served.kill()
 
 
 async def test_200_programs_that_die_are_started_again() -> None:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="h", **PROGRAM)
+    async with hostile(shutdown_timeout=1.0) as registry:
 
         async def crash(_: int) -> None:
             with contextlib.suppress(CallError):
@@ -167,9 +150,7 @@ async def test_200_changes_of_a_large_tool(monkeypatch: pytest.MonkeyPatch) -> N
     from operad_mcp import client
 
     monkeypatch.setattr(client, "_REST", 0.0)
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        options = {**PROGRAM, "args": [*PROGRAM["args"], "growing"]}  # type: ignore[misc]  # the values of PROGRAM are objects
-        await registry.load("mcp", namespace="h", **options)
+    async with hostile("growing", shutdown_timeout=1.0) as registry:
 
         async def change(_: int) -> None:
             before = {spec.id for spec in registry.specs()}

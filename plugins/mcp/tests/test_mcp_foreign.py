@@ -9,9 +9,10 @@ import pytest
 from mcp import MCPError
 from mcp.server.lowlevel import Server
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec
 from operad_mcp import to_mcp
 from operad_mcp.foreign import MAX_TEXT, clean_text, one_line
+from plugins.mcp.tests.peers import MODES, Caller, plain
 
 HIDDEN = "\U000e0041\U000e0042"
 DIRTY = f"a\x1b[2J\x1b]0;title\x07b\x07 \u202ec{HIDDEN}\u200b\r\nd\te\x9b31m"
@@ -45,11 +46,11 @@ async def loaded(registry: OperationRegistry, *tools: types.Tool, **options: Any
 
 @pytest.fixture
 async def registry() -> Any:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as made:
+    async with plain() as made:
         yield made
 
 
-@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@MODES
 async def test_descriptions_have_no_escape_sequences_and_no_invisible_characters(
     mode: Any, registry: OperationRegistry
 ) -> None:
@@ -89,27 +90,11 @@ async def test_the_message_of_a_servers_error_is_one_line_and_its_details_are_as
 async def test_questions_and_logs_of_a_server_have_no_escape_sequences(
     registry: OperationRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[str] = []
-
-    class User:
-        capabilities: Any = {"elicitation": {}}
-
-        async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
-
-        async def log(self, level: str, data: Any, logger: str | None) -> None: ...
-
-        async def elicit(self, message: str, schema: Any, url: str | None, key: str | None) -> Any:
-            asked.append(message)
-            return {"action": "decline"}
-
-        async def sample(self, request: Any, key: str | None) -> Any: ...
-
-        async def roots(self, key: str | None) -> Any: ...
-
+    user = Caller("decline")
     await loaded(registry, tool("logs"), mode="legacy", elicitation="caller")
-    answer = await registry.execute("s.logs", {}, OperationContext(client=User()))
+    answer = await registry.execute("s.logs", {}, OperationContext(client=user))
     assert answer.meta.content[0].text == "decline"
-    assert asked == ["s.logs asks: Name?"]
+    assert [message for message, *_ in user.asked] == ["s.logs asks: Name?"]
     assert "s: low ERROR forged" in caplog.text
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from operad import ConfigError, OperationRegistry, SourceError, load_plugins
+from operad import ConfigError, SourceError
 from operad_mcp import load_mcp_servers
+from plugins.mcp.tests.peers import HOSTILE, TABLES, loaded, plain
 
 VSCODE = """{
   // servers of this workspace
@@ -27,6 +28,9 @@ VSCODE = """{
   },
 }
 """
+
+
+GOOD = {"command": sys.executable, "args": [str(HOSTILE), "many"]}
 
 
 def write(path: Path, content: Any) -> Path:
@@ -47,6 +51,22 @@ def test_a_file_of_vs_code_is_read_with_comments_inputs_and_variables(tmp_path: 
     assert config.cwd == str(tmp_path)
     settings = write(tmp_path / "settings.json", {"mcp": {"servers": {"b": {"url": "http://h/mcp"}}}})
     assert load_mcp_servers(settings)["b"].url == "http://h/mcp"
+
+
+def test_a_file_of_servers_is_read_as_hosts_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPERAD_TEST_TOKEN", "t")
+    url, headers = "http://h/${OPERAD_TEST_NONE:-mcp}", {"A": "Bearer ${OPERAD_TEST_TOKEN}"}
+    servers = {
+        "a": {"command": "npx", "args": ["-y", "x"], "env": {"K": "${OPERAD_TEST_TOKEN}"}, "alwaysAllow": []},
+        "b": {"type": "http", "url": url, "headers": headers},
+        "c": {"type": "sse", "url": "http://h/sse"},
+        "off": {"command": "x", "disabled": True},
+    }
+    read = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
+    assert list(read) == ["a", "b", "c"]
+    assert (read["a"].args, read["a"].env) == (["-y", "x"], {"K": "t"})
+    assert (read["b"].url, read["b"].headers) == ("http://h/mcp", {"A": "Bearer t"})
+    assert read["c"].transport == "sse"
 
 
 def test_an_input_without_a_terminal_is_refused_with_its_name_and_what_to_do(tmp_path: Path) -> None:
@@ -96,16 +116,7 @@ def test_a_folder_of_a_file_is_relative_to_the_file(tmp_path: Path) -> None:
     assert [loaded[name].cwd for name in "abc"] == [str(tmp_path / "sub"), "/abs", str(tmp_path)]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"mcpServers": {"a": }}', "cannot be read as JSON"),
-        ({"mcpServers": {"x": {"command": "a", "envFile": "none"}}}, r"mcpServers\.x\.envFile: .*No such file"),
-        ({"mcpServers": {"x": {"command": ["a"]}}}, r"mcpServers\.x\.command: expected str, got list"),
-        ({"mcpServers": {"x": {"command": "a", "disabledTools": "b"}}}, "disabledTools: expected a list of names"),
-        ({"mcpServers": {"x": {"url": "http://h", "oauth": 5}}}, "oauth: expected an object, got int"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), TABLES["refused_files"])
 def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_mcp_servers(write(tmp_path / "mcp.json", content))
@@ -122,25 +133,16 @@ def test_what_other_servers_of_a_file_need_is_not_asked_for(tmp_path: Path) -> N
 async def test_the_inputs_of_a_source_answer_the_file(tmp_path: Path) -> None:
     servers = {"a": {"command": "/no/such/${input:k}"}}
     path = write(tmp_path / "mcp.json", {"mcpServers": servers})
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+    async with plain() as registry:
         with pytest.raises(SourceError, match="/no/such/program"):
             await registry.load("mcp", config=str(path), inputs={"k": "program"}, name="a")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"command": "npx -y x"}, "arguments belong in args, not in command"),
-        ({"command": "~/bin/x"}, "~ is not expanded, write /"),
-        ({"command": "true", "cwd": "/no/such/folder"}, "its folder /no/such/folder \\(cwd\\) does not exist"),
-        ({"command": "true", "stderr": "/no/such/folder/log"}, "stderr: /no/such/folder/log cannot be written"),
-        ({"url": "http://127.0.0.1:9/mcp", "tls_ca": "/no/such/ca.pem"}, "tls_ca: /no/such/ca.pem cannot be used"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), TABLES["servers_that_cannot_be_had"])
 async def test_a_server_that_cannot_be_had_says_what_to_do(options: dict[str, Any], message: str) -> None:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        with pytest.raises((SourceError, ConfigError), match=message):
-            await registry.load("mcp", namespace="x", **options)
+    with pytest.raises((SourceError, ConfigError), match=message):
+        async with loaded("x", **options):
+            pass
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
@@ -153,12 +155,6 @@ def test_a_file_of_windows_is_read_in_whatever_encoding_and_keeps_its_paths(tmp_
     config = load_mcp_servers(path)["ä"]
     assert config.command == r"C:\Program Files\x\s.exe"
     assert config.args == ["C:\\a\\\\", "\\\\h\\d"]
-
-
-def test_a_path_with_single_backslashes_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    path = write(tmp_path / "mcp.json", r'{"mcpServers": {"a": {"command": "C:\Users\x.exe"}}}')
-    with pytest.raises(ConfigError, match=r"line 1 column .*write a backslash inside a string twice"):
-        load_mcp_servers(path)
 
 
 @pytest.mark.parametrize(
@@ -200,41 +196,54 @@ async def test_a_file_of_which_no_server_can_be_loaded_is_reported_once(
 ) -> None:
     servers = {name: {"command": sys.executable, "args": ["-c", f"exit('no {name}')"]} for name in ("a", "b")}
     path = write(tmp_path / "mcp.json", {"mcpServers": servers})
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+    async with plain() as registry:
         with pytest.raises(SourceError, match=r"no server could be loaded: .*no a.*no b"):
             await registry.load("mcp", config=str(path))
     assert "is not loaded" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("namespace", "id"), [(None, "good.tool1"), ("", "good.tool1"), ("hosts", "hosts.good.tool1")]
-)
-async def test_the_namespace_of_a_file_comes_before_that_of_each_server(
-    tmp_path: Path, namespace: str | None, id: str
+async def test_the_servers_of_a_file_load_together_below_the_namespace_and_a_failing_one_stops_none(
+    tmp_path: Path,
 ) -> None:
-    server = Path(__file__).with_name("mcp_hostile_server.py")
-    good = {"command": sys.executable, "args": [str(server), "many"]}
-    path = write(tmp_path / "mcp.json", {"servers": {"good": good}})
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        specs = await registry.load("mcp", namespace=namespace, config=str(path), mode="legacy", include=["tool1"])
-        assert [spec.id for spec in specs] == [id]
+    servers = {"one": GOOD, "two": GOOD, "broken": {"command": "no-such-program"}}
+    options: dict[str, Any] = {
+        "config": str(write(tmp_path / "mcp.json", {"mcpServers": servers})),
+        "mode": "legacy",
+    }
+    async with plain() as registry:
+        for namespace, ids in (
+            (None, ["one.tool1", "two.tool1"]),
+            ("hosts", ["hosts.one.tool1", "hosts.two.tool1"]),
+        ):
+            specs = await registry.load("mcp", namespace=namespace, include=["tool1"], **options)
+            assert [spec.id for spec in specs] == ids
+        await registry.load("mcp", namespace="m", name="two", include=["tool1"], **options)
+        assert (await registry.execute("m.tool1", {"a": 1})).data == {"a": 1}
+        for wrong, error, message in (
+            ({"name": "three"}, ConfigError, "broken, one, two"),
+            ({"command": "x"}, ConfigError, "command or config"),
+            ({"name": "broken"}, SourceError, "no-such-program"),
+        ):
+            with pytest.raises(error, match=message):
+                await registry.load("mcp", **options, **wrong)
+    async with plain() as registry:
+        specs = await registry.load("mcp", namespace="", include=["tool1"], **options)
+        assert [spec.id for spec in specs] == ["one.tool1", "two.tool1"]
 
 
 async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Path(__file__).with_name("mcp_hostile_server.py")
-    good = {"command": sys.executable, "args": [str(server), "many"]}
     bad = {
         "keyless": {"command": "c", "env": {"K": "${input:key}"}},
         "rootless": {"command": "${OPERAD_NO_ROOT}/c"},
     }
-    path = write(tmp_path / "mcp.json", {"servers": {**bad, "good": good}})
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+    path = write(tmp_path / "mcp.json", {"servers": {**bad, "good": GOOD}})
+    async with plain() as registry:
         specs = await registry.load("mcp", config=str(path), mode="legacy", include=["tool1"])
         assert [spec.id for spec in specs] == ["good.tool1"]
     assert "keyless is not loaded" in caplog.text
     assert "OPERAD_NO_ROOT is required but not set" in caplog.text
     with pytest.raises((ConfigError, SourceError), match="input 'key'"):
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+        async with plain() as registry:
             await registry.load("mcp", config=str(write(tmp_path / "only.json", {"servers": bad})))

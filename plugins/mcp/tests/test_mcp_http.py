@@ -12,23 +12,17 @@ from typing import Any
 
 import pytest
 
-from operad import ErrorCode, OperationContext, OperationRegistry, SourceError, load_plugins
-from plugins.mcp.tests.peers import fails
+from operad import ErrorCode, OperationContext, OperationRegistry, SourceError
+from plugins.mcp.tests.peers import Json, answer_of, fails, loaded, until
 
-Json = dict[str, Any]
 Script = Callable[["Peer", Json], bytes | None]
-TOOLS = ["echo", "odd", "hang"]
 
 
 def http(status: int = 200, body: Any = b"", *headers: str, kind: str = "application/json") -> bytes:
     """An HTTP response."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [
-        f"HTTP/1.1 {status} X",
-        f"content-type: {kind}",
-        f"content-length: {len(content)}",
-        "connection: close",
-    ]
+    size = f"content-length: {len(content)}"
+    lines = [f"HTTP/1.1 {status} X", f"content-type: {kind}", size, "connection: close"]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + content
 
 
@@ -56,10 +50,6 @@ class Peer:
         self.executed = 0
         self.hold_delete = False
         self.port = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/mcp"
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -95,23 +85,18 @@ class Peer:
             return scripted
         if "id" not in message:
             return http(202)
-        if method == "tools/list":
-            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
-            return http(200, result(message, {"tools": tools}))
         if method == "tools/call":
             self.executed += 1
             if message["params"]["name"] == "hang":
                 return None
-            return http(200, result(message, {"content": [], "structuredContent": message["params"]["arguments"]}))
-        return http(200, error(-32601, "Method not found", message["id"]))
+        return http(200, answer_of(message) or error(-32601, "Method not found", message["id"]))
 
     def begin(self, message: Json) -> bytes:
         headers = []
         if self.sessions is not None:
             self.sessions.add(name := f"s{len(self.seen)}")
             headers = [f"mcp-session-id: {name}"]
-        value = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "p"}}
-        return http(200, result(message, value), *headers)
+        return http(200, answer_of(message), *headers)
 
     def no_session(self) -> bytes:
         return http(400, error(-32000, "Bad Request: No valid session ID provided"))
@@ -122,13 +107,36 @@ class Peer:
 
 
 @asynccontextmanager
+async def listening(peer: Peer, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The address of a peer that listens."""
+    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0, ssl=tls) as listener:
+        peer.port = listener.sockets[0].getsockname()[1]
+        yield f"127.0.0.1:{peer.port}"
+
+
+@asynccontextmanager
 async def serving(peer: Peer, **options: Any) -> AsyncIterator[OperationRegistry]:
     """A registry with the peer as namespace ``p``."""
-    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as listener:
-        peer.port = listener.sockets[0].getsockname()[1]
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load("mcp", namespace="p", url=peer.url, **{"mode": "legacy", **options})
-            yield registry
+    async with (
+        listening(peer) as address,
+        loaded("p", **{"url": f"http://{address}/mcp", "mode": "legacy", **options}) as registry,
+    ):
+        yield registry
+
+
+async def works(registry: OperationRegistry) -> None:
+    """Check that the server is called, and answers."""
+    assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+
+
+@asynccontextmanager
+async def hanging(registry: OperationRegistry) -> AsyncIterator[asyncio.Task[Any]]:
+    """A call without an answer, which is still there in the end unless it was answered."""
+    call = asyncio.create_task(registry.execute("p.hang"))
+    yield call
+    assert not call.done()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
 
 
 def odd(answer: Callable[[Json], bytes]) -> Script:
@@ -141,6 +149,13 @@ def odd(answer: Callable[[Json], bytes]) -> Script:
         return answer(message)
 
     return script
+
+
+def always(answer: bytes) -> Peer:
+    """A server that gives one answer to whatever it is asked."""
+    peer = Peer()
+    peer.answer = lambda fields, message: answer  # type: ignore[method-assign]  # the one thing that it does
+    return peer
 
 
 class Uninitialised(Peer):
@@ -171,7 +186,7 @@ class Missing(Peer):
 @pytest.mark.parametrize("kind", [Peer, Uninitialised, Versioned, Missing])
 async def test_a_refused_question_is_no_lost_connection_and_the_handshake_follows(kind: type[Peer]) -> None:
     async with serving(kind(), mode="auto") as registry:
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 BROKEN_OFF = {
@@ -190,7 +205,7 @@ async def test_a_server_that_breaks_off_its_answer_to_the_question_is_shaken_han
             return answer if message.get("method") == "server/discover" else super().answer(fields, message)
 
     async with serving(Breaking(), mode="auto") as registry:
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json-rpc", "text/html", ""])
@@ -236,21 +251,15 @@ async def test_a_response_of_an_operation_about_a_session_makes_no_call_run_twic
         lost = await fails(registry.execute("p.odd"))
         assert (lost.code, peer.executed) == (ErrorCode.UNAVAILABLE, 1)
         assert "session" in lost.message
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_a_forgotten_session_ends_no_call_that_is_under_way() -> None:
     peer = Peer()
-    async with serving(peer) as registry:
-        hanging = asyncio.create_task(registry.execute("p.hang"))
-        async with asyncio.timeout(20):
-            while not peer.executed:
-                await asyncio.sleep(0.01)
+    async with serving(peer) as registry, hanging(registry):
+        await until(lambda: peer.executed > 0)
         peer.forget()
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
-        assert not hanging.done()
-        hanging.cancel()
-        await asyncio.gather(hanging, return_exceptions=True)
+        await works(registry)
 
 
 REFUSALS = {
@@ -283,15 +292,11 @@ CUT = {
 @pytest.mark.parametrize("cut", CUT.values(), ids=list(CUT))
 async def test_an_answer_that_is_cut_off_fails_its_own_call_alone(cut: bytes) -> None:
     peer = Peer(odd(lambda _: cut))
-    async with serving(peer) as registry:
-        hanging = asyncio.create_task(registry.execute("p.hang"))
+    async with serving(peer) as registry, hanging(registry):
         lost = await fails(registry.execute("p.odd"))
         assert lost.code == ErrorCode.UNAVAILABLE
         assert peer.executed == 2
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
-        assert not hanging.done()
-        hanging.cancel()
-        await asyncio.gather(hanging, return_exceptions=True)
+        await works(registry)
 
 
 GARBAGE = {
@@ -320,16 +325,12 @@ async def test_what_is_no_answer_is_told_in_one_line(
         assert "\n" not in told.message
         assert "hush" not in told.message + str(told.details)
         assert "Traceback" not in caplog.text
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_the_handshake_answered_by_null_says_so() -> None:
-    class Null(Peer):
-        def begin(self, message: Json) -> bytes:
-            return http(200, {"jsonrpc": "2.0", "id": message["id"], "result": None})
-
     with pytest.raises(SourceError, match="expected an object as the result of initialize, got None"):
-        async with serving(Null()):
+        async with serving(always(http(200, {"jsonrpc": "2.0", "id": 1, "result": None}))):
             pass
 
 
@@ -353,7 +354,7 @@ async def test_a_server_that_never_answers_a_notification_is_used_all_the_same(
 ) -> None:
     monkeypatch.setattr("operad_mcp.wire.exchange._HEARD", 0.05)
     async with asyncio.timeout(10), serving(Unheeding(), shutdown_timeout=0.2) as registry:
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_the_end_of_a_call_waits_for_nobody_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,14 +381,13 @@ async def test_a_call_gets_no_answer_that_has_the_id_of_another_call(streams: bo
 
     peer = Peer(mixed_up)
     async with serving(peer) as registry, asyncio.timeout(20):
-        hanging = asyncio.create_task(registry.execute("p.hang"))
-        while not peer.executed:
-            await asyncio.sleep(0.01)
+        other = asyncio.create_task(registry.execute("p.hang"))
+        await until(lambda: peer.executed > 0)
         assert (await registry.execute("p.odd")).data == {"of": "odd"}
         if streams:
-            assert (await hanging).data == {"of": "hang"}
-        hanging.cancel()
-        await asyncio.gather(hanging, return_exceptions=True)
+            assert (await other).data == {"of": "hang"}
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
 
 
 async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
@@ -397,31 +397,24 @@ async def test_a_result_above_the_limit_within_a_stream_fails_alone() -> None:
 
     async with serving(Peer(odd(large)), max_message_bytes=20_000) as registry:
         assert (await fails(registry.execute("p.odd"))).code == ErrorCode.PAYLOAD_TOO_LARGE
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
-async def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = Peer()
-    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load("mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy")
-            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
-    assert peer.heads[0].startswith("POST http://far.invalid/mcp ")
-
-
-async def test_a_proxy_of_the_configuration_is_used_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = Peer()
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as proxy:
-        port = proxy.sockets[0].getsockname()[1]
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load(
-                "mcp", namespace="p", url="http://far.invalid/mcp", mode="legacy",
-                proxy=f"http://user:hush@127.0.0.1:{port}",
-            )  # fmt: skip
-            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
-    assert "proxy-authorization: basic" in peer.heads[0].lower()
+@pytest.mark.parametrize("transport", ["http", "sse"])
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", None])
+async def test_a_proxy_of_the_configuration_or_else_of_the_environment_is_used(
+    variable: str | None, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = OldPeer() if transport == "sse" else Peer()
+    async with listening(peer) as address:
+        monkeypatch.setenv(variable or "HTTP_PROXY", f"http://{address if variable else '127.0.0.1:9'}")
+        options = {} if variable else {"proxy": f"http://user:hush@{address}"}
+        url = "http://far.invalid/mcp"
+        async with loaded("p", url=url, mode="legacy", transport=transport, **options) as registry:
+            await works(registry)
+    assert all("http://far.invalid/" in head.partition("\r\n")[0] for head in peer.heads)
+    assert transport == "http" or {head.split(" ")[0] for head in peer.heads} == {"GET", "POST"}
+    assert variable or "proxy-authorization: basic" in peer.heads[0].lower()
 
 
 async def test_certificates_of_the_configuration_are_trusted_and_shown(tmp_path: Path) -> None:
@@ -436,16 +429,15 @@ async def test_certificates_of_the_configuration_are_trusted_and_shown(tmp_path:
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(server)
     server.verify_mode = ssl.CERT_REQUIRED
-    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0, ssl=server) as listener:
-        url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            options = {"url": url, "mode": "legacy", "tls_ca": str(tmp_path / "ca.pem")}
-            await registry.load("mcp", namespace="p", tls_cert=str(tmp_path / "me.pem"), **options)
-            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+    async with listening(peer, server) as address:
+        options = {"url": f"https://{address}/mcp", "mode": "legacy"}
+        trusting = {**options, "tls_ca": str(tmp_path / "ca.pem")}
+        async with loaded("p", tls_cert=str(tmp_path / "me.pem"), **trusting) as registry:
+            await works(registry)
             with pytest.raises(SourceError):
-                await registry.load("mcp", namespace="q", **options)
+                await registry.load("mcp", namespace="q", **trusting)
             with pytest.raises(SourceError, match="CERTIFICATE_VERIFY_FAILED"):
-                await registry.load("mcp", namespace="r", url=url, mode="legacy")
+                await registry.load("mcp", namespace="r", **options)
 
 
 def busy(times: int) -> Script:
@@ -492,13 +484,26 @@ async def test_a_mutation_is_asked_again_after_429_only_where_that_is_said_to_be
 
 
 async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at() -> None:
-    class Wrong(Peer):
-        def answer(self, fields: dict[str, str], message: Json) -> bytes | None:
-            return http(404, b"Not Found", kind="text/plain")
-
     with pytest.raises(SourceError, match=r"http://127.*/mcp.* HTTP 404 .*check the path"):
-        async with serving(Wrong(), mode="auto"):
+        async with serving(always(http(404, b"Not Found", kind="text/plain")), mode="auto"):
             pass
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize(
+    ("auth", "hint"), [(None, "set auth or headers"), ({"token": "quiet"}, "the server does not accept its auth")]
+)
+async def test_the_status_of_a_refusal_is_kept_and_no_secret_that_was_sent(
+    mode: str, auth: Any, hint: str
+) -> None:
+    peer = always(http(401, b"nope").replace(b"401 X", b"401 Unauthorized"))
+    with pytest.raises(SourceError, match=f"HTTP 401 Unauthorized; {hint}") as caught:
+        async with serving(peer, mode=mode, headers={"X-Key": "hush"}, auth=auth):
+            pass
+    assert "x-key: hush" in peer.heads[0].lower()
+    assert ("authorization: bearer quiet" in peer.heads[0].lower()) is (auth is not None)
+    assert "hush" not in str(caught.value)
+    assert "quiet" not in str(caught.value)
 
 
 async def test_headers_of_a_call_go_with_it_and_leave_those_of_the_protocol_alone() -> None:
@@ -573,7 +578,7 @@ async def test_a_refused_post_over_sse_fails_its_own_call_alone() -> None:
         told = await fails(registry.execute("p.odd"))
         assert told.details is not None
         assert told.details["statusCode"] == 503
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_over_sse_2_mb_arrive_and_what_is_above_the_limit_fails_its_call() -> None:
@@ -584,7 +589,7 @@ async def test_over_sse_2_mb_arrive_and_what_is_above_the_limit_fails_its_call()
     async with serving(OldPeer(odd(large)), transport="sse", max_message_bytes=3_000_000) as registry:
         assert len((await registry.execute("p.odd", {"size": 2_000_000})).data) == 2_000_000
         assert (await fails(registry.execute("p.odd", {"size": 4_000_000}))).code == ErrorCode.PAYLOAD_TOO_LARGE
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_an_event_that_ends_with_two_carriage_returns_is_taken_at_once() -> None:
@@ -592,7 +597,7 @@ async def test_an_event_that_ends_with_two_carriage_returns_is_taken_at_once() -
         line = "\r"
 
     async with serving(Mac(), transport="sse") as registry:
-        assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
+        await works(registry)
 
 
 async def test_a_stream_that_was_cut_within_an_event_is_resumed_without_the_half_event() -> None:
@@ -616,18 +621,3 @@ async def test_a_stream_that_was_cut_within_an_event_is_resumed_without_the_half
     async with serving(peer) as registry:
         assert (await registry.execute("p.odd")).data == 5
     assert "last-event-id: 7" in peer.heads[-1].lower()
-
-
-@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY", None])
-async def test_proxies_are_used_over_sse_too(variable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    peer = OldPeer()
-    async with await asyncio.start_server(peer.handle, "127.0.0.1", 0) as listener:
-        proxy = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        options = {"proxy": proxy} if variable is None else {}
-        if variable is not None:
-            monkeypatch.setenv(variable, proxy)
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load("mcp", namespace="p", url="http://far.invalid/sse", transport="sse", **options)
-            assert (await registry.execute("p.echo", {"a": 1})).data == {"a": 1}
-    assert all("http://far.invalid/" in head.partition("\r\n")[0] for head in peer.heads)
-    assert {head.split(" ")[0] for head in peer.heads} == {"GET", "POST"}

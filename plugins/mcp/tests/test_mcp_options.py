@@ -6,12 +6,10 @@ import asyncio
 import json
 import logging
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from mcp.server.mcpserver import Context, MCPServer
 
@@ -24,11 +22,30 @@ from operad import (
     OperationRegistry,
     OperationType,
     SourceError,
-    load_plugins,
 )  # fmt: skip
 from operad_mcp import MCPCall, MCPExtras
 from operad_mcp.pins import PinFile, Pins
-from plugins.mcp.tests.peers import HOSTILE, MODES, fails, features, hostile, names, until
+from plugins.mcp.tests.peers import (
+    MODES,
+    children,
+    fails,
+    features,
+    hostile,
+    line,
+    loaded,
+    names,
+    plain,
+    program,
+    until,
+)  # fmt: skip
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which listings are remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
 
 # --- tools as the configuration says -------------------------------------------------------------------
 
@@ -163,10 +180,7 @@ async def test_a_held_tool_that_the_server_removes_is_no_longer_held(tmp_path: P
     assert [name for name, *_ in PinFile.read(path).waiting()] == ["h.fresh"]
 
 
-async def test_a_tool_that_a_pinned_server_adds_is_not_what_a_later_start_remembers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+async def test_a_tool_that_a_pinned_server_adds_is_not_what_a_later_start_remembers(cache: Path) -> None:
     async with hostile("changing", pin=True, start="first use") as registry:
         before = names(registry)
         await registry.execute("h.count")
@@ -181,27 +195,14 @@ async def test_definitions_that_cannot_be_written_down_are_not_used(tmp_path: Pa
             pass
 
 
-async def test_a_pinned_tool_that_changed_is_not_what_a_later_start_remembers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+async def test_a_pinned_tool_that_changed_is_not_what_a_later_start_remembers(cache: Path) -> None:
     async with hostile("fickle", pin=True, start="first use") as registry:
         spec = registry.get_spec("h.echo")
         assert spec is not None
         await registry.execute("h.count")
-        async with asyncio.timeout(20):
-            while (await registry.execute("h.same", {"a": 1})) and not await refuses(registry):
-                await asyncio.sleep(0.05)
+        await until(lambda: registry.get_spec("h.echo") is None)
     async with hostile("fickle", pin=True, start="first use") as registry:
         assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
-
-
-async def refuses(registry: OperationRegistry) -> bool:
-    try:
-        await registry.execute("h.echo", {"a": 1})
-    except CallError:
-        return True
-    return False
 
 
 async def test_the_server_itself_can_be_asked() -> None:
@@ -231,11 +232,9 @@ async def test_arguments_are_completed_where_the_server_can() -> None:
         known = [name for name in ("python", "pascal", "c") if name.startswith(argument.value)]
         return Completion(values=known, total=len(known), has_more=False)
 
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="c", server=server, server_operations=True)
-        found = await registry.execute(
-            "c.server.complete", {"prompt": "review", "argument": "language", "value": "p"}
-        )
+    async with loaded("c", server=server, server_operations=True) as registry:
+        wanted = {"prompt": "review", "argument": "language", "value": "p"}
+        found = await registry.execute("c.server.complete", wanted)
         assert found.data["values"] == ["python", "pascal"]
         assert (await fails(registry.execute("c.server.complete", {"argument": "a"}))).code == "VALIDATION_ERROR"
 
@@ -243,31 +242,25 @@ async def test_arguments_are_completed_where_the_server_can() -> None:
 # --- when it starts --------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_was_seen_before_starts_with_its_first_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+async def test_a_server_that_was_seen_before_starts_with_its_first_call(cache: Path) -> None:
     env = {"TOKEN": "hush"}
     async with hostile(start="first use", env=env) as registry:
         seen = names(registry)
-    assert "hush" not in "".join(file.read_text() for file in tmp_path.rglob("*.json"))
-    before = {child.pid for child in psutil.Process().children()}
+    assert "hush" not in "".join(file.read_text() for file in cache.rglob("*.json"))
+    before = children()
     async with hostile(start="first use", env=env) as registry:
         assert names(registry) == seen
-        assert {child.pid for child in psutil.Process().children()} == before
+        assert children() == before
         spec = registry.get_spec("h.echo")
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
-        assert {child.pid for child in psutil.Process().children()} != before
+        assert children() != before
         assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
 
 
-async def test_what_has_changed_since_it_was_seen_is_followed_after_the_first_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+async def test_what_has_changed_since_it_was_seen_is_followed_after_the_first_call(cache: Path) -> None:
     async with hostile(start="first use"):
         pass
-    (file,) = tmp_path.rglob("*.json")
+    (file,) = cache.rglob("*.json")
     file.write_text(file.read_text().replace('"echo"', '"gone"'))
     async with hostile(start="first use") as registry:
         assert "echo" not in names(registry)
@@ -282,7 +275,6 @@ async def test_what_has_changed_since_it_was_seen_is_followed_after_the_first_ca
 
 
 async def test_each_call_has_its_own_meta_and_trace() -> None:
-
     server = MCPServer("meta")
 
     @server.tool()
@@ -297,8 +289,7 @@ async def test_each_call_has_its_own_meta_and_trace() -> None:
         return MCPExtras(meta={"tenant": call.identity.id if call.identity else None})
 
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="m", server=server, mode="legacy", on_call=on_call)
+    async with loaded("m", server=server, mode="legacy", on_call=on_call) as registry:
         context = OperationContext(
             identity=Identity(id="ada", scopes=[]),
             metadata={"traceparent": trace, "baggage": "k=v", "tracestate": "a=\n", "mcp": {"meta": {"a": 1}}},
@@ -348,7 +339,6 @@ async def test_no_call_runs_out_of_time_while_a_person_is_asked(mode: str) -> No
 
 @pytest.mark.parametrize("renew", [True, False])
 async def test_progress_renews_the_timeout_where_that_is_wanted(renew: bool) -> None:
-
     server = MCPServer("slow")
 
     @server.tool()
@@ -360,15 +350,14 @@ async def test_progress_renews_the_timeout_where_that_is_wanted(renew: bool) -> 
 
     said = code = None
     for timeout in (0.4, 4.0):  # the second one where this process stood still meanwhile
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            options = {"timeout": timeout, "renew_timeout": renew, "on_progress": lambda _: None}
-            try:
-                await registry.load("mcp", namespace="s", server=server, **options)
+        options = {"timeout": timeout, "renew_timeout": renew, "on_progress": lambda _: None}
+        try:
+            async with loaded("s", server=server, **options) as registry:
                 said = (await registry.execute("s.crawl", {"pause": timeout * 0.375})).meta.content[0].text
-            except SourceError:
-                continue
-            except CallError as error:
-                code = error.code
+        except SourceError:
+            continue
+        except CallError as error:
+            code = error.code
         if renew is (said is not None):
             break
     assert said == ("there" if renew else None)
@@ -376,16 +365,10 @@ async def test_progress_renews_the_timeout_where_that_is_wanted(renew: bool) -> 
 
 
 async def test_an_address_that_a_server_wants_visited_is_in_the_error() -> None:
-    import json
-
-    said = {
-        "code": -32042,
-        "message": "log in first",
-        "data": {"elicitations": [{"mode": "url", "url": "https://id.example/login", "elicitationId": "1"}]},
-    }
-    text = json.dumps({"jsonrpc": "2.0", "id": 77, "error": said}).replace("77", "ID", 1) + "\n"
+    login = {"mode": "url", "url": "https://id.example/login", "elicitationId": "1"}
+    said = {"code": -32042, "message": "log in first", "data": {"elicitations": [login]}}
     async with hostile() as registry:
-        error = await fails(registry.execute("h.raw", {"text": text}))
+        error = await fails(registry.execute("h.raw", line(error=said)))
         assert error.details is not None
         assert error.details["url"] == "https://id.example/login"
         assert "https://id.example/login" in error.message
@@ -419,14 +402,13 @@ async def test_a_program_inherits_what_is_named_and_leaves_its_words_in_a_file(
     monkeypatch.setenv("OPERAD_TEST_PROXY", "http://p")
     monkeypatch.setenv("OPERAD_TEST_SECRET", "hush")
     log = tmp_path / "server.log"
-    wanted = ["OPERAD_TEST_PROXY", "OPERAD_TEST_SECRET"]
-    async with hostile(
-        "chatty", inherit_env=["OPERAD_TEST_PROXY", "OPERAD_TEST_NONE"], stderr=str(log)
-    ) as registry:
+    wanted = ["OPERAD_TEST_PROXY", "OPERAD_TEST_SECRET", "GIVEN"]
+    inherited = ["OPERAD_TEST_PROXY", "OPERAD_TEST_NONE"]
+    async with hostile("chatty", inherit_env=inherited, env={"GIVEN": "1"}, stderr=str(log)) as registry:
         found = (await registry.execute("h.environment", {"names": wanted})).data
-    assert found == {"OPERAD_TEST_PROXY": "http://p", "OPERAD_TEST_SECRET": None}
+    assert found == {"OPERAD_TEST_PROXY": "http://p", "OPERAD_TEST_SECRET": None, "GIVEN": "1"}
     assert log.read_text() == "a word on standard error\n"
-    assert "OPERAD_TEST_PROXY" in os.environ
+    assert [name in os.environ for name in wanted] == [True, True, False]
 
 
 async def test_what_a_program_printed_before_it_ended_is_in_the_error() -> None:
@@ -439,12 +421,11 @@ async def test_what_a_program_printed_before_it_ended_is_in_the_error() -> None:
 async def test_the_cause_above_a_stack_is_in_the_error(step: str) -> None:
     stack = "\\n".join(f"    {number} {step}" for number in range(3))
     printed = f"TypeError: fetch failed\\n\\n{stack}\\n\\x1b[31mbye"
-    program = f"import sys; sys.stderr.write('{printed}'); sys.exit(3)"
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        with pytest.raises(
-            SourceError, match=r"code 3; TypeError: fetch failed \| 1 at [^ ]* \| 2 at [^ ]* \| bye$"
-        ):
-            await registry.load("mcp", namespace="s", command=sys.executable, args=["-c", program], mode="legacy")
+    code = f"import sys; sys.stderr.write('{printed}'); sys.exit(3)"
+    told = r"code 3; TypeError: fetch failed \| 1 at [^ ]* \| 2 at [^ ]* \| bye$"
+    with pytest.raises(SourceError, match=told):
+        async with hostile(args=["-c", code]):
+            pass
 
 
 # --- bounds ------------------------------------------------------------------------------------------------
@@ -475,13 +456,10 @@ async def test_what_is_no_longer_listed_is_forgotten() -> None:
 
 
 async def test_a_flood_of_logs_and_progress_holds_no_answer_up() -> None:
-    log = (
-        '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"'
-        + "x" * 1000
-        + '"}}\n'
-    )
-    progress = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":ID,"progress":1}}\n'
-    answer = '{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":"there"}}\n'
+    start = '{"jsonrpc":"2.0",'
+    log = f'{start}"method":"notifications/message","params":{{"level":"info","data":"{"x" * 1000}"}}}}\n'
+    progress = f'{start}"method":"notifications/progress","params":{{"progressToken":ID,"progress":1}}}}\n'
+    answer = f'{start}"id":ID,"result":{{"structuredContent":"there"}}}}\n'
     seen: list[Any] = []
     async with hostile(on_log=seen.append, on_progress=lambda _: None) as registry:
         text = (log + progress) * 10_000 + answer
@@ -491,8 +469,8 @@ async def test_a_flood_of_logs_and_progress_holds_no_answer_up() -> None:
 
 def test_a_registry_of_another_event_loop_says_so() -> None:
     async def load() -> OperationRegistry:
-        registry = OperationRegistry(load_plugins(only=["mcp"]))
-        await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], mode="legacy")
+        registry = plain()
+        await registry.load("mcp", namespace="h", **program())
         return registry
 
     async def use(registry: OperationRegistry) -> None:

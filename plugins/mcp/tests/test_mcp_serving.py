@@ -22,15 +22,13 @@ from operad import (
     OperationSpec,
     ResponseEnvelope,
     from_schema,
-    load_plugins,
     operation,
 )
 from operad.registry.base import RegistryBase
 from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
 from operad_testing import hostile_schemas
+from plugins.mcp.tests.peers import MODES, plain
 
-MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-GUARD = AccessControl(required_scopes=("write",))
 RESOURCE = {"mcp": {"kind": "resource", "uri": "demo://note", "mimeType": "text/plain"}}
 
 
@@ -52,7 +50,7 @@ async def maybe(there: bool) -> int | None:
     return 1 if there else None
 
 
-@operation(namespace="m", access_control=GUARD)
+@operation(namespace="m", access_control=AccessControl(required_scopes=("write",)))
 async def guarded() -> str:
     """For writers."""
     return "written"
@@ -65,15 +63,18 @@ async def count(to: int) -> AsyncIterator[int]:
         yield number
 
 
-def registry(*extra: Any) -> OperationRegistry:
-    made = OperationRegistry(load_plugins(only=["mcp"]))
-    for one in (add, pair, maybe, guarded, count, *extra):
+def registry(**answers: Any) -> OperationRegistry:
+    """The operations above, and one for each of these answers."""
+    made = plain()
+    for one in (add, pair, maybe, guarded, count):
         made.register(one)
+    for name, answer in answers.items():
+        raw(made, name, answer)
     return made
 
 
-def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> None:
-    """Register an operation that answers what it is given here, or raises it."""
+def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> OperationRegistry:
+    """Register an operation that answers what it is given here, or raises it, or calls it."""
 
     async def handler(input: Any, context: OperationContext) -> Any:
         if isinstance(answer, BaseException):
@@ -81,6 +82,15 @@ def raw(made: OperationRegistry, name: str, answer: Any, **spec: Any) -> None:
         return await answer(input, context) if callable(answer) else answer
 
     made.register(OperationSpec(namespace="m", name=name, **spec), handler)
+    return made
+
+
+async def echo(input: Any, context: OperationContext) -> Any:
+    return input
+
+
+async def forever(input: Any, context: OperationContext) -> Any:
+    await asyncio.Event().wait()
 
 
 def error_of(answer: Any) -> Any:
@@ -93,6 +103,10 @@ def error_of(answer: Any) -> Any:
 def client(served: MCPServing | OperationRegistry, mode: str = "2026-07-28", **options: Any) -> Client:
     serving = served if isinstance(served, MCPServing) else to_mcp(served)
     return Client(serving.server(), mode=mode, **options)
+
+
+async def tools_of(session: Client) -> dict[str, Any]:
+    return {tool.name: tool for tool in (await session.list_tools()).tools}
 
 
 # --- listing -----------------------------------------------------------------------------------------
@@ -112,7 +126,7 @@ async def test_hostile_schemas_fail_no_listing_and_what_cannot_be_told_is_said_o
     caplog.set_level("WARNING", "operad.mcp")
     async with client(made, mode) as session:
         for _ in range(2):
-            tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+            tools = await tools_of(session)
         assert (await session.call_tool("m_add", {"a": 1, "b": 2})).content[0].text == "3"
     assert tools.keys() == {"m_add", "m_count", "m_maybe", "m_pair", "m_meta", *(f"m_{name}" for name in HOSTILE)}
     assert tools["m_add"].input_schema["required"] == ["a", "b"]
@@ -126,7 +140,7 @@ async def test_hostile_schemas_fail_no_listing_and_what_cannot_be_told_is_said_o
 @MODES
 async def test_operations_are_tools_with_safe_names_schemas_and_hints_of_their_type(mode: str) -> None:
     async with client(registry(), mode) as session:
-        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        tools = await tools_of(session)
     assert sorted(tools) == ["m_add", "m_count", "m_maybe", "m_pair"]
     added = tools["m_add"]
     assert (added.title, added.description, added.meta) == (
@@ -146,13 +160,10 @@ async def test_every_tool_has_a_description_and_an_object_as_its_input() -> None
     for number, schema in enumerate(schemas):
         raw(made, f"n{number}", "x", input_schema=schema)
 
-    async def echo(input: Any, context: OperationContext) -> Any:
-        return input
-
     definitions = {"$defs": {"N": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/N"}}
     raw(made, "list", echo, input_schema=definitions)
     async with client(made) as session:
-        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        tools = await tools_of(session)
         called = await session.call_tool("m_list", {"input": [1, 2]})
         refused = await session.call_tool("m_list", {"input": ["x"]})
     assert len(tools) == 5
@@ -166,16 +177,15 @@ async def test_a_long_name_is_cut_with_a_hash_and_still_leads_to_its_operation()
     for name in ("x" * 70, "x" * 71, "a.b", "a/b"):
         raw(made, name, name)
     async with client(made) as session:
-        tools = (await session.list_tools()).tools
-        assert all(len(tool.name) <= 50 for tool in tools)
-        for tool in tools:
-            answer = await session.call_tool(tool.name, {})
+        for name, tool in (await tools_of(session)).items():
+            assert len(name) <= 50
+            answer = await session.call_tool(name, {})
             assert f"m.{answer.content[0].text}" == tool.meta["operad/id"]
 
 
 async def test_names_may_leave_the_namespace_out() -> None:
     async with client(to_mcp(registry(), names="name")) as session:
-        assert "add" in [tool.name for tool in (await session.list_tools()).tools]
+        assert "add" in await tools_of(session)
 
 
 @MODES
@@ -197,32 +207,21 @@ async def test_a_listing_has_pages_and_a_cursor_that_nobody_gave_is_refused(mode
 
 
 async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    made = registry()
-    raw(
-        made, "odd", "x", metadata={"mcp": {"kind": "tool", "icons": [{"no": "src"}]}, "annotations": {"title": 7}}
-    )
-    async with client(made) as session:
-        odd = next(tool for tool in (await session.list_tools()).tools if tool.name == "m_odd")
-    assert odd.icons is None
+    unusable = {"mcp": {"kind": "tool", "icons": [{"no": "src"}]}, "annotations": {"title": 7}}
+    async with client(raw(registry(), "odd", "x", metadata=unusable)) as session:
+        assert (await tools_of(session))["m_odd"].icons is None
     assert "without all of its fields" in caplog.text
 
 
 async def test_an_output_schema_that_reaches_a_whole_api_is_not_told() -> None:
-    document = {
-        "components": {
-            "schemas": {
-                f"S{n}": {"type": "object", "properties": {"next": {"$ref": f"#/components/schemas/S{n + 1}"}}}
-                for n in range(200)
-            }
-        }
-    }
+    links = [{"$ref": f"#/$defs/S{n}"} for n in range(201)]
+    chain = {f"S{n}": {"type": "object", "properties": {"next": links[n + 1]}} for n in range(200)}
     made = registry()
-    first = from_schema({"$ref": "#/components/schemas/S0"}, document=document)
-    last = from_schema({"$ref": "#/components/schemas/S198"}, document=document)
-    raw(made, "large", {"next": {}}, output_schema=first)
-    raw(made, "small", {"next": {}}, output_schema=last)
+    for name, number in (("large", 0), ("small", 198)):
+        schema = from_schema(links[number], document={"$defs": chain})
+        raw(made, name, {"next": {}}, output_schema=schema)
     async with client(made) as session:
-        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        tools = await tools_of(session)
         assert tools["m_large"].output_schema is None
         assert tools["m_small"].output_schema is not None
         assert (await session.call_tool("m_large", {})).structured_content == {"next": {}}
@@ -252,9 +251,7 @@ class Broken(Exception):
 async def test_errors_are_results_with_code_and_details_and_what_is_undeclared_is_masked(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = registry()
-    raw(made, "domain", CallError("SOLD_OUT", "no more", {"left": 0}))
-    raw(made, "broken", Broken("password=hunter2"))
+    made = registry(domain=CallError("SOLD_OUT", "no more", {"left": 0}), broken=Broken("password=hunter2"))
     async with client(made, mode) as session:
         invalid = await session.call_tool("m_add", {"a": "x"})
         domain = await session.call_tool("m_domain", {})
@@ -263,13 +260,8 @@ async def test_errors_are_results_with_code_and_details_and_what_is_undeclared_i
         with pytest.raises(MCPError, match="Unknown tool") as unknown:
             await session.call_tool("m_nothing", {})
     assert unknown.value.code == -32602
-    assert [error_of(answer)["code"] for answer in (invalid, domain, broken, denied)] == [
-        "VALIDATION_ERROR",
-        "SOLD_OUT",
-        "EXECUTION_ERROR",
-        "ACCESS_DENIED",
-    ]
-    assert all(answer.is_error for answer in (invalid, domain, broken, denied))
+    codes = [error_of(answer)["code"] for answer in (invalid, domain, broken, denied)]
+    assert codes == ["VALIDATION_ERROR", "SOLD_OUT", "EXECUTION_ERROR", "ACCESS_DENIED"]
     assert error_of(domain)["details"] == {"left": 0}
     assert "hunter2" not in broken.model_dump_json()
     assert "hunter2" in caplog.text
@@ -293,27 +285,22 @@ async def test_errors_keep_addresses_of_upstream_servers_inside_unless_they_are_
     assert exposed or error_of(answer)["message"] == "the upstream server: 404 Not Found"
 
 
-@pytest.mark.parametrize(
-    "data", [float("nan"), {1, 2}, {"a": object()}, {7: "x"}, "half \ud800 pair", {"\ud800": 1}]
-)
 @MODES
-async def test_data_that_json_cannot_hold_are_an_error_of_their_call_alone(mode: str, data: Any) -> None:
-    made = registry()
-    raw(made, "odd", data)
-    async with client(made, mode) as session:
-        answer = await session.call_tool("m_odd", {})
-        assert error_of(answer)["code"] == "SERIALIZATION_ERROR"
+async def test_data_that_json_cannot_hold_are_an_error_of_their_call_alone(mode: str) -> None:
+    odd = [float("nan"), {1, 2}, {"a": object()}, {7: "x"}, "half \ud800 pair", {"\ud800": 1}]
+    async with client(registry(**{f"odd{n}": data for n, data in enumerate(odd)}), mode) as session:
+        for number in range(len(odd)):
+            answer = await session.call_tool(f"m_odd{number}", {})
+            assert error_of(answer)["code"] == "SERIALIZATION_ERROR", odd[number]
         assert (await session.call_tool("m_add", {"a": 1, "b": 1})).content[0].text == "2"
 
 
 @MODES
 async def test_data_of_any_depth_and_size_arrive(mode: str) -> None:
-    made = registry()
     deep: Any = 0
     for _ in range(300):
         deep = [deep]
-    raw(made, "deep", {"deep": deep})
-    raw(made, "large", {"text": "é" * 1_000_000})
+    made = registry(deep={"deep": deep}, large={"text": "é" * 1_000_000})
     async with client(to_mcp(made, result_bytes=8_000_000), mode) as session:
         assert (await session.call_tool("m_deep", {})).content[0].text.count("[") == 300
         assert len((await session.call_tool("m_large", {})).structured_content["text"]) == 1_000_000
@@ -321,33 +308,28 @@ async def test_data_of_any_depth_and_size_arrive(mode: str) -> None:
 
 LINES = "\n".join(f'"line" {number} é' for number in range(1_000))
 """12 KB that JSON escapes."""
+ROWS = {"rows": LINES.splitlines()}
+OF_ROWS = from_schema({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]})
 
 
 @MODES
 async def test_a_result_above_the_limit_is_cut_and_says_so_and_has_no_second_copy(mode: str) -> None:
-    made = registry()
-    raw(made, "text", LINES)
-    raw(made, "rows", {"rows": LINES.splitlines()})
+    made = registry(text=LINES, rows=ROWS)
+    cut = r"\[cut: the result has \d+ bytes, result_bytes allows 10000; 1 of 1 blocks .*\]"
+    written = json.dumps(ROWS, ensure_ascii=False, separators=(",", ":"))
     async with client(to_mcp(made, result_bytes=10_000), mode) as session:
-        for name, whole in (
-            ("text", LINES),
-            ("rows", json.dumps({"rows": LINES.splitlines()}, ensure_ascii=False)),
-        ):
+        for name, whole in (("text", LINES), ("rows", written)):
             answer = await session.call_tool(f"m_{name}", {})
             assert answer.structured_content is None
             text, note = (block.text for block in answer.content)
             assert len(text) > 5_000
-            assert (
-                whole.replace(", ", ",").replace(": ", ":").startswith(text.replace(", ", ",").replace(": ", ":"))
-            )
+            assert whole.startswith(text)
             assert len(answer.model_dump_json()) < 11_000
-            assert re.fullmatch(
-                r"\[cut: the result has \d+ bytes, result_bytes allows 10000; 1 of 1 blocks .*\]", note
-            )
+            assert re.fullmatch(cut, note)
     async with client(to_mcp(made, result_bytes=30_000), mode) as session:
         answer = await session.call_tool("m_rows", {})
         assert (answer.structured_content, len(answer.content)) == (None, 2)
-        assert json.loads(answer.content[0].text) == {"rows": LINES.splitlines()}
+        assert json.loads(answer.content[0].text) == ROWS
         assert answer.content[1].text.endswith("; structuredContent is left out]")
 
 
@@ -355,9 +337,7 @@ async def test_a_result_above_the_limit_is_cut_and_says_so_and_has_no_second_cop
 async def test_data_above_the_limit_of_a_tool_with_an_output_schema_are_an_error_or_have_one_copy(
     mode: str,
 ) -> None:
-    schema = {"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]}
-    made = registry()
-    raw(made, "rows", {"rows": LINES.splitlines()}, output_schema=from_schema(schema))
+    made = raw(registry(), "rows", ROWS, output_schema=OF_ROWS)
     for limit in (10_000, 30_000, 100_000):
         async with client(to_mcp(made, result_bytes=limit), mode) as session:
             await session.list_tools()
@@ -366,22 +346,19 @@ async def test_data_above_the_limit_of_a_tool_with_an_output_schema_are_an_error
             assert error_of(answer)["code"] == "PAYLOAD_TOO_LARGE"
             assert "result_bytes" in answer.content[0].text
         else:
-            assert answer.structured_content == {"rows": LINES.splitlines()}
+            assert answer.structured_content == ROWS
             assert (len(answer.content[0].text) < 100) is (limit == 30_000)
 
 
 @MODES
 async def test_of_two_copies_the_text_goes_and_the_pictures_stay(mode: str) -> None:
-    data = {"rows": LINES.splitlines()}
     picture = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
-    content = [{"type": "text", "text": json.dumps(data)}, picture]
-    made = registry()
-    schema = from_schema({"type": "object", "properties": {"rows": {"type": "array"}}, "required": ["rows"]})
-    answer = mcp_envelope(data, content=content, structured_content=data)
-    raw(made, "rows", answer, output_schema=schema)
+    content = [{"type": "text", "text": json.dumps(ROWS)}, picture]
+    answer = mcp_envelope(ROWS, content=content, structured_content=ROWS)
+    made = raw(registry(), "rows", answer, output_schema=OF_ROWS)
     async with client(to_mcp(made, result_bytes=30_000), mode) as session:
         called = await session.call_tool("m_rows", {})
-    assert called.structured_content == data
+    assert called.structured_content == ROWS
     assert [block.type for block in called.content] == ["text", "image"]
     assert called.content[0].text == "The result is in structuredContent."
 
@@ -416,9 +393,7 @@ class Picture:
     ("mime", "kind"), [("image/png", "image"), ("audio/wav; q=1", "audio"), ("application/pdf", "resource")]
 )
 async def test_bytes_are_a_block_of_their_media_type(mime: str, kind: str) -> None:
-    made = registry()
-    raw(made, "bytes", ResponseEnvelope(b"\x00\xff", Picture(mime)))
-    async with client(made) as session:
+    async with client(registry(bytes=ResponseEnvelope(b"\x00\xff", Picture(mime)))) as session:
         block = (await session.call_tool("m_bytes", {})).content[0]
     assert block.type == kind
     assert base64.b64decode(block.resource.blob if kind == "resource" else block.data) == b"\x00\xff"
@@ -440,11 +415,11 @@ async def test_a_result_that_breaks_its_own_schema_reaches_the_client_with_a_wor
 async def test_a_subscription_is_progress_and_then_all_of_its_items(mode: str) -> None:
     seen: list[tuple[float, str | None]] = []
 
-    async def progress(progress: float, total: float | None, message: str | None) -> None:
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, message))
 
     async with client(to_mcp(registry(), stream_items=3), mode) as session:
-        whole = await session.call_tool("m_count", {"to": 2}, progress_callback=progress)
+        whole = await session.call_tool("m_count", {"to": 2}, progress_callback=heard)
         cut = await session.call_tool("m_count", {"to": 100})
     assert whole.structured_content == {"items": [0, 1], "truncated": False}
     assert seen == [(1, "0"), (2, "1")]
@@ -487,10 +462,7 @@ async def test_who_cancels_a_call_cancels_its_handler_and_what_that_calls(mode: 
     async def outer(input: Any, context: OperationContext) -> Any:
         return (await context.env.m.inner()).data
 
-    made = registry()
-    raw(made, "inner", inner)
-    raw(made, "outer", outer)
-    async with client(made, mode) as session:
+    async with client(registry(inner=inner, outer=outer), mode) as session:
         call = asyncio.ensure_future(session.call_tool("m_outer", {}))
         await started.wait()
         call.cancel()
@@ -502,12 +474,7 @@ async def test_who_cancels_a_call_cancels_its_handler_and_what_that_calls(mode: 
 
 @MODES
 async def test_a_call_that_takes_too_long_ends_in_a_timeout(mode: str) -> None:
-    async def forever(input: Any, context: OperationContext) -> Any:
-        await asyncio.Event().wait()
-
-    made = registry()
-    raw(made, "forever", forever)
-    async with client(to_mcp(made, timeout=0.05), mode) as session:
+    async with client(to_mcp(registry(forever=forever), timeout=0.05), mode) as session:
         answer = await session.call_tool("m_forever", {})
     assert error_of(answer)["code"] == "TIMEOUT"
 
@@ -518,10 +485,10 @@ async def test_a_call_that_takes_too_long_ends_in_a_timeout(mode: str) -> None:
 @MODES
 async def test_without_its_scope_an_operation_is_not_listed_and_with_it_it_is_called(mode: str) -> None:
     async with client(to_mcp(registry(), identity={"id": "me", "scopes": ["write"]}), mode) as session:
-        assert "m_guarded" in [tool.name for tool in (await session.list_tools()).tools]
+        assert "m_guarded" in await tools_of(session)
         assert (await session.call_tool("m_guarded", {})).content[0].text == "written"
     async with client(to_mcp(registry(), identity={"id": "you"}), mode) as session:
-        assert "m_guarded" not in [tool.name for tool in (await session.list_tools()).tools]
+        assert "m_guarded" not in await tools_of(session)
         assert (await session.call_tool("m_guarded", {})).is_error
 
 
@@ -530,7 +497,7 @@ async def test_without_its_scope_an_operation_is_not_listed_and_with_it_it_is_ca
 
 async def test_many_operations_are_searched_described_and_called_by_three_tools() -> None:
     async with client(to_mcp(registry(), tools="search")) as session:
-        assert [tool.name for tool in (await session.list_tools()).tools] == ["search", "describe", "call"]
+        assert list(await tools_of(session)) == ["search", "describe", "call"]
         found = await session.call_tool("search", {"query": "the sum", "limit": 1})
         assert [one["id"] for one in found.structured_content["operations"]] == ["m.add"]
         told = await session.call_tool("describe", {"id": "m.add"})
@@ -572,26 +539,19 @@ async def test_search_returns_short_lines_and_an_unknown_id_a_similar_one() -> N
 
 
 async def test_an_input_that_a_model_writes_as_json_text_is_parsed_unless_text_is_what_is_taken() -> None:
-    made = registry()
-
-    async def echo(input: Any, context: OperationContext) -> Any:
-        return {"got": input}
-
-    made.register(OperationSpec(namespace="m", name="text", input_schema=from_schema({"type": "string"})), echo)
+    made = raw(registry(), "text", echo, input_schema=from_schema({"type": "string"}))
     async with client(to_mcp(made, tools="search")) as session:
         called = await session.call_tool("call", {"id": "m.add", "input": '{"a": 2, "b": 3}'})
         assert called.structured_content == 5
         text = await session.call_tool("call", {"id": "m.text", "input": '{"a": 2}'})
-        assert text.structured_content == {"got": '{"a": 2}'}
+        assert text.structured_content == '{"a": 2}'
         wrong = await session.call_tool("call", {"id": "m.add", "input": "{a: 2}"})
         assert error_of(wrong)["code"] == "VALIDATION_ERROR"
 
 
 async def test_errors_have_no_headers_of_http() -> None:
-    made = registry()
     details = {"statusCode": 404, "headers": {"server": "inner", "date": "today"}, "body": "none"}
-    raw(made, "gone", CallError("NOT_FOUND", "gone", details))
-    async with client(made) as session:
+    async with client(registry(gone=CallError("NOT_FOUND", "gone", details))) as session:
         answer = await session.call_tool("m_gone", {})
     assert error_of(answer)["details"] == {"statusCode": 404, "body": "none"}
     assert "inner" not in answer.model_dump_json()
@@ -616,9 +576,9 @@ async def test_above_a_hundred_operations_search_is_what_clients_see() -> None:
     for number in range(101):
         raw(made, f"n{number}", number)
     async with client(made) as session:
-        assert len((await session.list_tools()).tools) == 3
+        assert len(await tools_of(session)) == 3
     async with client(to_mcp(made, tools="all", page_size=200)) as session:
-        assert len((await session.list_tools()).tools) == 101
+        assert len(await tools_of(session)) == 101
 
 
 # --- the client --------------------------------------------------------------------------------------
@@ -642,9 +602,7 @@ async def test_a_handler_asks_the_user_in_either_generation(mode: str) -> None:
         asked.append(params.message)
         return ElicitResult(action="accept", content={"name": f"N{len(asked)}"})
 
-    made = registry()
-    raw(made, "greet", greet)
-    async with client(made, mode, elicitation_callback=elicit) as session:
+    async with client(registry(greet=greet), mode, elicitation_callback=elicit) as session:
         answer = await session.call_tool("m_greet", {})
     assert answer.content[0].text == '["N1","N2"]'
     assert asked == ["Who are you?", "And your friend?"]
@@ -658,52 +616,40 @@ async def test_a_handler_learns_that_its_client_cannot_be_asked(mode: str) -> No
         except CallError as error:
             return f"nobody: {error.details['requiredCapabilities']}"
 
-    made = registry()
-    raw(made, "greet", greet)
-    raw(made, "careful", careful)
-    async with client(made, mode) as session:
+    async with client(registry(greet=greet, careful=careful), mode) as session:
         assert (await session.call_tool("m_careful", {})).content[0].text == "nobody: {'elicitation': {}}"
         if mode == "legacy":
             assert (await session.call_tool("m_greet", {})).is_error
         else:
             with pytest.raises(MCPError) as raised:
                 await session.call_tool("m_greet", {})
-            assert (raised.value.code, raised.value.data) == (
-                -32021,
-                {"requiredCapabilities": {"elicitation": {}}},
-            )
+            assert raised.value.code == -32021
+            assert raised.value.data == {"requiredCapabilities": {"elicitation": {}}}
 
 
 @MODES
 async def test_logs_reach_a_client_that_wants_them(mode: str) -> None:
-    from mcp_types import LoggingMessageNotificationParams
+    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
 
     heard: list[Any] = []
 
-    async def log(params: LoggingMessageNotificationParams) -> None:
+    async def log(params: Any) -> None:
         heard.append((params.level, params.data, params.logger))
 
     async def talk(input: Any, context: OperationContext) -> Any:
         await context.log("debug", "quiet")
         await context.log("error", {"a": 1}, "me")
 
-    made = registry()
-    raw(made, "talk", talk)
-    async with client(made, mode, logging_callback=log) as session:
+    async with client(registry(talk=talk), mode, logging_callback=log) as session:
         if mode == "legacy":
-            await session.session.send_request(*_set_level("warning"))
+            level = SetLevelRequest(params=SetLevelRequestParams(level="warning"))
+            await session.session.send_request(level, EmptyResult)
             await session.call_tool("m_talk", {})
             await asyncio.sleep(0)
             assert heard == [("error", {"a": 1}, "me")]
         else:
             await session.call_tool("m_talk", {})
             assert heard == []
-
-
-def _set_level(level: str) -> tuple[Any, Any]:
-    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
-
-    return SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult  # type: ignore[arg-type]  # pydantic narrows the level
 
 
 # --- changes -----------------------------------------------------------------------------------------
@@ -722,7 +668,7 @@ async def test_a_session_of_the_handshake_generation_hears_that_tools_changed() 
         raw(made, "late", "here")
         async with asyncio.timeout(20):
             await heard.wait()
-        assert "m_late" in [tool.name for tool in (await session.list_tools()).tools]
+        assert "m_late" in await tools_of(session)
 
 
 async def test_a_listener_of_2026_hears_of_tools_and_of_the_resource_that_it_watches() -> None:

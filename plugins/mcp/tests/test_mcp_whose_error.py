@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import psutil
@@ -11,79 +10,42 @@ import pytest
 
 from operad import ErrorCode
 from operad_mcp.wire.messages import parse
-from plugins.mcp.tests.peers import alive, fails, hostile
-
-
-def line(**answer: Any) -> dict[str, str]:
-    """The input of ``raw`` that makes the server answer this."""
-    return {"text": json.dumps({"jsonrpc": "2.0", "id": 77, **answer}).replace("77", "ID", 1) + "\n"}
-
-
-CHOSEN_BY_SERVERS = [
-    {"code": -32000, "message": "user quota exceeded"},
-    {"code": -32000, "message": "Connection closed"},
-    {"code": -32001, "message": "record locked"},
-    {"code": -32600, "message": "Session not found"},
-    {"code": -32600, "message": "Session terminated"},
-    {"code": -32801, "message": "the basket is too large"},
-    {"code": -32802, "message": "teapot", "data": {"statusCode": 418}},
-    {"code": -32803, "message": "no", "data": {"sent": False}},
-]
+from plugins.mcp.tests.peers import TABLES, alive, fails, hostile, line
 
 
 async def test_no_error_of_a_server_restarts_it_runs_twice_ends_other_calls_or_changes_its_code() -> None:
     async with hostile() as registry:
         pid = (await registry.execute("h.pid")).data
         hanging = asyncio.create_task(registry.execute("h.hang"))
-        for said in CHOSEN_BY_SERVERS:
+        for said in TABLES["errors_that_servers_chose"]:
             error = await fails(registry.execute("h.raw", line(error=said)))
             assert error.code == ErrorCode.EXECUTION_ERROR, said
             assert error.details is not None
             assert error.details.pop("jsonrpcCode") == said["code"]
             assert error.details == {key: value for key, value in said.items() if key != "code"}
-        assert (await registry.execute("h.raws")).data == len(CHOSEN_BY_SERVERS)
+        assert (await registry.execute("h.raws")).data == len(TABLES["errors_that_servers_chose"])
         assert (await registry.execute("h.pid")).data == pid
         assert not hanging.done()
         hanging.cancel()
         await asyncio.gather(hanging, return_exceptions=True)
 
 
-UNREADABLE = {
-    "an error that is a text": ('{"jsonrpc":"2.0","id":ID,"error":"boom"}\n', "boom"),
-    "an error without a code": ('{"jsonrpc":"2.0","id":ID,"error":{"message":"boom"}}\n', "boom"),
-    "an error with a text as code": ('{"jsonrpc":"2.0","id":ID,"error":{"code":"E1","message":"boom"}}\n', "boom"),
-    "neither result nor error": ('{"jsonrpc":"2.0","id":ID}\n', "neither result nor error"),
-    "an integer of 5,000 digits": ('{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":BIG}}\n', "cannot be read"),
-    "20,000 levels": ('{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":DEEP}}\n', "cannot be read"),
-    "20,000 levels, the id last": ('{"jsonrpc":"2.0","result":{"a":DEEP},"id":ID}\n', "cannot be read"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", UNREADABLE.values(), ids=list(UNREADABLE))
-async def test_an_answer_that_cannot_be_read_is_said_to_be_so_and_not_taken_for_silence(
-    text: tuple[str, str],
-) -> None:
+async def test_an_answer_that_cannot_be_read_is_said_to_be_so_and_not_taken_for_silence() -> None:
     async with hostile() as registry:
-        error = await fails(registry.execute("h.raw", {"text": text[0]}, timeout=5))
-        assert error.code == ErrorCode.EXECUTION_ERROR
-        assert text[1] in error.message
-        assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
+        for name, text, said in TABLES["unreadable"]:
+            error = await fails(registry.execute("h.raw", {"text": text}, timeout=5))
+            assert error.code == ErrorCode.EXECUTION_ERROR, name
+            assert said in error.message, name
+            assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}, name
 
 
-READABLE = {
-    "a batch": '[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}]\n',
-    "on several lines": '{\n "jsonrpc": "2.0",\n "id": ID,\n "result": {\n  "structuredContent": 3\n }\n}\n',
-    "a float as id": '{"jsonrpc":"2.0","id":ID.0,"result":{"structuredContent":3}}\n',
-    "after a lone bracket, the result first": '[\n{"result":{"structuredContent":3},"jsonrpc":"2.0","id":ID}\n',
-    "on several lines after a lone bracket": '{\n{\n "result": {"structuredContent": 3},\n "jsonrpc": "2.0", "id": ID\n}\n',
-    "a batch after a lone bracket": '{\n[{"result":{"structuredContent":3},"jsonrpc":"2.0","id":ID}]\n',
-    "of 100,000 lines": '{\n "jsonrpc": "2.0",\n "id": ID,' + '\n "x": 0,' * 100_000 + '\n "result": {"structuredContent": 3}\n}\n',
-    "after a log of 60,000 lines": "{\n" + "a line\n" * 60_000 + '{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}\n',
-    "after a lone bracket": '{\n{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}\n',
-}  # fmt: skip
+LONG = [
+    ["of 100,000 lines", '{\n "jsonrpc": "2.0",\n "id": ID,' + '\n "x": 0,' * 100_000 + '\n "result": {"structuredContent": 3}\n}\n'],
+    ["after a log of 60,000 lines", "{\n" + "a line\n" * 60_000 + '{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":3}}\n'],
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", READABLE.values(), ids=list(READABLE))
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in [*TABLES["readable"], *LONG]])
 async def test_an_unusual_form_of_a_good_answer_is_understood(text: str) -> None:
     async with hostile() as registry:
         assert (await registry.execute("h.raw", {"text": text}, timeout=20)).data == 3
