@@ -147,9 +147,7 @@ async def test_200_programs_that_die_are_started_again() -> None:
 
 
 async def test_200_changes_of_a_large_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    from operad_mcp import client
-
-    monkeypatch.setattr(client, "_REST", 0.0)
+    monkeypatch.setattr("operad_mcp.client.servers._REST", 0.0)
     async with hostile("growing", shutdown_timeout=1.0) as registry:
 
         async def change(_: int) -> None:
