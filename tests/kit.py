@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,12 @@ OPERAD = Path(sys.executable).with_name("operad")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 LOCAL = '[sources.local]\ntype = "scanner"\npath = "ops.py"\n'
 """The table of a source with the functions of a file."""
+
+
+def marked(*marks: pytest.MarkDecorator) -> Callable[[Any], Any]:
+    """Return a decorator that gives several marks to a test."""
+    return lambda test: reduce(lambda inner, mark: mark(inner), marks, test)
+
 
 # --- documents -----------------------------------------------------------------------------------------
 

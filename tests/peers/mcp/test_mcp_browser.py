@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,18 +13,15 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from aiohttp import web
 
 from operad import Identity, OperationRegistry, load_plugins, operation
 from operad_auth import Credentials
 from operad_mcp import to_mcp
-from tests.peers.mcp.test_mcp_server_suite import listening
+from plugins.serve.tests.front_door import served
+from tests.kit import CHROMIUM, listening
 
 PAGE = Path(__file__).with_name("browser_client.html")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 
@@ -44,16 +40,15 @@ async def authenticate(credentials: Credentials) -> Identity | None:
 async def browsing(url: str, profile: Path) -> AsyncIterator[None]:
     """A browser without a window that shows a page."""
     assert CHROMIUM is not None
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *options,
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--remote-debugging-port=0",
         f"--user-data-dir={profile}",
-        url,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    ]
+    quiet = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.DEVNULL}
+    process = await asyncio.create_subprocess_exec(CHROMIUM, *options, url, **quiet, start_new_session=True)
     try:
         yield
     finally:
@@ -64,23 +59,21 @@ async def browsing(url: str, profile: Path) -> AsyncIterator[None]:
 async def read_by_a_page(profile: Path, *, is_allowed: bool) -> Any:
     seen: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def page(request: Request) -> Response:
-        return HTMLResponse(PAGE.read_text(encoding="utf-8"))
+    async def page(request: web.Request) -> web.StreamResponse:
+        if request.path == "/page":
+            return web.FileResponse(PAGE)
+        seen.set_result(json.loads(await request.text()))
+        return web.Response(status=204)
 
-    async def take(request: Request) -> Response:
-        seen.set_result(json.loads(await request.body()))
-        return Response(status_code=204)
-
-    routes = [Route("/page", page), Route("/seen", take, methods=["POST"])]
     registry = OperationRegistry(load_plugins(only=["mcp"]))
     registry.register(add)
-    async with listening(Starlette(routes=routes)) as own:
-        origin = f"http://localhost:{own}"
+    async with listening(page) as own:
+        origin = own.replace("127.0.0.1", "localhost")
         allowed = {"allowed_origins": [origin]} if is_allowed else {}
         serving = to_mcp(registry, authenticate=authenticate, **allowed)
-        async with listening(serving.asgi()) as port:
-            url = f"{origin}/page?url=" + quote(f"http://127.0.0.1:{port}/mcp", safe="")
-            async with browsing(url, profile), asyncio.timeout(60):
+        async with served(serving.asgi(), lifespan="on") as url:
+            page_url = f"{origin}/page?url=" + quote(f"{url}/mcp", safe="")
+            async with browsing(page_url, profile), asyncio.timeout(60):
                 return await seen
 
 

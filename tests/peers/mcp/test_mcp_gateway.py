@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from operad import OperationRegistry, load_plugins
 from operad_mcp import to_mcp
+from tests.peers.mcp.installed import EVERYTHING, NODE, needs_npm
 
-HERE = Path(__file__).parent
-NODE = HERE / "node_modules/node/bin/node"
-EVERYTHING = HERE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.skipif(not EVERYTHING.exists() or not NODE.exists(), reason="npm install in tests/peers/mcp"),
-]
+pytestmark = needs_npm
 
 CALLS: dict[str, Any] = {
     "echo": {"message": "hi"},

@@ -9,10 +9,8 @@ import asyncio
 import json
 import os
 import re
-import socket
 import tomllib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,9 @@ import psutil
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from tests.kit import free_port, listener
+from tests.peers.mcp.installed import HERE, NODE
 
-HERE = Path(__file__).parent
-NODE = HERE / "node_modules/node/bin/node"
 FOLDER = Path(os.environ.get("OPERAD_MCP_SERVERS", "/nowhere"))
 TABLE = tomllib.loads((HERE / "many_servers.toml").read_text(encoding="utf-8"))
 ENTRIES = {entry["package"]: (kind, entry) for kind in ("npm", "pypi") for entry in TABLE[kind]}
@@ -74,38 +72,17 @@ async def test_a_server_over_stdio_loads_answers_and_survives_its_end(package: s
             await asyncio.sleep(0.05)
 
 
-@asynccontextmanager
-async def process(package: str, port: int) -> AsyncIterator[None]:
+def process(package: str, port: int) -> AbstractAsyncContextManager[None]:
     entry = ENTRIES[package][1]
     options = [argument.replace("PORT", str(port)) for argument in entry["http"]]
-    started = await asyncio.create_subprocess_exec(
-        *command(package), *options, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-        env={
-            **os.environ, **entry.get("env", {}), "OPERAD_TEST_PORT": str(port),
-            **({} if "--host" in options else {"NODE_OPTIONS": f"--require={HERE}/loopback.cjs"}),
-        },
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(120):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    break
-        yield
-    finally:
-        started.kill()
-        await started.wait()
+    loopback = {} if "--host" in options else {"NODE_OPTIONS": f"--require={HERE}/loopback.cjs"}
+    env = {**entry.get("env", {}), "OPERAD_TEST_PORT": str(port), **loopback}
+    return listener(port, *command(package), *options, **env)
 
 
 @pytest.mark.parametrize("package", OVER_HTTP)
 async def test_a_server_over_http_loads_answers_and_survives_a_restart(package: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     entry = ENTRIES[package][1]
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
         async with process(package, port):

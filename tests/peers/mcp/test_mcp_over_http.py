@@ -3,102 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from operad import OperationRegistry, load_plugins
-
-HERE = Path(__file__).parent
-NODE = HERE / "node_modules/node/bin/node"
-SDK = HERE / "node_modules/@modelcontextprotocol/sdk/dist/esm/examples/server"
-EVERYTHING = HERE / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-FASTMCP = HERE / ".venv/bin/python"
-needs_npm = pytest.mark.skipif(not SDK.exists(), reason="npm install in tests/peers/mcp")
-needs_fastmcp = pytest.mark.skipif(not FASTMCP.exists(), reason="make tests/peers/mcp/.venv with requirements.txt")
+from tests.kit import free_port, listener
+from tests.peers.mcp.installed import EVERYTHING, HERE, NODE, PYTHON, SDK, in_node, needs_python
 
 
-class Served:
-    """A server of others as a process, which can be started again on its port."""
-
-    def __init__(self, *command: str | Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self._command = [str(part).replace("PORT", str(self.port)) for part in command]
-        self._process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        environ = {
-            **os.environ,
-            "OPERAD_TEST_PORT": str(self.port),
-            "NODE_OPTIONS": f"--require={HERE}/loopback.cjs",
-        }
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command, env=environ, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-        )
-        async with asyncio.timeout(60):
-            while True:
-                assert self._process.returncode is None, f"{self._command} ended with {self._process.returncode}"
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    await writer.wait_closed()
-                    return
-
-    async def stop(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-
-
-@asynccontextmanager
-async def served(*command: str | Path) -> AsyncIterator[Served]:
-    server = Served(*command)
-    try:
-        await server.start()
-        yield server
-    finally:
-        await server.stop()
-
-
-@asynccontextmanager
-async def loaded(url: str, **options: Any) -> AsyncIterator[OperationRegistry]:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="s", url=url, **options)
-        yield registry
+def served(port: int, *command: str | Path) -> AbstractAsyncContextManager[None]:
+    parts = [str(part).replace("PORT", str(port)) for part in command]
+    return listener(port, *parts, OPERAD_TEST_PORT=str(port), NODE_OPTIONS=f"--require={HERE}/loopback.cjs")
 
 
 async def survives(path: str, tool: str, input: dict[str, Any], *command: str | Path, **options: Any) -> None:
     """The server loads, is called, is killed and started again, and is called again, in both modes."""
-    async with (
-        served(*command) as server,
-        loaded(f"http://127.0.0.1:{server.port}{path}", **options) as auto,
-        loaded(f"http://127.0.0.1:{server.port}{path}", mode="legacy", **options) as legacy,
-    ):
-        for registry in (auto, legacy):
-            assert not (await registry.execute(f"s.{tool}", input, timeout=30)).meta.is_error
-        await server.stop()
-        await server.start()
-        for registry in (auto, legacy):
-            for _ in range(2):
-                assert not (await registry.execute(f"s.{tool}", input, timeout=30)).meta.is_error
+    port = free_port()
+    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
+
+        async def calls(count: int) -> None:
+            for namespace in ("auto", "legacy") * count:
+                assert not (await registry.execute(f"{namespace}.{tool}", input, timeout=30)).meta.is_error
+
+        async with served(port, *command):
+            for mode in ("auto", "legacy"):
+                url = f"http://127.0.0.1:{port}{path}"
+                await registry.load("mcp", namespace=mode, url=url, mode=mode, **options)
+            await calls(1)
+        async with served(port, *command):
+            await calls(2)
 
 
 GREET = ("greet", {"name": "Ada"})
 STREAM = ("start-notification-stream", {"interval": 1, "count": 1})
-SERVERS = {
-    "TypeScript SDK 2, stateful": ("/mcp", "whoami", {}, NODE, HERE / "ts_v2.mjs", "stateful"),
-    "TypeScript SDK 1, stateful": ("/mcp", *GREET, NODE, SDK / "simpleStreamableHttp.js"),
-}
+SERVERS = [
+    ("/mcp", "whoami", {}, NODE, HERE / "ts_v2.mjs", "stateful"),
+    ("/mcp", *GREET, NODE, SDK / "simpleStreamableHttp.js"),
+]
 MORE: dict[str, tuple[Any, ...]] = {
     "TypeScript SDK 2, stateless": ("/mcp", "whoami", {}, NODE, HERE / "ts_v2.mjs", "stateless"),
     "TypeScript SDK 1, stateless": ("/mcp", *STREAM, NODE, SDK / "simpleStatelessStreamableHttp.js"),
@@ -113,24 +57,21 @@ OVER_SSE: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.node
-@needs_npm
+@in_node
 async def test_servers_of_the_typescript_sdk_load_and_survive_a_restart() -> None:
-    await asyncio.gather(*(survives(*arguments) for arguments in SERVERS.values()))
+    await asyncio.gather(*(survives(*arguments) for arguments in SERVERS))
 
 
-@pytest.mark.node
+@in_node
 @pytest.mark.long
-@needs_npm
-@pytest.mark.parametrize("name", list(MORE))
+@pytest.mark.parametrize("name", MORE)
 async def test_more_servers_of_the_typescript_sdk_survive_a_restart(name: str) -> None:
     await survives(*MORE[name])
 
 
-@pytest.mark.node
+@in_node
 @pytest.mark.long
-@needs_npm
-@pytest.mark.parametrize("name", list(OVER_SSE))
+@pytest.mark.parametrize("name", OVER_SSE)
 async def test_servers_over_sse_survive_a_restart(name: str) -> None:
     await survives(*OVER_SSE[name], transport="sse")
 
@@ -159,28 +100,25 @@ async def use_fastmcp(**options: Any) -> None:
         assert about["instructions"] == "Ask for whoami first."
 
 
-@needs_fastmcp
+@needs_python
 async def test_a_server_of_fastmcp_is_called_over_http() -> None:
-    async with served(FASTMCP, FAST, "http", "PORT") as http:
-        await asyncio.gather(
-            use_fastmcp(url=f"http://127.0.0.1:{http.port}/mcp"),
-            use_fastmcp(url=f"http://127.0.0.1:{http.port}/mcp", mode="legacy"),
-        )
+    url = f"http://127.0.0.1:{(port := free_port())}/mcp"
+    async with served(port, PYTHON, FAST, "http", "PORT"):
+        await asyncio.gather(use_fastmcp(url=url), use_fastmcp(url=url, mode="legacy"))
 
 
 @pytest.mark.long
-@needs_fastmcp
+@needs_python
 async def test_a_server_of_fastmcp_is_called_over_the_other_transports() -> None:
-    async with served(FASTMCP, FAST, "sse", "PORT") as sse:
-        await asyncio.gather(
-            use_fastmcp(command=str(FASTMCP), args=[str(FAST), "stdio"]),
-            use_fastmcp(url=f"http://127.0.0.1:{sse.port}/sse", transport="sse"),
-        )
+    url = f"http://127.0.0.1:{(port := free_port())}/sse"
+    async with served(port, PYTHON, FAST, "sse", "PORT"):
+        by_stdio = use_fastmcp(command=str(PYTHON), args=[str(FAST), "stdio"])
+        await asyncio.gather(by_stdio, use_fastmcp(url=url, transport="sse"))
 
 
 @pytest.mark.long
-@needs_fastmcp
+@needs_python
 @pytest.mark.parametrize("transport", ["http", "sse"])
 async def test_a_server_of_fastmcp_survives_a_restart(transport: str) -> None:
     path = "/mcp" if transport == "http" else "/sse"
-    await survives(path, "whoami", {}, FASTMCP, FAST, transport, "PORT", transport=transport)
+    await survives(path, "whoami", {}, PYTHON, FAST, transport, "PORT", transport=transport)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
-
-HERE = Path(__file__).parent
-NPM = HERE / "node_modules/@modelcontextprotocol"
-NODE = HERE / "node_modules/node/bin/node"
-needs_npm = pytest.mark.skipif(not NODE.exists(), reason="npm install in tests/peers/mcp")
+from tests.kit import listening, output_of
+from tests.peers.mcp.installed import HERE, NODE, NPM, in_node
 
 RECORDER = """
 import subprocess, sys, threading
@@ -81,17 +78,12 @@ class Peer:
 async def peer(tmp_path: Path, command: str, *arguments: str, **options: Any) -> AsyncIterator[Peer]:
     log = tmp_path / "said.jsonl"
     async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load(
-            "mcp",
-            namespace="s",
-            command=sys.executable,
-            args=["-c", RECORDER, str(log), command, *arguments],
-            **{"connect_timeout": 120, **options},
-        )
+        recorded = ["-c", RECORDER, str(log), command, *arguments]
+        options = {"args": recorded, "connect_timeout": 120, **options}
+        await registry.load("mcp", namespace="s", command=sys.executable, **options)
         found = Peer(registry, log)
         listed = [message["result"]["tools"] for message in found.said() if "tools" in message.get("result", {})]
-        offered = {tool["name"] for tool in listed[0]}
-        assert set(found.tools) == offered
+        assert set(found.tools) == {tool["name"] for tool in listed[0]}
         yield found
 
 
@@ -111,8 +103,7 @@ def pypi(module: str, venv: str = ".venv") -> str:
     return sys.executable
 
 
-@pytest.mark.node
-@needs_npm
+@in_node
 async def test_everything(tmp_path: Path) -> None:
     async with peer(tmp_path, *npm("server-everything"), "stdio") as s:
         assert len(s.tools) >= 11
@@ -149,16 +140,13 @@ async def test_everything(tmp_path: Path) -> None:
         assert "Rome" in prompt.meta.content[0].text
 
 
-@pytest.mark.node
-@needs_npm
+@in_node
 async def test_everything_tells_of_resources_that_change(tmp_path: Path) -> None:
     async with peer(tmp_path, *npm("server-everything"), "stdio") as s:
         uri = "demo://resource/dynamic/text/1"
         async with s.registry.subscribe("s.resources.subscribe", {"uri": uri}) as updates:
             first = asyncio.ensure_future(anext(updates))
-            while not any(
-                message.get("result") == {} for message in s.said()
-            ):  # the answer to resources/subscribe
+            while {} not in [message.get("result") for message in s.said()]:  # of resources/subscribe
                 await asyncio.sleep(0.02)
             await s.call("toggle-subscriber-updates")
             async with asyncio.timeout(30):
@@ -166,8 +154,7 @@ async def test_everything_tells_of_resources_that_change(tmp_path: Path) -> None
             await s.call("toggle-subscriber-updates")
 
 
-@pytest.mark.node
-@needs_npm
+@in_node
 async def test_filesystem(tmp_path: Path) -> None:
     folder = tmp_path / "root"
     folder.mkdir()
@@ -196,8 +183,7 @@ async def test_filesystem(tmp_path: Path) -> None:
         await s.refused("read_text_file", {"path": "/etc/passwd"})
 
 
-@pytest.mark.node
-@needs_npm
+@in_node
 async def test_memory(tmp_path: Path) -> None:
     env = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
     async with peer(tmp_path, *npm("server-memory"), env=env) as s:
@@ -220,8 +206,7 @@ async def test_memory(tmp_path: Path) -> None:
             await s.refused(name, {"entities": 1, "nonsense": True})
 
 
-@pytest.mark.node
-@needs_npm
+@in_node
 async def test_sequential_thinking(tmp_path: Path) -> None:
     async with peer(tmp_path, *npm("server-sequential-thinking")) as s:
         thought = {"thought": "hm", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
@@ -242,19 +227,15 @@ async def test_time(tmp_path: Path) -> None:
 async def test_git(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
-    environ = {**os.environ, **dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"), "t")}
-    environ |= dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), "t@t.invalid")
-
-    async def git(*arguments: str) -> None:
-        process = await asyncio.create_subprocess_exec("git", "-C", str(repository), *arguments, env=environ)
-        assert await process.wait() == 0
-
-    await git("init", "-q", "-b", "main")
-    await git("config", "user.name", "t")
-    await git("config", "user.email", "t@t.invalid")
     (repository / "a.txt").write_text("one\n")
-    await git("add", ".")
-    await git("commit", "-q", "-m", "first")
+    for command in (
+        "init -b main",
+        "config user.name t",
+        "config user.email t@t.invalid",
+        "add .",
+        "commit -m first",
+    ):
+        await output_of("git", "-C", repository, *command.split())
     async with peer(tmp_path, pypi("mcp_server_git"), "-m", "mcp_server_git", "-r", str(repository)) as s:
         at = {"repo_path": str(repository)}
         (repository / "a.txt").write_text("two\n")
@@ -276,20 +257,11 @@ async def test_git(tmp_path: Path) -> None:
 
 
 async def test_fetch(tmp_path: Path) -> None:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        body = b"<html><body><h1>Hello</h1><p>operad</p></body></html>"
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
-        writer.write(head % len(body) + body)
-        await writer.drain()
-        writer.close()
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="<h1>Hello</h1><p>operad</p>", content_type="text/html")
 
     arguments = ("-m", "mcp_server_fetch", "--ignore-robots-txt")
-    async with (
-        await asyncio.start_server(answer, "127.0.0.1", 0) as listener,
-        peer(tmp_path, pypi("mcp_server_fetch"), *arguments) as s,
-    ):
-        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
+    async with listening(answer) as url, peer(tmp_path, pypi("mcp_server_fetch"), *arguments) as s:
         await s.call("fetch", {"url": url, "raw": True})
         await s.refused("fetch", {"url": 5})
 

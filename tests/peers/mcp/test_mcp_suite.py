@@ -11,28 +11,15 @@ import pytest
 
 from operad import OperadError
 from tests.peers.mcp import conformance_client as client
+from tests.peers.mcp.installed import HERE, NODE, SUITE, needs_npm
 
-HERE = Path(__file__).parent
-NODE = HERE / "node_modules/node/bin/node"
-SUITE = HERE / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.skipif(not SUITE.exists() or not NODE.exists(), reason="npm install in tests/peers/mcp"),
-]
+pytestmark = needs_npm
 
 # Scenarios of which the suite's server refuses the client on purpose: the source cannot be loaded, or says so.
-REFUSED = frozenset(
-    {
-        "auth/scope-retry-limit",
-        "auth/resource-mismatch",
-        "auth/iss-supported-missing",
-        "auth/iss-wrong-issuer",
-        "auth/iss-unexpected",
-        "auth/iss-normalized",
-        "auth/metadata-issuer-mismatch",
-    }
-)
+REFUSED = {
+    "auth/scope-retry-limit", "auth/resource-mismatch", "auth/iss-supported-missing", "auth/iss-wrong-issuer",
+    "auth/iss-unexpected", "auth/iss-normalized", "auth/metadata-issuer-mismatch",
+}  # fmt: skip
 # What is run, and how many scenarios it has. tools/support_table.py reads this for docs/support.md.
 RUNS = {
     "2025-03-26": (("--suite", "backcompat"), 2),

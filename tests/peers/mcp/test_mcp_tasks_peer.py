@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 import pytest
 
 from operad import CallError, OperationContext, OperationRegistry, load_plugins
+from tests.kit import free_port, listener
+from tests.peers.mcp.installed import HERE, PYTHON, needs_python
 
-HERE = Path(__file__).parent
-PYTHON, SERVER = HERE / ".venv/bin/python", HERE / "fastmcp_tasks_server.py"
-
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="make tests/peers/mcp/.venv with requirements.txt")
+SERVER = HERE / "fastmcp_tasks_server.py"
+pytestmark = needs_python
 
 
 @asynccontextmanager
@@ -42,36 +41,13 @@ async def results(registry: OperationRegistry) -> None:
 CALLS: dict[str, dict[str, Any]] = {"crunch": {"text": "abc"}, "ask": {}, "fail": {}}
 
 
-@asynccontextmanager
-async def served() -> AsyncIterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = await asyncio.create_subprocess_exec(
-        PYTHON, SERVER, "http", str(port), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    await asyncio.sleep(0.05)
-                else:
-                    writer.close()
-                    break
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.kill()
-        await server.wait()
-
-
 async def test_calls_that_fastmcp_makes_tasks_of_answer_ask_and_are_resumed_by_their_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     long, keyed = {"text": "long", "seconds": 1.5}, OperationContext(idempotency_key="k")
-    async with served() as url:
+    url = f"http://127.0.0.1:{(port := free_port())}/mcp"
+    async with listener(port, PYTHON, SERVER, "http", str(port)):
         async with loaded(url=url) as registry:
             await results(registry)
             with pytest.raises(CallError, match="TIMEOUT|deadline|in time"):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from operad import (
     AccessControl,
@@ -20,15 +17,11 @@ from operad import (
     operation,
 )
 from operad_mcp import mcp_envelope, to_mcp
-from tests.peers.mcp.test_mcp_server_suite import HERE, NODE, listening
+from plugins.mcp.tests.peers import listening
+from tests.kit import output_of
+from tests.peers.mcp.installed import HERE, NODE, needs_npm
 
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.skipif(
-        not (HERE / "node_modules/@modelcontextprotocol/sdk").exists() or not NODE.exists(),
-        reason="npm install in tests/peers/mcp",
-    ),
-]
+pytestmark = needs_npm
 
 FIELDS = {"left": {"type": "integer"}, "log": {"type": "string"}}
 STOCK = {"type": "object", "properties": FIELDS, "required": ["left"]}
@@ -79,44 +72,29 @@ def shop() -> OperationRegistry:
     return registry
 
 
-CALLS: dict[str, Any] = {
-    "t_buy": {"article": "tea", "pieces": 1},
-    "t_breaks": {"n": 1},
-    "t_wrong": {},
-    "t_large": {},
-    "t_upstream": {},
-    "t_late": {},
-}
-TEXTS = {
-    "t_buy": "SOLD_OUT: no tea left",
-    "t_breaks": "BROKEN: the stream broke",
-    "t_wrong": "does not match",
-    "t_large": "PAYLOAD_TOO_LARGE",
-    "t_upstream": "the other server failed",
-    "t_late": "TIMEOUT: too late",
+CALLS: dict[str, tuple[Any, str]] = {
+    "t_buy": ({"article": "tea", "pieces": 1}, "SOLD_OUT: no tea left"),
+    "t_breaks": ({"n": 1}, "BROKEN: the stream broke"),
+    "t_wrong": ({}, "does not match"),
+    "t_large": ({}, "PAYLOAD_TOO_LARGE"),
+    "t_upstream": ({}, "the other server failed"),
+    "t_late": ({}, "TIMEOUT: too late"),
 }
 
 
 async def seen(calls: dict[str, Any]) -> dict[str, Any]:
     """The results that the client prints."""
-    async with listening(to_mcp(shop()).asgi()) as port:
-        process = await asyncio.create_subprocess_exec(
-            str(NODE),
-            str(HERE / "ts_v1_client.mjs"),
-            f"http://127.0.0.1:{port}/mcp",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+    async with listening(to_mcp(shop()).asgi()) as url:
+        found: dict[str, Any] = json.loads(
+            await output_of(NODE, HERE / "ts_v1_client.mjs", f"{url}/mcp", given=json.dumps(calls))
         )
-        output, _ = await process.communicate(json.dumps(calls).encode())
-    assert process.returncode == 0
-    found: dict[str, Any] = json.loads(output)
     return found
 
 
 async def test_the_client_reads_the_error_of_every_failing_tool_with_an_output_schema() -> None:
-    found = await seen(CALLS)
+    found = await seen({name: arguments for name, (arguments, _) in CALLS.items()})
     assert found["outputs"] == sorted(CALLS)
-    for name, text in TEXTS.items():
+    for name, (_, text) in CALLS.items():
         result = found["results"][name]
         assert result.get("isError") is True, result
         assert text in result["content"][0]["text"]
