@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import shutil
-import socket
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -21,22 +20,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-import uvicorn
+from aiohttp import web
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad_auth import StaticTokens
 from operad_rules import Rule, add_rules
 from operad_serve import to_openapi
+from plugins.serve.tests.front_door import served
+from tests.kit import CHROMIUM, GITHUB, ROOT, listening, output_of
 
 pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 NODE = shutil.which("node")
-HOSTILE = HERE.parents[1] / "plugins/mcp/tests/mcp_hostile_server.py"
-GITHUB = HERE.parent / "peers/prism/node_modules/@octokit/openapi/generated/api.github.com.json"
+HOSTILE = ROOT / "plugins/mcp/tests/mcp_hostile_server.py"
 
 
 @operation(namespace="shop", type="query")
@@ -124,88 +121,66 @@ async def secret() -> int:
 
 MORE = 'from operad import operation\n@operation(namespace="more")\nasync def {}() -> int:\n    return 1\n'
 OPERATIONS = (add, find, offer, put, cover, buy, ticks, breaks, secret)
-
-
-class Server(uvicorn.Server):
-    """Without signal handlers: the test runner has its own."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]  # a generator, as the base has it
-        yield
-
-
-@contextlib.asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
-    # Said to be TCP: asyncio switches Nagle's algorithm off for nothing else, and an answer would take 40 ms.
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    bound.bind(("127.0.0.1", 0))
-    server = Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve(sockets=[bound]))
-    try:
-        while not server.started:
-            await asyncio.sleep(0.005)
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}/"
-    finally:
-        server.should_exit = True
-        await task
+TOKENS = StaticTokens(
+    {
+        "of-root": Identity("root", ["operad:admin"]),
+        "of-ann": Identity("ann"),
+        "a-token-of-root": Identity("root", ["admin", "operad:admin"]),
+    }
+)
 
 
 LOOKS = "light:1280,dark:390"
 
 
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    return Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+
+
+@contextlib.asynccontextmanager
+async def shop(*plugins: str) -> AsyncIterator[OperationRegistry]:
+    """A registry with the operations above."""
+    async with OperationRegistry(load_plugins(only=["openapi", *plugins])) as registry:
+        for each in OPERATIONS:
+            registry.register(each)
+        yield registry
+
+
 async def watched(
-    url: str, folder: Path, token: str = "", looks: str = LOOKS, *arguments: str
+    app: Any, folder: Path, token: str = "", looks: str = LOOKS, *arguments: str
 ) -> dict[str, list[Any]]:
-    """What the browser saw, by step."""
+    """What the browser saw of an application, by step: no violation and no error among it."""
     if CHROMIUM is None or NODE is None or not (HERE / "node_modules" / "playwright-core").is_dir():
         pytest.skip("needs Chromium, Node and `npm install` in tests/browser")
-    process = await asyncio.create_subprocess_exec(
-        NODE, str(HERE / "explorer.mjs"), url, str(folder), CHROMIUM, token, looks, *arguments,
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(120):
-            out, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    async with served(app) as url:
+        steps = await output_of(NODE, HERE / "explorer.mjs", f"{url}/", folder, CHROMIUM, token, looks, *arguments)
     seen: dict[str, list[Any]] = defaultdict(list)
-    for line in out.decode().splitlines():
+    for line in steps.splitlines():
         told = json.loads(line)
         seen[told["step"]].append(told["value"])
-    assert seen["failed"] == []
-    assert seen["done"] == [True]
+    assert (seen["failed"], seen["done"]) == ([], [True])
+    assert (seen["violation"], seen["error"]) == ([], [])
     return seen
 
 
-async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
-    more = tmp_path / "more.py"
+async def bookshop(folder: Path, pictures: Path, looks: str = LOOKS) -> dict[str, list[Any]]:
+    """What the browser saw of the operations above and a source whose file has changed."""
+    more = folder / "more.py"
     more.write_text(MORE.format("loaded"))
-    async with OperationRegistry(load_plugins(only=["openapi", "scanner"])) as registry:
-        for each in OPERATIONS:
-            registry.register(each)
+    async with shop("scanner") as registry:
         await registry.load("scanner", namespace="more", path=more)
-        async with served(to_openapi(registry, title="A small bookshop")) as url:
-            more.write_text(MORE.format("reloaded"))
-            seen = await watched(url, pictures)
+        more.write_text(MORE.format("reloaded"))
+        return await watched(to_openapi(registry, title="A small bookshop"), pictures, looks=looks)
+
+
+async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_path: Path, pictures: Path) -> None:
+    seen = await bookshop(tmp_path, pictures)
     one = {step: values[0] for step, values in seen.items() if values}
-    assert seen["violation"] == []
     assert seen["outside"] == []
-    assert seen["error"] == []
     assert one["title"] == "A small bookshop"
-    assert [name[1:] for name in one["listed"]] == [
-        "loaded",
-        "add",
-        "breaks",
-        "buy",
-        "cover",
-        "find",
-        "offer",
-        "put",
-        "ticks",
-    ]
+    listed = "loaded add breaks buy cover find offer put ticks"
+    assert " ".join(name[1:] for name in one["listed"]) == listed
     assert one["found"] == ["Qadd"]
     assert (one["missing"], one["wrong"]) == ("A value is required.", "Expected an integer.")
     assert one["answer"] == "42"
@@ -245,67 +220,42 @@ async def test_each_feature_of_the_explorer_with_mouse_and_keyboard_alone(tmp_pa
     assert len(list(pictures.glob("*-*-*.png"))) >= 8
 
 
-async def github(scope: Any, receive: Any, send: Any) -> None:
+async def github(request: web.Request) -> web.Response:
     """A small part of GitHub's API: a list of issues, and a refusal of everything else."""
-    if scope["path"].endswith("/issues"):
-        status, body = 200, [{"id": 2**53 + 1, "number": 1, "title": "Found a bug"}]
-    else:
-        status, body = 422, {"message": "Validation Failed"}
-    await send(
-        {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]}
-    )
-    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+    if request.path.endswith("/issues"):
+        return web.json_response([{"id": 2**53 + 1, "number": 1, "title": "Found a bug"}])
+    return web.json_response({"message": "Validation Failed"}, status=422)
 
 
 @pytest.mark.skipif(not GITHUB.exists(), reason="needs `npm install` in tests/peers/prism")
-async def test_an_api_of_the_size_of_github_is_used_with_the_keyboard_alone(tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
-    async with (
-        served(github) as upstream,
-        OperationRegistry(load_plugins(only=["openapi"])) as registry,
-    ):
+async def test_an_api_of_the_size_of_github_is_used_with_the_keyboard_alone(pictures: Path) -> None:
+    async with listening(github) as upstream, OperationRegistry(load_plugins(only=["openapi"])) as registry:
         await registry.load("openapi", namespace="github", spec=str(GITHUB), base_url=upstream)
-        async with served(to_openapi(registry, title="GitHub")) as url:
-            seen = await watched(url, pictures, "", LOOKS, "large")
-    assert seen["violation"] == []
-    assert seen["error"] == []
+        seen = await watched(to_openapi(registry, title="GitHub"), pictures, "", LOOKS, "large")
     assert seen["count"][0] > 1_000
     assert seen["listed by keyboard"] == [["Found a bug"]]
     assert seen["refused by keyboard"][0].startswith("422")
 
 
 @pytest.mark.long
-async def test_every_look_of_the_explorer_is_without_violations(tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
-    async with OperationRegistry(load_plugins(only=["openapi", "scanner"])) as registry:
-        for each in OPERATIONS:
-            registry.register(each)
-        (tmp_path / "more.py").write_text(MORE.format("loaded"))
-        await registry.load("scanner", namespace="more", path=tmp_path / "more.py")
-        async with served(to_openapi(registry, title="A small bookshop")) as url:
-            (tmp_path / "more.py").write_text(MORE.format("reloaded"))
-            seen = await watched(url, pictures, looks="light:1280,light:390,dark:1280,dark:390")
-    assert seen["violation"] == []
+async def test_every_look_of_the_explorer_is_without_violations(tmp_path: Path, pictures: Path) -> None:
+    await bookshop(tmp_path, pictures, "light:1280,light:390,dark:1280,dark:390")
     assert len(list(pictures.glob("*-*-*.png"))) >= 16
 
 
-async def test_the_rules_of_an_operation_are_shown_in_their_order_to_admins_alone(tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
+async def test_the_rules_of_an_operation_are_shown_in_their_order_to_admins_alone(
+    tmp_path: Path, pictures: Path
+) -> None:
+    async with shop() as registry:
         add_rules(
             registry,
             Rule(match=["shop.add", "<img src=x>"], rate="100/minute", audit=str(tmp_path / "audit.jsonl")),
             Rule(match="shop.a*", cache="60s", redact=["*token*"]),
             Rule(match="operad.*", rate="3/hour"),
         )
-        for each in OPERATIONS:
-            registry.register(each)
-        tokens = StaticTokens({"of-root": Identity("root", ["operad:admin"]), "of-ann": Identity("ann")})
-        async with served(to_openapi(registry, authenticate=tokens)) as url:
-            seen = await watched(url, pictures, "of-root", LOOKS, "rules")
-            by_ann = await watched(url, tmp_path, "of-ann", LOOKS, "rules")
-    assert seen["violation"] == []
-    assert seen["error"] == []
+        app = to_openapi(registry, authenticate=TOKENS)
+        seen = await watched(app, pictures, "of-root", LOOKS, "rules")
+        by_ann = await watched(app, tmp_path, "of-ann", LOOKS, "rules")
     assert seen["headings"] == [["Rules"], ["Rules"]]
     assert seen["before"] == [0, 0]  # the page requests nothing before the rules are opened
     assert seen["rules"] == 2 * [
@@ -319,28 +269,25 @@ async def test_the_rules_of_an_operation_are_shown_in_their_order_to_admins_alon
     assert seen["markup"] == [0, 0]
     assert seen["refused"][0].startswith("The rules cannot be shown: ")
     assert seen["works"] == [True]
-    assert (by_ann["headings"], by_ann["error"]) == ([[], []], [])
+    assert by_ann["headings"] == [[], []]
 
 
-async def test_held_operations_are_shown_to_admins_with_the_reason_and_the_command(tmp_path: Path) -> None:
-    pictures = Path(os.environ.get("OPERAD_SCREENSHOTS", tmp_path))
+async def test_held_operations_are_shown_to_admins_with_the_reason_and_the_command(
+    tmp_path: Path, pictures: Path
+) -> None:
     pins = tmp_path / "tools.lock.json"
 
     async def shown(token: str) -> dict[str, list[Any]]:
         async with OperationRegistry(load_plugins(only=["openapi", "mcp"])) as registry:
             await registry.load("mcp", namespace="h", command=sys.executable, args=[str(HOSTILE)], pin=str(pins))
             registry.register(add)
-            tokens = StaticTokens({"of-root": Identity("root", ["operad:admin"]), "of-ann": Identity("ann")})
-            async with served(to_openapi(registry, authenticate=tokens)) as url:
-                return await watched(url, pictures, token, LOOKS, "held")
+            return await watched(to_openapi(registry, authenticate=TOKENS), pictures, token, LOOKS, "held")
 
     assert (await shown("of-root"))["held"] == [[], []]
     kept = json.loads(pins.read_text())
     kept["approved"]["h"]["echo"]["description"] = "<img src=x>"
     pins.write_text(json.dumps(kept))
     seen = await shown("of-root")
-    assert seen["violation"] == []
-    assert seen["error"] == []
     id, reason = seen["held"][0]
     assert id == "h.echo"
     assert "its definition changed since it was approved (description)" in reason
@@ -351,13 +298,8 @@ async def test_held_operations_are_shown_to_admins_with_the_reason_and_the_comma
 
 
 async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:
-    async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
-        for each in OPERATIONS:
-            registry.register(each)
-        tokens = StaticTokens({"a-token-of-root": Identity("root", ["admin", "operad:admin"])})
-        async with served(to_openapi(registry, authenticate=tokens)) as url:
-            seen = await watched(url, tmp_path, "a-token-of-root")
-    assert seen["violation"] == []
+    async with shop() as registry:
+        seen = await watched(to_openapi(registry, authenticate=TOKENS), tmp_path, "a-token-of-root")
     assert seen["wrong token"] == ["the credentials are not valid; send a valid token"]
     assert seen["listed with token"] == [True]
     assert seen["stored"] == [0]
@@ -365,4 +307,3 @@ async def test_a_token_is_used_and_kept_nowhere(tmp_path: Path) -> None:
     assert seen["page before a token"] == [["operad", "Sign in"]]
     assert seen["document"] == [True]
     assert seen["called with token"] == ["42"]
-    assert seen["error"] == []

@@ -19,7 +19,6 @@ from operad import (
     CallHandler,
     Identity,
     OperationRegistry,
-    OperationSpec,
     PendingRequestMap,
     from_remote,
     operation,
@@ -33,6 +32,7 @@ from operad_redis import RedisTransport
 from operad_redis.testing import RedisServer
 from operad_redis.testing import find_server as find_redis
 from operad_websocket import Hub, WebSocketTransport
+from tests.kit import output_of
 
 CLIENT = Path(__file__).with_name("ws_four_events.mjs")
 PEER = Path(__file__).with_name("call_peer_run.mjs")
@@ -59,51 +59,50 @@ def served(state: dict[str, int]) -> OperationRegistry:
     async def fail() -> None:
         raise ValueError("the password is hunter2")
 
-    @operation(namespace="math")
-    async def count(to: int):
-        state["streams"] += 1
+    @operation(namespace="math", type="query", access_control=AccessControl(required_scopes=["admin"]))
+    async def guarded() -> None: ...
+
+    return registry_of(add, fail, guarded, *tracked("math", state))
+
+
+def tracked(namespace: str, state: dict[str, int]) -> tuple[Any, Any]:
+    """The operations ``wait`` and ``count``, which count how many of their calls are open."""
+
+    @operation(namespace=namespace, type="query")
+    async def wait() -> None:
+        state["open"] += 1
+        try:
+            await asyncio.sleep(60)
+        finally:
+            state["open"] -= 1
+
+    @operation(namespace=namespace)
+    async def count(to: int) -> AsyncIterator[int]:
+        state["open"] += 1
         try:
             for number in range(to):
                 yield number
         finally:
-            state["streams"] -= 1
+            state["open"] -= 1
 
-    async def wait(input, context):
-        state["waiting"] += 1
-        try:
-            await asyncio.sleep(60)
-        finally:
-            state["waiting"] -= 1
+    return wait, count
 
+
+def registry_of(*operations: Any) -> OperationRegistry:
     registry = OperationRegistry()
-    for item in (add, fail, count):
-        registry.register(item)
-    registry.register(OperationSpec(namespace="math", name="wait", type="query"), wait)
-    guard = AccessControl(required_scopes=["admin"])
-    registry.register(OperationSpec(namespace="math", name="guarded", type="query", access_control=guard), wait)
+    for each in operations:
+        registry.register(each)
     return registry
 
 
 @pytest.mark.node
 async def test_four_events_are_enough():
     """Such a client calls, gets errors, reads streams to their end, leaves them, and aborts."""
-    command = node_command()
-    state = {"streams": 0, "waiting": 0}
+    state = {"open": 0}
     async with Hub(port=0) as hub, CallHandler(served(state), WebSocketTransport(hub.url)) as handler:
-        process = await asyncio.create_subprocess_exec(
-            *command, str(CLIENT), hub.url, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            out, err = await asyncio.wait_for(process.communicate(), 120)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise
-        assert process.returncode == 0, err.decode()
-        async with asyncio.timeout(30):
-            while handler.active or hub.pending or any(state.values()):
-                await asyncio.sleep(0.01)
-    seen = json.loads(out)
+        seen = json.loads(await output_of(*node_command(), CLIENT, hub.url))
+        await nothing_is_left(handler, state)
+        assert hub.pending == 0
     assert seen["call"]["output"]["data"] == 3
     assert seen["call"]["output"]["meta"]["source"] == "local"
     assert seen["error"]["code"] == "EXECUTION_ERROR"
@@ -144,43 +143,18 @@ def python_side(state: dict[str, int]) -> OperationRegistry:
     async def large(size: int) -> str:
         return "x" * size
 
-    @operation(namespace="py", type="query")
-    async def wait() -> None:
-        state["open"] += 1
-        try:
-            await asyncio.sleep(60)
-        finally:
-            state["open"] -= 1
-
-    @operation(namespace="py")
-    async def count(to: int) -> AsyncIterator[int]:
-        state["open"] += 1
-        try:
-            for number in range(to):
-                yield number
-        finally:
-            state["open"] -= 1
-
     @operation(namespace="py")
     async def wide(items: int, size: int) -> AsyncIterator[str]:
         for _ in range(items):
             yield "x" * size
 
-    registry = OperationRegistry()
-    for item in (add, named, long, fails, large, wait, count, wide):
-        registry.register(item)
-    return registry
+    return registry_of(add, named, long, fails, large, wide, *tracked("py", state))
 
 
 @asynccontextmanager
 async def peer(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *node_command(),
-        str(PEER),
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        *node_command(), PEER, *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
         yield process
@@ -226,12 +200,10 @@ async def call_it(process: asyncio.subprocess.Process, transport: Transport, who
         assert len((await calls.call("js.large", {"size": 300_000})).data) == 300_000
         assert len((await calls.call("js.greet", {"name": "y" * 200_000})).data) > 200_000
         assert [item.data async for item in calls.subscribe("js.count", {"to": 100})] == list(range(100))
-        assert [len(item.data) async for item in calls.subscribe("js.wide", {"items": 20, "size": 200_000})] == (
-            [200_000] * 20
-        )
-        assert [
-            item.data async for item in calls.subscribe("js.greet", {"name": "B"}, identity=Identity("ada"))
-        ] == [f"hello B of {who}"]
+        wide = calls.subscribe("js.wide", {"items": 20, "size": 200_000})
+        assert [len(item.data) async for item in wide] == [200_000] * 20
+        greeting = calls.subscribe("js.greet", {"name": "B"}, identity=Identity("ada"))
+        assert [item.data async for item in greeting] == [f"hello B of {who}"]
         assert (await calls.call("js.count", {"to": 3})).data == 0
         async with aclosing(calls.subscribe("js.ticks")) as ticks:
             assert [(await anext(ticks)).data for _ in range(3)] == [0, 1, 2]
@@ -245,12 +217,8 @@ async def call_it(process: asyncio.subprocess.Process, transport: Transport, who
                     break
         else:
             pytest.fail("the peer was not told of the end of a call")
-    remote = await from_remote(transport)
-    try:
-        operations = {item.spec.id: item for item in remote.operations}
-        assert {"js.greet", "js.count"} <= set(operations)
-    finally:
-        await remote.aclose()
+    async with await from_remote(transport) as remote:
+        assert {"js.greet", "js.count"} <= {item.spec.id for item in remote.operations}
 
 
 async def nothing_is_left(handler: CallHandler, state: dict[str, int]) -> None:
@@ -323,17 +291,16 @@ async def test_a_peer_made_from_the_page_calls_and_serves_on_redis() -> None:
 def python_js(transport: Transport) -> CallHandler:
     """What serves the same as the peer."""
 
-    async def slow(input: Any, context: Any) -> int:
-        await asyncio.sleep(input["ms"] / 1000)
+    @operation(namespace="js", type="query")
+    async def slow(ms: int) -> int:
+        await asyncio.sleep(ms / 1000)
         return os.getpid()
 
-    async def wait(input: Any, context: Any) -> None:
+    @operation(namespace="js")
+    async def wait() -> None:
         await asyncio.sleep(60)
 
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="js", name="slow", type="query"), slow)
-    registry.register(OperationSpec(namespace="js", name="wait"), wait)
-    return CallHandler(registry, transport, identity="delegate")
+    return CallHandler(registry_of(slow, wait), transport, identity="delegate")
 
 
 @pytest.mark.node

@@ -7,8 +7,6 @@ import contextlib
 import html
 import json
 import re
-import shutil
-import socket
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -29,33 +27,22 @@ from pydantic import AnyUrl
 
 from operad import AccessControl, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad_auth import Credentials, IntrospectionOptions, OAuthClient, OAuthOptions, TokenStore
-from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth.options import OAuthServerOptions
+from tests.kit import CHROMIUM, ROOT, free_port, front_door, listening, marked
+from tests.peers.mcp.installed import HERE as MCP
+from tests.peers.mcp.installed import NODE, SUITE, in_node
+from tests.peers.oauth.provider import HERE, line_of, needs_provider, node, running
 
-HERE = Path(__file__).parent
-MCP = HERE.parent / "mcp"
-BROWSER = HERE.parents[1] / "browser"
-SUITE = MCP / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-NODE_22 = MCP / "node_modules/node/bin/node"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+BROWSER = ROOT / "tests" / "browser"
 
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.skipif(
-        shutil.which("node") is None or not (HERE / "node_modules" / "oidc-provider").is_dir(),
-        reason=f"needs node and oidc-provider; run: npm install --prefix {HERE}",
-    ),
-]
-needs_suite = pytest.mark.skipif(
-    not SUITE.exists() or not NODE_22.exists(), reason=f"needs the suite; run: npm install --prefix {MCP}"
-)
-needs_browser = [
+pytestmark = needs_provider
+in_browser = marked(
     pytest.mark.browser,
     pytest.mark.skipif(
         CHROMIUM is None or not (BROWSER / "node_modules" / "playwright-core").is_dir(),
         reason=f"needs Chromium and playwright-core; run: npm install --prefix {BROWSER}",
     ),
-]
+)
 
 
 @operation(namespace="shop", type="query", access_control=AccessControl(required_scopes=("read",)))
@@ -63,44 +50,6 @@ async def whoami(context: OperationContext) -> str:
     """Return the caller and their scopes."""
     assert isinstance(context.identity, Identity)
     return " ".join([context.identity.id, *sorted(context.identity.scopes)])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-@asynccontextmanager
-async def node(*command: str | Path, cwd: Path = HERE, binary: str | Path = "node") -> AsyncIterator[Any]:
-    """Run a program of Node that ends with its standard input, or with the test."""
-    process = await asyncio.create_subprocess_exec(
-        str(binary),
-        *map(str, command),
-        cwd=cwd,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        limit=1 << 20,
-    )
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), 30)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-async def line_of(process: Any, part: str = "") -> str:
-    """Return the next line of a program that contains a text."""
-    async with asyncio.timeout(90):
-        while line := await process.stdout.readline():
-            if part in line.decode():
-                return str(line.decode().strip())
-    raise AssertionError("the program has ended")
 
 
 @attrs.define
@@ -115,10 +64,9 @@ class Gateway:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, **options: Any) -> AsyncIterator[Gateway]:
+async def gateway(folder: Path) -> AsyncIterator[Gateway]:
     """Run a provider, a front door and the listener of a host."""
-    port, own = free_port(), free_port()
-    url, issuer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{own}"
+    url = f"http://127.0.0.1:{(port := free_port())}"
     returned: asyncio.Queue[str] = asyncio.Queue()
 
     async def callback(request: web.Request) -> web.Response:
@@ -128,34 +76,22 @@ async def gateway(folder: Path, **options: Any) -> AsyncIterator[Gateway]:
     async def page(request: web.Request) -> web.FileResponse:
         return web.FileResponse(HERE / "browser_host.html")
 
-    app = web.Application()
-    app.router.add_get("/callback", callback)
-    app.router.add_get("/host", page)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    oauth = OAuthServerOptions(
-        **{
-            "url": url,
-            "issuer": issuer,
-            "client_id": "gateway",
-            "client_secret": "g:a/t eway",
-            "users": {"ann": ["read", "write"]},
-            "store": str(folder / "oauth.db"),
-            **options,
-        }
-    )
-    address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    plan = Plan(
-        options=ServeOptions(oauth=oauth, allowed_origins=[address]), http=("127.0.0.1", port), base_dir=folder
-    )
-    async with node("server.mjs", str(own), "[]", oauth.endpoint("callback")) as provider:
-        await line_of(provider, "ready")
-        async with OperationRegistry(load_plugins(only=["serve", "mcp"])) as registry:
-            registry.register(whoami)
-            async with FrontDoor(registry, plan, asyncio.Event()).open():
-                yield Gateway(url, issuer, f"{address}/callback", returned)
-    await runner.cleanup()
+    async with (
+        listening(web.get("/callback", callback), web.get("/host", page)) as address,
+        running("[]", f"{url}/oauth/callback") as issuer,
+        OperationRegistry(load_plugins(only=["serve", "mcp"])) as registry,
+    ):
+        registry.register(whoami)
+        oauth = OAuthServerOptions(
+            url=url,
+            issuer=issuer,
+            client_id="gateway",
+            client_secret="g:a/t eway",
+            users={"ann": ["read", "write"]},
+            store=str(folder / "oauth.db"),
+        )
+        async with front_door(registry, port=port, oauth=oauth, allowed_origins=[address]):
+            yield Gateway(url, issuer, f"{address}/callback", returned)
 
 
 async def person(url: str, *, user: str = "ann", agrees: bool = True) -> None:
@@ -303,11 +239,11 @@ async def test_a_user_whom_the_table_does_not_name_gets_no_token(tmp_path: Path)
         assert host.kept.tokens is None
 
 
-@needs_suite
+@in_node
 async def test_the_typescript_client_logs_in_calls_and_refreshes(tmp_path: Path) -> None:
     async with (
         gateway(tmp_path) as gate,
-        node(HERE / "ts_host.mjs", f"{gate.url}/mcp", gate.callback, cwd=MCP, binary=NODE_22) as host,
+        node(HERE / "ts_host.mjs", f"{gate.url}/mcp", gate.callback, cwd=MCP, binary=NODE) as host,
     ):
         await person(await line_of(host, "/oauth/authorize"))
         async with asyncio.timeout(60):
@@ -315,7 +251,7 @@ async def test_the_typescript_client_logs_in_calls_and_refreshes(tmp_path: Path)
         assert json.loads(await line_of(host)) == ["ann read write", "ann read write"]
 
 
-@needs_suite
+@in_node
 async def test_the_suites_scenarios_for_authorization_servers_pass(tmp_path: Path) -> None:
     async with gateway(tmp_path) as gate:
         port = free_port()
@@ -324,7 +260,7 @@ async def test_the_suites_scenarios_for_authorization_servers_pass(tmp_path: Pat
         assert status == 201
         command = ["authorization", "--url", gate.url, "--client-id", json.loads(registered)["client_id"]]
         options = ["--resource", f"{gate.url}/mcp", "--port", str(port), "-o", str(tmp_path / "results")]
-        async with node(SUITE, *command, *options, binary=NODE_22, cwd=MCP) as suite:
+        async with node(SUITE, *command, *options, binary=NODE, cwd=MCP) as suite:
             await person(await line_of(suite, "/oauth/authorize"))
             await asyncio.wait_for(suite.stdout.read(), 60)
         found = [json.loads(path.read_text()) for path in (tmp_path / "results").rglob("checks.json")]
@@ -381,8 +317,7 @@ async def registered(gate: Gateway) -> str:
     return f"{gate.url}/oauth/authorize?{urlencode(query)}"
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(*needs_browser[1].args, reason=needs_browser[1].kwargs["reason"])
+@in_browser
 async def test_a_host_logs_in_with_chromium(tmp_path: Path) -> None:
     async with gateway(tmp_path) as gate, chromium() as browser:
 
@@ -404,8 +339,7 @@ def expire_access(folder: Path) -> None:
         store.execute("UPDATE grants SET access_expires = 1, former_expires = 1")
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(*needs_browser[1].args, reason=needs_browser[1].kwargs["reason"])
+@in_browser
 async def test_a_page_as_a_host_refreshes_expired_tokens_and_is_shut_out_by_revocation(tmp_path: Path) -> None:
     async with gateway(tmp_path) as gate, chromium() as browser:
         host = gate.callback.replace("/callback", "/host")
@@ -436,8 +370,7 @@ async def test_a_page_as_a_host_refreshes_expired_tokens_and_is_shut_out_by_revo
         await press("2", "call", "ann read write")  # a login of its own
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(*needs_browser[1].args, reason=needs_browser[1].kwargs["reason"])
+@in_browser
 async def test_two_tabs_a_denial_a_stolen_state_and_a_mixed_up_issuer_in_chromium(tmp_path: Path) -> None:
     async with gateway(tmp_path) as gate, chromium() as browser:
         url = await registered(gate)
@@ -487,8 +420,7 @@ async def way_back(browser: aiohttp.ClientSession, url: str) -> str:
     return target
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(*needs_browser[1].args, reason=needs_browser[1].kwargs["reason"])
+@in_browser
 async def test_no_page_can_frame_the_consent_or_send_its_form(tmp_path: Path) -> None:
     async with gateway(tmp_path) as gate, chromium() as browser:
         url = await registered(gate)

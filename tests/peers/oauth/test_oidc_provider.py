@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,60 +31,23 @@ from operad_auth import (
     OAuthClient,
     OAuthError,
     OAuthOptions,
-    TokenRecord,
     TokenStore,
 )
-from operad_serve import FrontDoor, Plan, ServeOptions
+from tests.kit import CHROMIUM, free_port, front_door, listening, openapi
+from tests.peers.oauth.provider import needs_provider, running
 
-HERE = Path(__file__).parent
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.skipif(
-        shutil.which("node") is None or not (HERE / "node_modules" / "oidc-provider").is_dir(),
-        reason=f"needs node and oidc-provider; run: npm install --prefix {HERE}",
-    ),
-]
-
-
+pytestmark = needs_provider
 KEY: dict[str, Any] = {
     **ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()), as_dict=True),
     "kid": "client",
 }
-PUBLIC = {name: value for name, value in KEY.items() if name != "d"}
+PUBLIC = json.dumps([{name: value for name, value in KEY.items() if name != "d"}])
 
 
 @pytest.fixture
 async def issuer() -> AsyncIterator[str]:
-    """The server, as long as the test runs."""
-    async with running() as url:
+    async with running(PUBLIC) as url:
         yield url
-
-
-@asynccontextmanager
-async def running(*redirect_uri: str) -> AsyncIterator[str]:
-    """Run the server; with a redirect URI it has the client ``gateway``."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        "node",
-        str(HERE / "server.mjs"),
-        str(port),
-        json.dumps([PUBLIC]),
-        *redirect_uri,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    async with asyncio.timeout(60):
-        while b"ready" not in (line := await process.stdout.readline()):
-            assert line, "the server ended before it listened"
-    yield f"http://127.0.0.1:{port}"
-    process.stdin.close()
-    await asyncio.wait_for(process.wait(), 30)
 
 
 def person() -> Callable[[str], str]:
@@ -210,29 +171,24 @@ async def test_a_gateway_exchanges_the_token_of_each_caller(issuer: str, tmp_pat
 async def test_users_of_a_gateway_connect_their_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    gate = f"http://127.0.0.1:{port}"
-    async with running(f"{gate}/connect/orders/callback") as issuer:
+    gate = f"http://127.0.0.1:{(port := free_port())}"
+    async with running(PUBLIC, f"{gate}/connect/orders/callback") as issuer:
         credentials = (
             f'type = "oauth"\nissuer = "{issuer}"\nclient_id = "gateway"\nclient_secret = "g:a/t eway"\n'
             f'resource = ["urn:pets"]\nscopes = ["openid", "pets:read"]\npublic_url = "{gate}"\n'
         )
-        tokens = [TokenRecord(token=f"gateway-token-of-{name}", id=name) for name in ("ann", "bob")]
-        plan = Plan(options=ServeOptions(tokens=tokens), http=("127.0.0.1", port))
+        tokens = {name: f"gateway-token-of-{name}" for name in ("ann", "bob")}
         async with (
             orders(tmp_path, issuer, "urn:pets", credentials) as registry,
-            FrontDoor(registry, plan, asyncio.Event()).open(),
+            front_door(registry, tokens, port=port),
         ):
-            for name, account in (("ann", "ann.at.pets"), ("bob", "bob.at.pets")):
+            for name, token in tokens.items():
                 context = OperationContext(identity=Identity(name))
                 with pytest.raises(CallError, match="AUTHORIZATION_REQUIRED") as caught:
                     await registry.execute("orders.who", {}, context)
-                page = await asyncio.to_thread(
-                    agreed, caught.value.details["url"], f"gateway-token-of-{name}", account
-                )
-                assert "orders is connected" in page
-            for name in ("ann", "bob"):
+                link = caught.value.details["url"]
+                assert "orders is connected" in await asyncio.to_thread(agreed, link, token, f"{name}.at.pets")
+            for name in tokens:
                 found = await registry.execute("orders.who", {}, OperationContext(identity=Identity(name)))
                 assert found.data == [f"{name}.at.pets", "pets:read"]
 
@@ -264,20 +220,13 @@ async def orders(folder: Path, issuer: str, audience: str, credentials: str) -> 
         status = 401 if identity is None else 200
         return web.json_response(None if identity is None else [identity.id, *identity.scopes], status=status)
 
-    app = web.Application()
-    app.router.add_get("/who", who)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     operation = {"operationId": "who", "responses": {"200": {"description": ""}}}
-    document = {"openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "paths": {"/who": {"get": operation}}}
-    (folder / "orders.json").write_text(json.dumps(document))
-    (folder / "operad.toml").write_text(
-        f'[[credentials]]\nname = "orders"\n{credentials}[sources.orders]\ntype = "openapi"\nspec = "orders.json"\n'
-        f'base_url = "http://127.0.0.1:{runner.addresses[0][1]}"\nauth = {{type = "caller", provider = "orders"}}\n'
-    )
-    try:
+    (folder / "orders.json").write_text(json.dumps(openapi({"/who": {"get": operation}})))
+    async with listening(who) as url:
+        (folder / "operad.toml").write_text(
+            f'[[credentials]]\nname = "orders"\n{credentials}'
+            f'[sources.orders]\ntype = "openapi"\nspec = "orders.json"\nbase_url = "{url}"\n'
+            'auth = {type = "caller", provider = "orders"}\n'
+        )
         async with OperationRegistry.from_config(folder, load_plugins(), strict=True) as registry:
             yield registry
-    finally:
-        await runner.cleanup()
