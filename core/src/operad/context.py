@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from threading import Thread
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 import attrs
 
@@ -49,6 +51,8 @@ logger = logging.getLogger("operad")
 
 LONGEST_KEY = 255
 """The maximum length of an idempotency key, in characters."""
+worker_threads: WeakSet[Thread] = WeakSet()
+"""The threads of this process that run plain ``def`` handlers."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _LEVELS = {
     "debug": logging.DEBUG, "info": logging.INFO, "notice": logging.INFO, "warning": logging.WARNING,

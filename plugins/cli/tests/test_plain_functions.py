@@ -13,7 +13,7 @@ import pytest
 from plugins.cli.tests.conftest import Run
 
 OPERATIONS = """
-import time
+import threading, time
 from operad import operation
 
 @operation(namespace="slow")
@@ -21,6 +21,14 @@ def endless(marker: str) -> int:
     open(marker, "w").close()
     while True:
         time.sleep(0.01)
+
+def work(result: str) -> None:
+    time.sleep(1)  # longer than the grace of plain functions
+    open(result, "w").close()
+
+@operation(namespace="slow")
+def start(result: str) -> None:
+    threading.Thread(target=work, args=[result], name="operad_mine").start()
 """
 COMMAND = [sys.executable, "-m", "operad_cli.main", "call", "slow.endless"]
 
@@ -55,3 +63,10 @@ def test_a_call_of_a_plain_function_ends_at_its_timeout(run: Run, tmp_path: Path
     assert done.returncode == 1
     assert "TIMEOUT" in done.stderr
     assert "a plain function was still running" in done.stderr
+
+
+def test_a_thread_of_the_application_is_waited_for_whatever_its_name_is(run: Run, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "operad_cli.main", "call", "slow.start", f"result={tmp_path / 'result'}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "result").exists()

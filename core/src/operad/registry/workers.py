@@ -19,6 +19,7 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from operad.context import worker_threads
 from operad.errors import CallError, ErrorCode
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ class Workers:
 
 def _mark() -> None:
     _thread.is_worker = True
+    worker_threads.add(threading.current_thread())
 
 
 def _body(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

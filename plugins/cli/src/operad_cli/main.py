@@ -39,9 +39,12 @@ def _end_with_threads(code: int) -> None:
 
     A thread cannot be stopped, and the interpreter would wait for it: after Ctrl-C, a timeout or a drain.
     """
-    threads = [thread for thread in threading.enumerate() if thread.name.startswith("operad_")]
+    if threading.active_count() == 1:
+        return  # without the import, which most commands do not need
+    from operad.context import worker_threads as threads
+
     until = time.monotonic() + _GRACE
-    for thread in threads:
+    for thread in list(threads):
         thread.join(max(0.0, until - time.monotonic()))
     if not any(thread.is_alive() for thread in threads):
         return
