@@ -1,9 +1,8 @@
-"""The calling side step by step: single calls, the map as a whole, offers of peers, bounds on lines and bytes."""
+"""The calling side step by step: single calls, the map as a whole, offers of peers, bounds on lines."""
 
 import asyncio
 import logging
 import time
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -19,57 +18,40 @@ from operad import (
     PendingRequestMap,
     local_envelope,
 )
-from operad.transports import Capabilities, LinkDownError, TransportError
+from operad.transports import LinkDownError, TransportError
 from operad_calls import CallSettings
-from operad_calls.calling.flow import Arrivals
 from operad_calls.calling.pending import PendingRequests
 from operad_calls.calling.single import call_once
 from operad_calls.federation.offers import Offer
 from operad_calls.protocol import encode
-from operad_calls.reports import Reports, printable
+from operad_calls.reports import Reports
 from operad_calls.requests import CallRequest, Pending
-from plugins.calls.tests.parts import offer_of, operation_of, registry_of, stricter
-
-BROKER = Capabilities(detects_no_responders=True)
-INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
-
-
-class Wire:
-    """A link that keeps what is sent."""
-
-    inbox = "inbox:me"
-
-    def __init__(self):
-        self.sent, self.target, self.error, self.hold = [], None, None, None
-
-    async def send(self, to, event):
-        await asyncio.sleep(0)
-        if self.error is not None:
-            raise self.error
-        self.sent.append((to, event["type"], dict(event["payload"])))
-        if self.hold is not None:
-            await self.hold.wait()
-        return self.target
-
-
-async def settle():
-    for _ in range(10):
-        await asyncio.sleep(0)
+from plugins.calls.tests.parts import (
+    BROKER,
+    Wire,
+    both,
+    echo,
+    error_of,
+    offer_of,
+    operation_of,
+    registry_of,
+    settle,
+    stricter,
+)
 
 
 class Side:
     """The calling side with single calls alone."""
 
-    def __init__(self, capabilities=BROKER, **settings):
-        self.requests = PendingRequests(SimpleNamespace(capabilities=capabilities), CallSettings(**settings))
+    def __init__(self, **settings):
+        self.requests = PendingRequests(SimpleNamespace(capabilities=BROKER), CallSettings(**settings))
         self.requests.start()
         self.link = self.requests.link = Wire()
-        self.singles = SimpleNamespace(call=partial(call_once, self.requests))
+        self.told = self.link.told
 
     async def begun(self, seconds=30.0, input=None):
-        said = CallRequest("t.op", input)
-        said.limit = (time.time() + seconds) * 1000
-        task = asyncio.ensure_future(self.singles.call(said))
+        said = CallRequest("t.op", input, limit=(time.time() + seconds) * 1000)
+        task = asyncio.ensure_future(call_once(self.requests, said))
         await settle()
         return next(iter(self.requests.table.values()), None), task
 
@@ -83,9 +65,6 @@ class Side:
             assert isinstance(task.exception(), CallError)
             self.link.sent.clear()
             seconds *= 10
-
-    def told(self, type_):
-        return [(to, payload) for to, kind, payload in self.link.sent if kind == type_]
 
 
 def answer(**more):
@@ -121,23 +100,19 @@ async def test_each_way_in_which_a_call_fails(type_, payload, code, message, ans
     side = Side()
     one, task = await side.begun()
     one.on_event(type_, payload)
-    with pytest.raises(CallError) as caught:
-        await task
-    assert caught.value.code == code
-    assert message is None or caught.value.message == message
+    error = await error_of(task)
+    assert (error.code, error.message) == (code, message or error.message)
     assert (side.requests.table, bool(side.requests.answered)) == ({}, answered)
     if type_ == "call.completed":
-        assert caught.value.details == {"message": message}
+        assert error.details == {"message": message}
 
 
 async def test_a_call_that_the_transport_does_not_take_in_time_ends():
     side = Side()
     side.link.hold = asyncio.Event()
     one, task = await side.begun_within(0.02)
-    with pytest.raises(CallError) as caught:
-        await task
-    assert (caught.value.code, task.cancelling(), one.expired) == (ErrorCode.TIMEOUT, 0, True)
-    assert side.requests.table == {}
+    assert (await error_of(task)).code == ErrorCode.TIMEOUT
+    assert (task.cancelling(), one.expired, side.requests.table) == (0, True, {})
 
 
 async def test_a_cancellation_from_outside_is_none_of_the_deadline():
@@ -155,7 +130,6 @@ async def test_a_handler_that_asks_for_room_is_heard_and_granted_in_turn():
     one, task = await side.begun()
 
     async def asked(**payload):
-        side.link.sent.clear()
         one.on_event("call.credit", payload)
         await settle()
         return [payload["totalBytes"] for _, payload in side.told("call.credit")]
@@ -165,11 +139,8 @@ async def test_a_handler_that_asks_for_room_is_heard_and_granted_in_turn():
     assert one.target is None
     assert await asked(replyTo="inbox:worker") == []
     assert one.target == "inbox:worker"
-    assert await asked(replyTo="inbox:worker", wantsBytes=10) == [before]
-    assert await asked(replyTo="inbox:worker", wantsBytes=True) == []
-    assert await asked(replyTo="inbox:worker", wantsBytes=before) == [before]
-    assert await asked(replyTo="inbox:worker", wantsBytes=90_000) == [90_000]
-    assert await asked(replyTo="inbox:worker", wantsBytes=80_000) == [90_000]
+    for size, told in ((10, [before]), (True, []), (before, [before]), (90_000, [90_000]), (80_000, [90_000])):
+        assert await asked(replyTo="inbox:worker", wantsBytes=size) == told
     one.on_event("news", {"replyTo": "inbox:other"})
     assert one.target == "inbox:worker"
     one.on_event("call.responded", answer())
@@ -194,10 +165,6 @@ async def test_a_large_request_says_its_size_until_somebody_has_it(more):
 # --- the map --------------------------------------------------------------------------------------
 
 
-async def echo(input, context):
-    return input
-
-
 @pytest.mark.parametrize(
     ("target", "peer", "forged"),
     [
@@ -214,32 +181,7 @@ def test_who_may_answer_a_request(target, peer, forged):
     assert one.accepts(peer) is not forged
 
 
-async def test_a_call_can_be_aborted_by_its_id_and_nothing_else_can():
-    bus = InProcessTransport()
-    begun = asyncio.Event()
-
-    async def slow(input, context):
-        begun.set()
-        await asyncio.sleep(60)
-
-    async with CallHandler(registry_of(slow=("query", slow)), bus) as handler, PendingRequestMap(bus) as calls:
-        task = asyncio.ensure_future(calls.call("t.slow"))
-        await begun.wait()
-        (request_id,) = calls._requests.table
-        await calls.abort(request_id)
-        with pytest.raises(CallError, match=r'"t\.slow" was aborted') as caught:
-            await task
-        assert caught.value.code == ErrorCode.ABORTED
-        await settle()
-        assert (handler.active, calls.pending) == (0, 0)
-        with pytest.raises(LookupError, match=f'no request "{request_id}" is in flight on this link'):
-            await calls.abort(request_id)
-        with pytest.raises(RuntimeError, match=r"make the map with PendingRequestMap\(…, on_request=…\)"):
-            await calls.serve("t.op")
-
-
 async def test_a_call_that_names_an_identity_is_signed_unless_it_is_already():
-    bus = InProcessTransport()
     signed, seen = [], []
     ann = Identity(id="ann", scopes=frozenset())
 
@@ -250,8 +192,7 @@ async def test_a_call_that_names_an_identity_is_signed_unless_it_is_already():
         signed.append((operation_id, identity.id))
         return f"jws{len(signed)}"
 
-    registry = registry_of(echo=("query", echo))
-    async with CallHandler(registry, bus, identity=verify), PendingRequestMap(bus, sign=sign) as calls:
+    async with both(registry_of(echo=("query", echo)), handling={"identity": verify}, sign=sign) as (_, calls):
         await calls.call("t.echo", 1, identity=ann)
         await calls.call("t.echo", 1, identity=ann, retry=True)
         await calls.call("t.echo", 1)
@@ -286,10 +227,9 @@ def test_an_entry_of_a_listing_that_is_none_is_left_out(wire, caplog):
     assert "peer a lists an operation that cannot be used: " in caplog.text
 
 
-def test_the_way_of_an_offer_holds_names_alone():
-    assert offer_of("a", {**spec().to_wire(), "via": ["x", 5]}).via == ("x",)
-    assert offer_of("a", {**spec().to_wire(), "via": "xy"}).via == ()
-    assert offer_of("a", spec().to_wire()).via == ()
+@pytest.mark.parametrize(("via", "way"), [({"via": ["x", 5]}, ("x",)), ({"via": "xy"}, ()), ({}, ())])
+def test_the_way_of_an_offer_holds_names_alone(via, way):
+    assert offer_of("a", {**spec().to_wire(), **via}).via == way
 
 
 def test_an_offer_becomes_an_operation_here():
@@ -368,7 +308,7 @@ def test_two_requirements_are_both_met(one, other, expected):
     assert stricter(offer("a", **one), offer("b", **other)).spec.access_control == expected
 
 
-# --- bounds on lines and bytes --------------------------------------------------------------------
+# --- bounds on lines ------------------------------------------------------------------------------
 
 
 def lines_of(caplog):
@@ -382,6 +322,8 @@ def test_one_peer_has_twenty_lines_and_one_more_each_second(clock, caplog):
     for _ in range(21):
         made.warn("eve", "x")
     assert len(lines_of(caplog)) == 20
+    made.warn("bob", "of another one")
+    assert lines_of(caplog) == ["of another one"]
     clock.now += 0.5
     made.warn("eve", "x")
     assert lines_of(caplog) == []
@@ -413,58 +355,7 @@ def test_all_peers_have_two_hundred_lines_and_ten_more_each_second(clock, caplog
     assert lines_of(caplog) == []
 
 
-def test_the_text_of_somebody_else_is_cut_after_its_bound():
-    assert printable("x" * 200) == "x" * 200
-    assert printable("x" * 201) == "x" * 200 + "…"
-    assert printable("ab", 2) == "ab"
-    assert printable("a\tb") == "a\\x09b"
-
-
-def wanting(size, granted=0):
-    one = Pending("t.op", "1")
-    one.wants, one.granted = size, granted
-    return one
-
-
-@pytest.mark.parametrize(
-    ("size", "waiting", "most", "share"),
-    [(8_388_608, 0, 65_536, 65_536), (131_072, 0, 65_536, 65_536), (131_070, 0, 65_536, 65_535),
-     (8_388_608, 127, 65_536, 32_768), (4_096, 1, 65_536, 1_024), (4_100, 1, 65_536, 1_025), (100, 9, 65_536, 1_024),
-     (100, 0, 500, 500), (2_000, 0, 1_000, 1_000)],
-)  # fmt: skip
-def test_the_share_of_bytes_that_may_come_unasked(size, waiting, most, share):
-    assert Arrivals(size, lambda one: None).unasked(waiting, most) == share
-
-
-def test_what_is_granted_and_arrives_frees_the_window_to_the_byte():
-    told = []
-    window = Arrivals(100, told.append)
-    first, second, third = wanting(60), wanting(40), wanting(1)
-    assert window.ask(first)
-    assert window.ask(second), "the window is full and not more"
-    assert not window.ask(third)
-    assert (window.in_flight, first.reserved, first.granted) == (100, 60, 60)
-    window.arrived(first, 0)
-    assert window.in_flight == 100
-    window.arrived(first, 1)
-    assert (window.in_flight, first.reserved, third.granted) == (100, 59, 1)
-    assert told == [first, second, third]
-    window.arrived(first, 99)
-    assert (first.reserved, window.in_flight) == (0, 41)
-    window.ended(second)
-    window.ended(second)
-    assert (window.in_flight, second.reserved) == (1, 0)
-
-
-def test_who_wants_no_more_than_it_has_is_answered_without_a_word():
-    told = []
-    window = Arrivals(100, told.append)
-    assert window.ask(wanting(50, 50))
-    assert window.ask(wanting(50, 60))
-    assert (told, window.in_flight) == ([], 0)
-
-
-# --- taps -----------------------------------------------------------------------------------------
+# --- closing and opening --------------------------------------------------------------------------
 
 
 async def test_a_map_whose_closing_is_cancelled_closes_its_link(monkeypatch):
@@ -484,30 +375,6 @@ async def test_a_map_whose_closing_is_cancelled_closes_its_link(monkeypatch):
         await closing
     with pytest.raises(LinkDownError):
         await link.send("all:x", {"type": "x", "id": "", "payload": {}})
-
-
-async def test_a_deadline_that_a_transport_took_for_its_own_cancellation_counts():
-    side = Side()
-    swallowed = []
-
-    async def send(to, event):
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            swallowed.append(to)
-
-    side.link.send = send
-    said = CallRequest("t.op", 1)
-    said.limit = (time.time() + 0.02) * 1000
-
-    async def call():
-        with pytest.raises(CallError) as caught:
-            await side.singles.call(said)
-        assert (caught.value.code, swallowed) == (ErrorCode.TIMEOUT, ["op:t.op"])
-        await asyncio.sleep(0)  # the task itself is not cancelled any more
-        return asyncio.current_task().cancelling()
-
-    assert await asyncio.create_task(call()) == 0
 
 
 async def test_a_handler_whose_addresses_are_refused_is_closed_and_can_be_opened_again():

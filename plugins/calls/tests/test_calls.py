@@ -1,9 +1,7 @@
 """The call map and the call handler: the holes of the original protocol that the conformance kit does not see."""
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 import gc
-import logging
 import time
 import weakref
 
@@ -23,99 +21,79 @@ from operad import (
     local_envelope,
     subscribe,
 )
-from operad.transports import Capabilities, Delivery, LinkDownError, TransportError
+from operad.transports import Capabilities, LinkDownError, TransportError
+from operad_calls import CallSettings
 from operad_testing import Participant
-from plugins.calls.tests.parts import registry_of
-
-ANSWER = {"data": 1, "meta": {"source": "local", "operationId": "t.op", "timestamp": 0}}
-
-
-async def waiting(input, context):
-    await asyncio.sleep(60)
-
-
-async def echo(input, context):
-    return input
-
-
-async def numbers(input, context):
-    for number in range(input["to"]):
-        yield number
-
-
-async def error_of(awaitable):
-    with pytest.raises(CallError) as caught:
-        async with asyncio.timeout(30):  # what waits for ever is a failure, too
-            await awaitable
-    return caught.value
-
+from plugins.calls.tests.parts import (
+    ANSWER,
+    both,
+    cancel,
+    echo,
+    error_of,
+    numbers,
+    registry_of,
+    reply,
+    settle,
+    until,
+    waiting,
+    with_caller,
+    with_server,
+)
 
 # --- the calling side --------------------------------------------------------------------------------
 
 
 async def test_the_number_of_pending_calls_is_bounded():
-    """Beyond ``max_pending`` a call fails at once, and names the limit."""
-    transport = InProcessTransport()
-    async with CallHandler(registry_of(wait=("query", waiting)), transport):
-        async with PendingRequestMap(transport, max_pending=2) as calls:
-            tasks = [asyncio.create_task(calls.call("t.wait")) for _ in range(2)]
-            await asyncio.sleep(0)
-            error = await error_of(calls.call("t.wait"))
-            assert error.code == ErrorCode.OVERLOADED
-            assert error.details == {"limit": "max_pending", "value": 2}
-            assert (await error_of(anext(calls.subscribe("t.wait")))).code == ErrorCode.OVERLOADED
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            assert calls.pending == 0
+    async with both(registry_of(wait=("query", waiting)), max_pending=2) as (_, calls):
+        tasks = [asyncio.create_task(calls.call("t.wait")) for _ in range(2)]
+        await asyncio.sleep(0)
+        error = await error_of(calls.call("t.wait"))
+        assert (error.code, error.details) == (ErrorCode.OVERLOADED, {"limit": "max_pending", "value": 2})
+        assert (await error_of(anext(calls.subscribe("t.wait")))).code == ErrorCode.OVERLOADED
+        await cancel(*tasks)
+        assert calls.pending == 0
 
 
 async def test_a_call_without_a_timeout_has_the_maps():
     """Nothing waits for ever: the map's own timeout bounds every single call."""
-    transport = InProcessTransport()
-    async with CallHandler(registry_of(wait=("query", waiting)), transport):
-        async with PendingRequestMap(transport, timeout=0.05) as calls:
-            assert (await error_of(calls.call("t.wait"))).code == ErrorCode.TIMEOUT
-            soon = time.time() * 1000 + 50
-            assert (await error_of(calls.call("t.wait", timeout=60, deadline=soon))).code == ErrorCode.TIMEOUT
-            past = await error_of(calls.call("t.wait", deadline=1.0))
-            assert (past.code, past.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
+    async with both(registry_of(wait=("query", waiting)), timeout=0.05) as (_, calls):
+        assert (await error_of(calls.call("t.wait"))).code == ErrorCode.TIMEOUT
+        soon = time.time() * 1000 + 50
+        assert (await error_of(calls.call("t.wait", timeout=60, deadline=soon))).code == ErrorCode.TIMEOUT
+        past = await error_of(calls.call("t.wait", deadline=1.0))
+        assert (past.code, past.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
 
 
-async def test_the_bounds_that_a_map_has_by_default():
-    """A call has 30 s, a stream 64 items on their way."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+@pytest.mark.parametrize(
+    ("options", "seconds", "credit"),
+    [
+        pytest.param({}, 30, 64, id="by default"),
+        pytest.param({"settings": CallSettings(timeout=90.0, credit=3), "credit": 5}, 90, 5, id="an option first"),
+    ],
+)
+async def test_the_bounds_of_a_map_go_along_with_its_requests(options, seconds, credit):
+    async with with_server(**options) as (calls, server):
         tasks = [asyncio.create_task(calls.call("t.op")), asyncio.create_task(anext(calls.subscribe("t.op")))]
         single, stream = await server.wait_for("call.requested", 2)
-        assert 20_000 < single["timeoutMs"] <= 30_000
+        assert (seconds - 10) * 1_000 < single["timeoutMs"] <= seconds * 1_000
         assert abs(single["deadline"] - time.time() * 1000 - single["timeoutMs"]) < 5_000
-        assert stream["credit"] == 64
-        assert "timeoutMs" not in stream
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        assert (stream["credit"], "timeoutMs" in stream) == (credit, False)
+        await cancel(*tasks)
 
 
 async def test_late_answers_are_counted_and_dropped():
-    """An answer after the end of its call changes nothing."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server() as (calls, server):
         for seconds in (0.05, 1.0, 5.0):
             assert (await error_of(calls.call("t.op", timeout=seconds))).code == ErrorCode.TIMEOUT
             if server.of("call.requested"):  # on a busy machine its time may be up before it is sent
                 break
         (request,) = server.of("call.requested")
         assert len(await server.wait_for("call.aborted")) == 1
-        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
-        assert calls.late == 1
-        assert calls.pending == 0
+        await reply(server, request)
+        assert (calls.late, calls.pending) == (1, 0)
 
 
-async def test_a_closed_map_says_so():
-    """Before it is open, and after it is closed, a map calls nothing."""
+async def test_a_map_calls_nothing_before_it_is_open_and_after_it_is_closed():
     calls = PendingRequestMap(InProcessTransport())
     assert "not open" in (await error_of(calls.call("t.op"))).message
     async with calls:
@@ -125,23 +103,19 @@ async def test_a_closed_map_says_so():
     assert (await error_of(calls.call("t.op"))).code == ErrorCode.UNAVAILABLE
 
 
-async def test_only_what_may_be_repeated_is_called_again():
-    """After the loss of a handler a call with ``retry`` goes to the next one; without, it fails."""
+@pytest.mark.parametrize("retry", [True, False])
+async def test_after_the_loss_of_its_handler_a_call_that_may_be_repeated_goes_to_the_next_one(retry):
     transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls:
-        for retry in (True, False):
-            async with Participant.open(transport) as first:
-                await first.link.register("op:t.op")
-                task = asyncio.create_task(calls.call("t.op", {"a": 1}, retry=retry, timeout=5))
-                await first.wait_for("call.requested")
-                async with CallHandler(registry_of(op=("query", echo)), transport):
-                    await first.link.close()
-                    if retry:
-                        assert (await task).data == {"a": 1}
-                    else:
-                        error = await error_of(task)
-                        assert error.code == ErrorCode.UNAVAILABLE
-                        assert error.details == {"operationId": "t.op", "sent": True}
+    async with with_server(transport) as (calls, first):
+        task = asyncio.create_task(calls.call("t.op", {"a": 1}, retry=retry, timeout=5))
+        await first.wait_for("call.requested")
+        async with CallHandler(registry_of(op=("query", echo)), transport):
+            await first.link.close()
+            if retry:
+                assert (await task).data == {"a": 1}
+                return
+            error = await error_of(task)
+            assert (error.code, error.details) == ("UNAVAILABLE", {"operationId": "t.op", "sent": True})
 
 
 class Stuck:
@@ -168,10 +142,8 @@ async def test_a_transport_that_does_not_take_a_request_does_not_hold_the_call()
         assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
         task = asyncio.create_task(calls.call("t.op"))
         await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait({task})
-        assert task.cancelled()
-        assert calls.pending == 0
+        await cancel(task)
+        assert (task.cancelled(), calls.pending) == (True, 0)
 
 
 class Broken(Stuck):
@@ -184,29 +156,23 @@ class Broken(Stuck):
         raise self.error
 
 
-async def test_what_was_not_sent_says_so():
-    """A failed send is ``UNAVAILABLE`` with ``sent: false``: it can be repeated, whatever it is."""
-    for error in (LinkDownError("cut"), TransportError("odd")):
-        async with PendingRequestMap(Broken(error)) as calls:
-            failed = await error_of(calls.call("t.op"))
-            assert failed.code == ErrorCode.UNAVAILABLE
-            assert failed.details == {"operationId": "t.op", "sent": False}
-            assert (await error_of(anext(calls.subscribe("t.op")))).details == failed.details
-            assert calls.pending == 0
+@pytest.mark.parametrize("error", [LinkDownError("cut"), TransportError("odd")])
+async def test_what_was_not_sent_says_so(error):
+    async with PendingRequestMap(Broken(error)) as calls:
+        failed = await error_of(calls.call("t.op"))
+        assert (failed.code, failed.details) == ("UNAVAILABLE", {"operationId": "t.op", "sent": False})
+        assert (await error_of(anext(calls.subscribe("t.op")))).details == failed.details
+        assert calls.pending == 0
 
 
 @pytest.mark.parametrize("output", [None, 1, {}, {"data": 1}, {"data": 1, "meta": {"source": 7}}])
 async def test_an_answer_that_is_no_envelope_fails_the_call(output):
-    """A peer that answers anything else does not hang the caller."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server() as (calls, server):
         call = asyncio.create_task(error_of(calls.call("t.op")))
         stream = asyncio.create_task(error_of(anext(calls.subscribe("t.op"))))
         for request in await server.wait_for("call.requested", 2):
-            await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=output)
-        assert (await call).code == ErrorCode.SERIALIZATION_ERROR
-        assert (await stream).code == ErrorCode.SERIALIZATION_ERROR
+            await reply(server, request, output=output)
+        assert (await call).code == (await stream).code == ErrorCode.SERIALIZATION_ERROR
         assert len(await server.wait_for("call.aborted")) == 1  # of the stream, which would go on
 
 
@@ -215,17 +181,12 @@ async def test_an_answer_that_is_no_envelope_fails_the_call(output):
 
 async def stream_of(server, calls, items, *ending, **options):
     """What a subscriber sees of a stream that is served by hand."""
-    await server.link.register("op:t.op")
-    subscription = calls.subscribe("t.op", **options)
-    reading = asyncio.create_task(collect(subscription))
+    reading = asyncio.create_task(collect(calls.subscribe("t.op", **options)))
     (request,) = await server.wait_for("call.requested")
     for seq in items:
-        output = {**ANSWER, "data": seq}
-        await server.send(
-            request["replyTo"], "call.responded", requestId=request["requestId"], output=output, seq=seq
-        )
+        await reply(server, request, output={**ANSWER, "data": seq}, seq=seq)
     for type_, fields in ending:
-        await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
+        await reply(server, request, type_, **fields)
     async with asyncio.timeout(30):
         return await reading
 
@@ -255,25 +216,20 @@ async def collect(subscription):
 )
 async def test_the_items_of_a_stream_are_counted(items, ending, expected):
     """A lost item is ``DATA_LOSS``, one that comes twice is dropped, and the end is the end."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+    async with with_server() as (calls, server):
         assert await stream_of(server, calls, items, ending) == expected
         assert calls.pending == 0
 
 
-async def test_one_terminal_is_all_there_is():
-    """What comes after the end of a stream is dropped."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+async def test_what_comes_after_the_end_of_a_stream_is_dropped():
+    async with with_server() as (calls, server):
         endings = (("call.completed", {"count": 1}), ("call.error", {"code": "X", "message": ""}))
         assert await stream_of(server, calls, [0], *endings) == [0]
         assert calls.late == 1
 
 
 async def test_a_peer_that_ignores_credit_does_not_fill_the_memory():
-    """Items beyond every bound end the stream with ``SLOW_CONSUMER``, and its producer is told."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
+    async with with_server() as (calls, server):
         seen = await stream_of(server, calls, range(5_000), credit=4)
         assert seen[-1] == ErrorCode.SLOW_CONSUMER
         assert seen[:-1] == list(range(len(seen) - 1))
@@ -283,15 +239,12 @@ async def test_a_peer_that_ignores_credit_does_not_fill_the_memory():
 
 async def test_credit_is_renewed_when_half_of_it_is_used():
     """Neither for each item, nor so late that the producer has to wait."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server() as (calls, server):
         stream = calls.subscribe("t.op", credit=8)
         reading = asyncio.create_task(anext(stream))
         (request,) = await server.wait_for("call.requested")
         for seq in range(8):
-            fields = {"requestId": request["requestId"], "output": ANSWER, "seq": seq}
-            await server.send(request["replyTo"], "call.responded", **fields)
+            await reply(server, request, seq=seq)
         await reading
         totals = [len(server.of("call.credit"))]
         for _ in range(7):
@@ -304,12 +257,10 @@ async def test_credit_is_renewed_when_half_of_it_is_used():
 
 async def test_the_one_answer_of_a_peer_that_knows_the_original_events_is_the_end():
     """It numbers nothing and completes nothing: an answer that stays alone for a lease was all."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport, lease=0.2) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server(lease=0.2) as (calls, server):
         reading = asyncio.create_task(collect(calls.subscribe("t.op")))
         (request,) = await server.wait_for("call.requested")
-        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
+        await reply(server, request)
         async with asyncio.timeout(30):
             assert await reading == [1]
         assert len(await server.wait_for("call.aborted")) == 1  # were it a stream after all, it would go on
@@ -318,26 +269,21 @@ async def test_the_one_answer_of_a_peer_that_knows_the_original_events_is_the_en
 
 async def test_a_stream_of_a_peer_that_knows_the_original_events_may_be_silent():
     """From its second item on it is known for a stream, which ends with an abort and has no lease."""
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport, lease=0.2) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server(lease=0.2) as (calls, server):
         reading = asyncio.create_task(collect(calls.subscribe("t.op")))
         (request,) = await server.wait_for("call.requested")
-        to, request_id = request["replyTo"], request["requestId"]
         for number in range(2):
-            output = {**ANSWER, "data": number}
-            await server.send(to, "call.responded", requestId=request_id, output=output)
+            await reply(server, request, output={**ANSWER, "data": number})
         beats = len(server.of("call.credit"))
         await server.wait_for("call.credit", beats + 6)  # two leases
         assert not reading.done()
-        await server.send(to, "call.responded", requestId=request_id, output={**ANSWER, "data": 2})
-        await server.send(to, "call.aborted", requestId=request_id)
+        await reply(server, request, output={**ANSWER, "data": 2})
+        await reply(server, request, "call.aborted")
         assert await reading == [0, 1, 2]
 
 
 async def test_the_timeout_of_a_subscription_bounds_the_silence():
     """Each wait for an item has its own bound; the whole has none."""
-    transport = InProcessTransport()
 
     async def slow(input, context):
         for number in range(4):
@@ -345,44 +291,38 @@ async def test_the_timeout_of_a_subscription_bounds_the_silence():
             yield number
         await asyncio.sleep(60)
 
-    async with CallHandler(registry_of(slow=("subscription", slow)), transport) as handler:
-        async with PendingRequestMap(transport) as calls:
-            for seconds in (0.15, 1.0, 5.0):
-                seen = await collect(subscribe(calls, "t.slow", timeout=seconds))
-                if len(seen) == 5:  # on a busy machine one item may take long
-                    break
-            assert seen == [0, 1, 2, 3, ErrorCode.TIMEOUT]
-            while handler.active:
-                await asyncio.sleep(0.01)
+    async with both(registry_of(slow=("subscription", slow))) as (handler, calls):
+        for seconds in (0.15, 1.0, 5.0):
+            seen = await collect(subscribe(calls, "t.slow", timeout=seconds))
+            if len(seen) == 5:  # on a busy machine one item may take long
+                break
+        assert seen == [0, 1, 2, 3, ErrorCode.TIMEOUT]
+        await until(lambda: not handler.active)
 
 
 # --- the serving side ----------------------------------------------------------------------------------
 
 
 async def test_the_number_of_requests_is_bounded():
-    """Beyond ``max_concurrent`` a request is refused at once, and names the limit."""
-    transport = InProcessTransport()
-    async with CallHandler(registry_of(wait=("query", waiting)), transport, max_concurrent=1, drain_timeout=0.1):
-        async with PendingRequestMap(transport) as calls:
-            task = asyncio.create_task(error_of(calls.call("t.wait")))
-            await asyncio.sleep(0)
-            error = await error_of(calls.call("t.wait"))
-            assert error.code == ErrorCode.OVERLOADED
-            assert error.details == {"limit": "max_concurrent", "value": 1}
-            await asyncio.sleep(0)
-        assert (await task).code == ErrorCode.ABORTED
+    limits = {"max_concurrent": 1, "drain_timeout": 0.1}
+    async with both(registry_of(wait=("query", waiting)), handling=limits) as (_, calls):
+        task = asyncio.create_task(error_of(calls.call("t.wait")))
+        await asyncio.sleep(0)
+        error = await error_of(calls.call("t.wait"))
+        assert (error.code, error.details) == (ErrorCode.OVERLOADED, {"limit": "max_concurrent", "value": 1})
+        await asyncio.sleep(0)
+    assert (await task).code == ErrorCode.ABORTED
 
 
 async def test_on_a_live_link_the_duration_counts_and_not_the_callers_clock():
     """A caller whose clock is wrong is served; a deadline alone has to do where there is no duration."""
-    transport = InProcessTransport()
     ran = []
 
     async def note(input, context):
         ran.append(input)
         return input
 
-    async with CallHandler(registry_of(note=("query", note)), transport), Participant.open(transport) as peer:
+    async with with_caller(registry_of(note=("query", note))) as (_, peer):
         await peer.request("t.note", "1", "in time", timeoutMs=20_000, deadline=1.0)
         assert (await peer.wait_for("call.responded"))[0]["requestId"] == "1"
         late = {"operationId": "t.note", "input": "late", "replyTo": peer.link.inbox, "deadline": 1.0}
@@ -396,67 +336,54 @@ def later(name):
     return OperationSpec(namespace="t", name=name, type="query")
 
 
-async def turns(count=20):
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
 async def test_what_is_registered_later_is_served():
     """A handler follows its registry at once, in both directions."""
-    transport = InProcessTransport()
     registry = registry_of(one=("query", echo))
-    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+    async with both(registry) as (_, calls):
         registry.register(later("two"), echo)
         registry.unregister("t.one")
-        await turns()
+        await settle(20)
         assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
         assert (await error_of(calls.call("t.one"))).code == ErrorCode.OPERATION_NOT_FOUND
         registry.register_spec(later("three"))
-        await turns()
+        await settle(20)
         assert (await error_of(calls.call("t.three"))).code == ErrorCode.OPERATION_NOT_FOUND
         registry.register_handler("t.three", echo)
-        await turns()
+        await settle(20)
         assert (await calls.call("t.three", {"a": 3})).data == {"a": 3}
 
 
 async def test_what_is_registered_while_the_handler_follows_is_served():
     """A change during the registration of another one is not overlooked."""
-    transport = InProcessTransport()
     registry = registry_of(one=("query", echo))
-    async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+    async with both(registry) as (_, calls):
         for number in range(8):
             registry.register(later(f"n{number}"), echo)
             await asyncio.sleep(0)
-        await turns()
+        await settle(20)
         for number in range(8):
             assert (await calls.call(f"t.n{number}", {"n": number})).data == {"n": number}
 
 
 async def test_many_changes_in_one_turn_are_followed_together():
-    transport = InProcessTransport()
-    registry = registry_of(one=("query", echo))
-    async with (
-        CallHandler(registry, transport),
-        PendingRequestMap(transport) as calls,
-        Participant.open(transport) as other,
-    ):
+    transport, registry = InProcessTransport(), registry_of(one=("query", echo))
+    async with both(registry, transport) as (_, calls), Participant.open(transport) as other:
         await other.link.register("all:operad.changed")
         for number in range(1_000):
             registry.register(later(f"n{number}"), echo)
-        await turns()
+        await settle(20)
         assert len(other.of("operad.changed")) == 1
         assert (await calls.call("t.n999", {"a": 1})).data == {"a": 1}
 
 
 async def test_a_registry_does_not_hold_the_handlers_that_follow_it():
-    transport = InProcessTransport()
     registry = registry_of(one=("query", echo))
-    handler = CallHandler(registry, transport)
+    handler = CallHandler(registry, InProcessTransport())
     async with handler:
-        await turns()
+        await settle(20)
     gone = weakref.ref(handler)
     del handler
-    await turns()
+    await settle(20)
     gc.collect()
     assert gone() is None
 
@@ -472,21 +399,20 @@ async def test_a_handler_that_is_opened_again_serves_what_came_between():
         assert (await calls.call("t.two", {"a": 1})).data == {"a": 1}
         assert await calls.ask_all("operad.discover", "operad.discover") == [{"instance": handler.instance}]
         registry.register(later("three"), echo)
-        await turns()
+        await settle(20)
         assert (await calls.call("t.three", {"a": 1})).data == {"a": 1}
 
 
 async def test_only_chosen_operations_are_served():
     """What the application does not offer cannot be called, not even by who knows its name."""
-    transport = InProcessTransport()
-    registry = registry_of(open=("query", echo), private=("query", echo))
-    async with CallHandler(registry, transport, operations=lambda spec: spec.name == "open") as handler:
-        async with PendingRequestMap(transport) as calls, Participant.open(transport) as peer:
-            assert (await calls.call("t.open", {"a": 1})).data == {"a": 1}
-            assert (await error_of(calls.call("t.private"))).code == ErrorCode.OPERATION_NOT_FOUND
-            request = {"requestId": "1", "operationId": "t.private", "input": {}, "replyTo": peer.link.inbox}
-            await peer.send(handler.link.inbox, "call.requested", **request)
-            assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.OPERATION_NOT_FOUND
+    transport, registry = InProcessTransport(), registry_of(open=("query", echo), private=("query", echo))
+    chosen = {"operations": lambda spec: spec.name == "open"}
+    async with both(registry, transport, chosen) as (handler, calls), Participant.open(transport) as peer:
+        assert (await calls.call("t.open", {"a": 1})).data == {"a": 1}
+        assert (await error_of(calls.call("t.private"))).code == ErrorCode.OPERATION_NOT_FOUND
+        request = {"requestId": "1", "operationId": "t.private", "input": {}, "replyTo": peer.link.inbox}
+        await peer.send(handler.link.inbox, "call.requested", **request)
+        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.OPERATION_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -494,21 +420,21 @@ async def test_only_chosen_operations_are_served():
 )
 async def test_a_malformed_identity_is_refused(identity):
     """A claim that cannot be read is no anonymous caller."""
-    transport = InProcessTransport()
-    async with CallHandler(registry_of(echo=("query", echo)), transport), Participant.open(transport) as peer:
+    async with with_caller(registry_of(echo=("query", echo))) as (_, peer):
         await peer.request("t.echo", "1", identity=identity)
-        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.ACCESS_DENIED
+        (error,) = await peer.wait_for("call.error")
+        assert error["code"] == ErrorCode.ACCESS_DENIED
+        assert "the identity in the request is not valid: " in error["message"]
 
 
 async def test_a_verifier_that_fails_refuses_and_keeps_its_secrets():
     """Whatever a verifier raises, the operation does not run, and the caller does not see the message."""
-    transport = InProcessTransport()
 
     def verify(payload, delivery):
         raise RuntimeError("the key is 12345")
 
-    handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify, mask_errors=True)
-    async with handler, PendingRequestMap(transport) as calls:
+    options = {"identity": verify, "mask_errors": True}
+    async with both(registry_of(echo=("query", echo)), handling=options) as (_, calls):
         error = await error_of(calls.call("t.echo"))
         assert error.code == ErrorCode.EXECUTION_ERROR
         assert "12345" not in repr(error.to_wire())
@@ -518,32 +444,21 @@ async def verified(answer):
     return answer
 
 
-async def hanging():
-    await asyncio.sleep(60)
-
-
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("answer", ["root", {"id": "root", "scopes": []}, 5])
 async def test_a_verifier_that_names_no_identity_refuses(answer, later):
     """What is no identity would be none of those that an operation asks of its caller."""
-    transport = InProcessTransport()
 
     def verify(payload, delivery):
         return verified(answer) if later else answer
 
-    handler = CallHandler(registry_of(echo=("query", echo)), transport, identity=verify)
-    async with handler, PendingRequestMap(transport) as calls:
+    async with both(registry_of(echo=("query", echo)), handling={"identity": verify}) as (_, calls):
         error = await error_of(calls.call("t.echo"))
         assert "identity: expected an Identity or None from the verifier, got" in error.message
 
 
 async def test_a_verifier_has_the_time_of_the_request():
-    """Its caller may be gone without a word."""
-    transport = InProcessTransport()
-    handler = CallHandler(
-        registry_of(echo=("query", echo)), transport, identity=lambda payload, delivery: hanging()
-    )
-    async with handler, Participant.open(transport) as peer:
+    async with with_caller(registry_of(echo=("query", echo)), identity=waiting) as (handler, peer):
         await peer.request("t.echo", "1", timeoutMs=50)
         assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
         assert handler.active == 0
@@ -551,7 +466,7 @@ async def test_a_verifier_has_the_time_of_the_request():
 
 async def test_a_verifier_whose_time_is_up_before_it_begins_is_not_left_behind():
     """As where the process stood still; a coroutine that nobody awaits warns of itself."""
-    transport, begun = InProcessTransport(), []
+    begun = []
 
     async def verify():
         begun.append(True)
@@ -560,10 +475,9 @@ async def test_a_verifier_whose_time_is_up_before_it_begins_is_not_left_behind()
         time.sleep(0.02)
         return verify()
 
-    async with CallHandler(registry_of(echo=("query", echo)), transport, identity=late):
-        async with Participant.open(transport) as peer:
-            await peer.request("t.echo", "1", timeoutMs=10)
-            assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
+    async with with_caller(registry_of(echo=("query", echo)), identity=late) as (_, peer):
+        await peer.request("t.echo", "1", timeoutMs=10)
+        assert (await peer.wait_for("call.error"))[0]["code"] == ErrorCode.TIMEOUT
     gc.collect()
     assert begun == []
 
@@ -573,9 +487,7 @@ async def test_the_log_has_an_error_that_stays_here_once_with_its_operation_and_
     async def fails(data, context):
         raise ValueError("the key is 12345")
 
-    transport = InProcessTransport()
-    handler = CallHandler(registry_of(fails=("query", fails)), transport, mask_errors=True)
-    async with handler, PendingRequestMap(transport) as calls:
+    async with both(registry_of(fails=("query", fails)), handling={"mask_errors": True}) as (_, calls):
         error = await error_of(calls.call("t.fails"))
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     line = f"operation 't.fails' raised ValueError: the key is 12345 (request {error.details['reference']})"
@@ -585,19 +497,15 @@ async def test_the_log_has_an_error_that_stays_here_once_with_its_operation_and_
 
 @pytest.mark.parametrize("identity", ["ann", {"id": "ann", "scopes": []}, 5])
 async def test_what_a_caller_gives_for_an_identity_has_to_be_one(identity):
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls:
+    async with PendingRequestMap(InProcessTransport()) as calls:
         for made in (calls.call("t.echo", identity=identity), anext(calls.subscribe("t.echo", identity=identity))):
             error = await error_of(made)
-            assert (error.code, "identity: expected an Identity, got" in error.message) == (
-                "VALIDATION_ERROR",
-                True,
-            )
+            assert error.code == "VALIDATION_ERROR"
+            assert "identity: expected an Identity, got" in error.message
         assert calls.pending == 0
 
 
 async def test_an_unknown_identity_rule_is_refused():
-    """A typo in the rule must not become a rule."""
     with pytest.raises(ValueError, match="delegate"):
         CallHandler(OperationRegistry(), InProcessTransport(), identity="peers")
 
@@ -649,9 +557,7 @@ def test_no_event_of_a_peer_breaks_either_side(events):
                         await peer.send(to, type_, **payload)
                 assert (await calls.call("t.echo", {"a": 1})).data == {"a": 1}
                 assert [item.data async for item in calls.subscribe("t.numbers", {"to": 3})] == [0, 1, 2]
-            async with asyncio.timeout(30):
-                while handler.active:
-                    await asyncio.sleep(0.01)
+            await until(lambda: not handler.active)
 
     asyncio.run(body())
 
@@ -667,29 +573,16 @@ async def test_a_handler_says_how_many_operations_it_serves():
 
 async def test_an_error_that_has_no_wire_form_still_ends_its_call():
     """What of it cannot be said is left out; its code arrives, and nobody waits."""
-    transport = InProcessTransport(strict=True)
 
     async def fail(input, context):
         raise CallError("GARBLED", "half a character: \ud800", {"so": "are the details: \ud800"})
 
-    async with CallHandler(registry_of(fail=("query", fail)), transport), PendingRequestMap(transport) as calls:
+    async with both(registry_of(fail=("query", fail)), InProcessTransport(strict=True)) as (_, calls):
         assert (await error_of(calls.call("t.fail"))).code == "GARBLED"
         assert (await error_of(anext(calls.subscribe("t.fail")))).code == "GARBLED"
 
 
 # --- serving by hand -------------------------------------------------------------------------------------
-
-
-async def test_a_request_that_could_not_be_taken_by_hand_fails_at_once(caplog):
-    def refuses(request):
-        raise ValueError("no room")
-
-    transport = InProcessTransport(strict=True)
-    async with PendingRequestMap(transport, on_request=refuses) as server, PendingRequestMap(transport) as calls:
-        await server.serve("t.op")
-        error = await error_of(calls.call("t.op", {}, timeout=60))
-        assert (error.code, error.message) == (ErrorCode.EXECUTION_ERROR, "ValueError: no room")
-        assert "on_request failed for t.op" in caplog.text
 
 
 async def test_a_request_that_was_answered_before_its_taker_failed_has_that_answer():
@@ -708,55 +601,34 @@ async def test_a_request_that_was_answered_before_its_taker_failed_has_that_answ
 
 
 async def test_requests_can_be_served_by_hand():
-    """An SDK of a spoke answers, fails, aborts and streams on its own."""
-    transport = InProcessTransport(strict=True)
-    requests = []
-    async with PendingRequestMap(transport, on_request=requests.append) as server:
+    transport, requests = InProcessTransport(strict=True), asyncio.Queue()
+    server = PendingRequestMap(transport, on_request=requests.put_nowait)
+    async with server, PendingRequestMap(transport) as calls:
         registration = await server.serve("t.op")
-        async with PendingRequestMap(transport) as calls:
+        task = asyncio.create_task(calls.call("t.op", {"a": 1}, identity=Identity("alice")))
+        request = await requests.get()
+        assert (request.operation_id, request.input, request.identity) == ("t.op", {"a": 1}, None)
+        await server.respond(request.request_id, local_envelope(2, "t.op"))
+        assert (await task).data == 2
 
-            async def next_request(task):
-                await asyncio.sleep(0)
-                while not requests:
-                    await asyncio.sleep(0)
-                return requests.pop()
+        task = asyncio.create_task(error_of(calls.call("t.op")))
+        await server.emit_error((await requests.get()).request_id, "X", "no", {"a": object})
+        assert (await task).code == "X"
 
-            task = asyncio.create_task(calls.call("t.op", {"a": 1}, identity=Identity("alice")))
-            request = await next_request(task)
-            assert (request.operation_id, request.input, request.identity) == ("t.op", {"a": 1}, None)
-            with pytest.raises(TypeError, match="envelope"):
-                await server.respond(request.request_id, {"data": 1})
+        task = asyncio.create_task(collect(calls.subscribe("t.op", credit=2)))
+        request = await requests.get()
+        assert request.is_subscription
+        for number in range(10):
+            await server.respond(request.request_id, local_envelope(number, "t.op"))
+        await server.complete(request.request_id)
+        assert await task == list(range(10))
+
+        task = asyncio.create_task(calls.call("t.op"))
+        request = await requests.get()
+        await cancel(task)
+        await settle()
+        with pytest.raises(LookupError):  # the caller has left
             await server.respond(request.request_id, local_envelope(2, "t.op"))
-            assert (await task).data == 2
-            with pytest.raises(LookupError):
-                await server.respond(request.request_id, local_envelope(2, "t.op"))
-
-            task = asyncio.create_task(error_of(calls.call("t.op")))
-            await server.emit_error((await next_request(task)).request_id, "X", "no", {"a": object})
-            assert (await task).code == "X"
-
-            task = asyncio.create_task(error_of(calls.call("t.op")))
-            await server.abort((await next_request(task)).request_id)
-            assert (await task).code == ErrorCode.ABORTED
-
-            task = asyncio.create_task(collect(calls.subscribe("t.op", credit=2)))
-            request = await next_request(task)
-            assert request.is_subscription
-            for number in range(10):
-                await server.respond(request.request_id, local_envelope(number, "t.op"))
-            await server.complete(request.request_id)
-            assert await task == list(range(10))
-
-            task = asyncio.create_task(calls.call("t.op"))
-            request = await next_request(task)
-            task.cancel()
-            await asyncio.wait({task})
-            async with asyncio.timeout(30):
-                while True:
-                    try:
-                        await server.respond(request.request_id, local_envelope(2, "t.op"))
-                    except LookupError:  # the caller has left
-                        break
         await registration.unregister()
 
 
@@ -779,19 +651,12 @@ async def test_requests_of_one_id_that_are_served_by_hand_are_kept_apart():
 
 async def test_what_cannot_be_sent_by_hand_ends_the_request():
     """A caller is told even when the answer has no wire form."""
-    transport = InProcessTransport(strict=True)
-    requests = []
-    async with (
-        PendingRequestMap(transport, on_request=requests.append) as server,
-        PendingRequestMap(transport) as calls,
-    ):
+    transport, requests = InProcessTransport(strict=True), asyncio.Queue()
+    server = PendingRequestMap(transport, on_request=requests.put_nowait)
+    async with server, PendingRequestMap(transport) as calls:
         await server.serve("t.op")
         task = asyncio.create_task(error_of(calls.call("t.op")))
-        async with asyncio.timeout(30):
-            while not requests:
-                await asyncio.sleep(0.01)
-        with pytest.raises(CallError):
-            await server.respond(requests[0].request_id, local_envelope({1, 2}, "t.op"))
+        await error_of(server.respond((await requests.get()).request_id, local_envelope({1, 2}, "t.op")))
         assert (await task).code == ErrorCode.SERIALIZATION_ERROR
 
 
@@ -811,26 +676,15 @@ async def test_a_request_of_another_link_is_not_answered_by_hand():
             await calls.serve("t.op")
 
 
-async def test_forgeries_are_logged(caplog):
-    """What is dropped leaves a line."""
+async def test_forgeries_are_dropped_and_logged(caplog):
     transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        async with Participant.open(transport) as forger:
-            await server.link.register("op:t.op")
-            task = asyncio.create_task(calls.call("t.op"))
-            (request,) = await server.wait_for("call.requested")
-            with caplog.at_level(logging.WARNING):
-                to, request_id = request["replyTo"], request["requestId"]
-                await forger.send(to, "call.responded", requestId=request_id, output=ANSWER)
-            assert "does not serve" in caplog.text
-            await server.send(to, "call.responded", requestId=request_id, output=ANSWER)
-            assert (await task).data == 1
-
-
-def test_delivery_is_anonymous_by_default():
-    """A transport that says nothing vouches for nobody."""
-    assert Delivery().identity is None
-    assert Delivery().peer is None
+    async with with_server(transport) as (calls, server), Participant.open(transport) as forger:
+        task = asyncio.create_task(calls.call("t.op"))
+        (request,) = await server.wait_for("call.requested")
+        await reply(forger, request)
+        assert "does not serve" in caplog.text
+        await reply(server, request)
+        assert (await task).data == 1
 
 
 async def test_a_question_that_nobody_answers_ends_after_its_wait() -> None:
@@ -840,11 +694,7 @@ async def test_a_question_that_nobody_answers_ends_after_its_wait() -> None:
 
 
 async def test_one_item_may_be_on_its_way_and_none_may_not() -> None:
-    transport = InProcessTransport()
-    async with (
-        CallHandler(registry_of(op=("subscription", numbers)), transport),
-        PendingRequestMap(transport) as calls,
-    ):
+    async with both(registry_of(op=("subscription", numbers))) as (_, calls):
         assert [item.data async for item in calls.subscribe("t.op", {"to": 3}, credit=1)] == [0, 1, 2]
         with pytest.raises(ValueError, match="credit: expected an integer of at least 1, got 0"):
             [item async for item in calls.subscribe("t.op", {"to": 3}, credit=0)]
@@ -907,15 +757,12 @@ async def test_ids_of_requests_cannot_be_guessed_where_that_protects_the_answers
         tasks = [asyncio.create_task(calls.call("t.op")) for _ in range(2)]
         ids = [request["requestId"] for request in await server.wait_for("call.requested", 2)]
         assert (ids[0][:16] == ids[1][:16]) is authenticates
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancel(*tasks)
 
 
 @pytest.mark.parametrize("input", [{"cursor": 7}, {"limit": 0}, {"limit": "all"}, {"cursor": None, "limit": 5}])
 async def test_a_page_that_cannot_be_asked_for_is_refused(input) -> None:
-    transport = InProcessTransport()
-    async with CallHandler(registry_of(op=("query", echo)), transport), PendingRequestMap(transport) as calls:
+    async with both(registry_of(op=("query", echo))) as (_, calls):
         assert (await error_of(calls.call("operad.list", input))).code == ErrorCode.VALIDATION_ERROR
         assert len((await calls.call("operad.list", {"limit": 1})).data["operations"]) == 1
 
@@ -932,62 +779,49 @@ async def test_a_handler_tells_a_consumer_that_it_took_for_gone_and_waits_for_it
             await asyncio.sleep(0.02)
             cleaned.append(input)
 
-    transport = InProcessTransport()
-    async with CallHandler(
-        registry_of(endless=("subscription", endless)), transport, lease=0.05, drain_timeout=0.05
-    ):
-        async with Participant.open(transport) as consumer:
-            await consumer.request("t.endless", "1", {"n": 1}, credit=5)
-            (error,) = await consumer.wait_for("call.error")
-            assert (error["requestId"], error["code"]) == ("1", ErrorCode.ABORTED)
-            assert "gave no sign of life for 0.05 s" in error["message"]
-            await consumer.request("t.endless", "2", {"n": 2}, credit=5)
-            await consumer.wait_for("call.responded", 2)
+    registry = registry_of(endless=("subscription", endless))
+    async with with_caller(registry, lease=0.05, drain_timeout=0.05) as (_, consumer):
+        await consumer.request("t.endless", "1", {"n": 1}, credit=5)
+        (error,) = await consumer.wait_for("call.error")
+        assert (error["requestId"], error["code"]) == ("1", ErrorCode.ABORTED)
+        assert "gave no sign of life for 0.05 s" in error["message"]
+        await consumer.request("t.endless", "2", {"n": 2}, credit=5)
+        await consumer.wait_for("call.responded", 2)
     assert cleaned == [{"n": 1}, {"n": 2}]
 
 
 async def test_a_call_that_is_aborted_by_its_map_is_over_on_both_sides_at_once():
-    transport = InProcessTransport()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server() as (calls, server):
         task = asyncio.create_task(calls.call("t.op"))
         (request,) = await server.wait_for("call.requested")
         await calls.abort(request["requestId"])
         assert calls.pending == 0
         await server.wait_for("call.aborted")
-        assert (await error_of(task)).code == ErrorCode.ABORTED
+        error = await error_of(task)
+        assert (error.code, error.message) == (ErrorCode.ABORTED, '"t.op" was aborted')
         assert len(server.of("call.aborted")) == 1
 
 
 async def test_a_subscription_may_have_a_deadline():
-    transport = InProcessTransport()
-    async with CallHandler(registry_of(numbers=("subscription", numbers)), transport):
-        async with PendingRequestMap(transport) as calls:
-            past = await error_of(anext(calls.subscribe("t.numbers", {"to": 3}, deadline=1.0)))
-            assert past.code == ErrorCode.TIMEOUT
-            soon = calls.subscribe("t.numbers", {"to": 3}, deadline=(time.time() + 60) * 1000)
-            assert [item.data async for item in soon] == [0, 1, 2]
+    async with both(registry_of(numbers=("subscription", numbers))) as (_, calls):
+        past = await error_of(anext(calls.subscribe("t.numbers", {"to": 3}, deadline=1.0)))
+        assert past.code == ErrorCode.TIMEOUT
+        soon = calls.subscribe("t.numbers", {"to": 3}, deadline=(time.time() + 60) * 1000)
+        assert [item.data async for item in soon] == [0, 1, 2]
 
 
-async def test_a_call_that_ended_with_an_error_is_not_aborted():
-    transport = InProcessTransport(strict=True)
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
-        for number, (type_, fields) in enumerate(
-            [
-                ("call.error", {"code": "X", "message": "no"}),
-                ("call.aborted", {}),
-                ("call.completed", {"count": 0}),
-            ],
-            1,
-        ):
-            task = asyncio.create_task(calls.call("t.op"))
-            request = (await server.wait_for("call.requested", number))[-1]
-            await server.send(request["replyTo"], type_, requestId=request["requestId"], **fields)
-            await error_of(task)
-            assert calls.pending == 0
-        await asyncio.sleep(0.01)
-        assert server.of("call.aborted") == []
+@pytest.mark.parametrize(
+    ("type_", "fields"),
+    [("call.error", {"code": "X", "message": "no"}), ("call.aborted", {}), ("call.completed", {"count": 0})],
+)
+async def test_a_call_that_ended_with_an_error_is_not_aborted(type_, fields):
+    async with with_server(InProcessTransport(strict=True)) as (calls, server):
+        task = asyncio.create_task(calls.call("t.op"))
+        (request,) = await server.wait_for("call.requested")
+        await reply(server, request, type_, **fields)
+        await error_of(task)
+        await settle()
+        assert (calls.pending, server.of("call.aborted")) == (0, [])
 
 
 def test_a_handler_can_be_opened_in_one_loop_after_another_and_refreshed_at_any_time():

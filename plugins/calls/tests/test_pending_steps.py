@@ -31,24 +31,7 @@ from operad_calls.requests import (
     retrieve,
     timeout_error,
 )
-
-BROKER = Capabilities(detects_no_responders=True)
-HUB = Capabilities(detects_peer_loss=True)
-INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
-
-
-class Wire:
-    """A link that keeps what is sent."""
-
-    inbox = "inbox:me"
-
-    def __init__(self):
-        self.sent, self.errors = [], []
-
-    async def send(self, to, event):
-        if self.errors:
-            raise self.errors.pop(0)
-        self.sent.append((to, event["type"], dict(event["payload"])))
+from plugins.calls.tests.parts import BROKER, HUB, INSIDE, Wire, error_of, settle, until
 
 
 def side(capabilities=BROKER, **settings):
@@ -82,10 +65,7 @@ def waits(requests, *names, target=None):
 
 
 def payload_of(reply_to="inbox:me", now=1.0, **more):
-    said = CallRequest("t.op", more.pop("input", {"a": 1}))
-    for name, value in more.items():
-        setattr(said, name, value)
-    event = said.event("7", reply_to, now)
+    event = CallRequest("t.op", **{"input": {"a": 1}, **more}).event("7", reply_to, now)
     assert (event["type"], event["id"]) == ("call.requested", "")
     return event["payload"]
 
@@ -94,20 +74,14 @@ def test_a_request_says_what_is_known_and_nothing_else():
     assert payload_of() == {"requestId": "7", "operationId": "t.op", "input": {"a": 1}, "replyTo": "inbox:me"}
     assert payload_of(None, input=None) == {"requestId": "7", "operationId": "t.op", "input": {}}
     assert payload_of(input=0)["input"] == 0
-    full = payload_of(
-        limit=2_000.4,
-        credit=3,
-        identity=Identity(id="ann", scopes=frozenset({"s"})),
-        parent_request_id="6",
-        traceparent="00-1",
-        tracestate="a=1",
-        idempotency_key="k",
-        delegation="jws",
-    )
-    assert (full["deadline"], full["timeoutMs"], full["credit"], full["parentRequestId"]) == (2_001, 1_001, 3, "6")
-    assert (full["traceparent"], full["tracestate"]) == ("00-1", "a=1")
-    assert (full["idempotencyKey"], full["delegation"]) == ("k", "jws")
-    assert full["identity"]["id"] == "ann"
+    ann = Identity(id="ann", scopes=frozenset({"s"}))
+    assert payload_of(
+        limit=2_000.4, credit=3, identity=ann, parent_request_id="6", traceparent="00-1", tracestate="a=1",
+        idempotency_key="k", delegation="jws",
+    ) == {
+        **payload_of(), "deadline": 2_001, "timeoutMs": 1_001, "credit": 3, "identity": ann.to_wire(),
+        "parentRequestId": "6", "traceparent": "00-1", "tracestate": "a=1", "idempotencyKey": "k", "delegation": "jws",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("limit", "left"), [(1_000.0, 0), (999.0, 0), (1_000.5, 1), (0.0, 0)])
@@ -115,23 +89,20 @@ def test_a_request_that_has_no_time_left_says_so(limit, left):
     assert payload_of(limit=limit)["timeoutMs"] == left
 
 
-def test_each_error_of_a_request_says_whether_it_may_have_run():
-    error = timeout_error("t.op", 5.0)
-    assert (error.code, error.message, error.details) == (
-        "TIMEOUT",
-        '"t.op" did not respond in time',
-        {"deadline": 5.0},
-    )
-    error = lost_error("t.op", "why")
-    assert (error.code, error.message, error.ran) == ("UNAVAILABLE", '"t.op": why', None)
-    assert error.details == {"operationId": "t.op", "sent": True}
-    error = not_begun_error("t.op", "why")
-    assert (error.code, error.message, error.ran) == ("UNAVAILABLE", '"t.op": why', False)
-    assert error.details == {"operationId": "t.op", "sent": False}
-    error = overloaded_error("too many", "max_x", 3)
-    assert (error.code, error.message, error.ran) == ("OVERLOADED", "too many (max_x)", False)
-    assert call_error({"code": "OVERLOADED", "message": "m"}).ran is False
-    assert call_error({"code": "BROKEN", "message": "m"}).ran is None
+@pytest.mark.parametrize(
+    ("error", "code", "message", "details", "ran"),
+    [
+        (timeout_error("t.op", 5.0), "TIMEOUT", '"t.op" did not respond in time', {"deadline": 5.0}, None),
+        (lost_error("t.op", "why"), "UNAVAILABLE", '"t.op": why', {"operationId": "t.op", "sent": True}, None),
+        (not_begun_error("t.op", "why"), "UNAVAILABLE", '"t.op": why', {"operationId": "t.op", "sent": False}, False),
+        (overloaded_error("too many", "max_x", 3), "OVERLOADED", "too many (max_x)", {"limit": "max_x", "value": 3},
+         False),
+        (call_error({"code": "OVERLOADED", "message": "m"}), "OVERLOADED", "m", None, False),
+        (call_error({"code": "BROKEN", "message": "m"}), "BROKEN", "m", None, None),
+    ],
+)  # fmt: skip
+def test_each_error_of_a_request_says_whether_it_may_have_run(error, code, message, details, ran):
+    assert (error.code, error.message, error.details, error.ran) == (code, message, details, ran)
 
 
 async def test_an_error_that_nobody_awaits_is_marked_as_seen():
@@ -261,18 +232,12 @@ async def test_an_abort_goes_where_the_handler_is_or_waits_until_it_tells():
     assert requests.link.sent == sent * 2, "the first one may have come before the request"
 
 
-async def test_an_abort_is_sent_once_where_it_cannot_come_before_its_request():
+@pytest.mark.parametrize(("target", "sent"), [("inbox:a", 1), (None, 0)], ids=["sent", "never sent"])
+async def test_an_abort_is_sent_once_where_it_cannot_come_before_its_request(target, sent):
     requests = side(HUB)
-    requests.abort(Waiting("1", target="inbox:a"))
+    requests.abort(Waiting("1", target=target))
     await requests.settle()
-    assert (len(requests.link.sent), requests.orphans) == (1, {})
-
-
-async def test_what_was_never_sent_to_a_hub_is_not_kept_for_an_abort():
-    requests = side(HUB)
-    requests.abort(Waiting("1"))
-    await requests.settle()
-    assert (requests.link.sent, requests.orphans) == ([], {})
+    assert (len(requests.link.sent), requests.orphans) == (sent, {})
 
 
 @pytest.mark.parametrize(
@@ -324,32 +289,28 @@ async def test_no_more_of_them_are_remembered_than_the_bound(monkeypatch):
     assert list(requests.orphans) == ["b", "c"]
 
 
-async def test_credit_tells_items_and_where_they_are_counted_bytes():
-    for capabilities, more in ((BROKER, {"totalBytes": 7}), (INSIDE, {})):
-        requests = side(capabilities)
-        one = Stream(requests, "t.op", "1", 4)
-        one.granted = 7
-        await requests.send_credit(one)
-        assert requests.link.sent == [], "nobody knows where to"
-        one.target = "inbox:a"
-        await requests.send_credit(one)
-        assert requests.link.sent == [
-            ("inbox:a", "call.credit", {"requestId": "1", "total": 4, "replyTo": "inbox:me", **more})
-        ]
-        requests.link = None
-        await requests.send_credit(one)
+@pytest.mark.parametrize(("capabilities", "more"), [(BROKER, {"totalBytes": 7}), (INSIDE, {})])
+async def test_credit_tells_items_and_where_they_are_counted_bytes(capabilities, more):
+    requests = side(capabilities)
+    link, one = requests.link, Stream(requests, "t.op", "1", 4)
+    one.granted = 7
+    await requests.send_credit(one)
+    assert link.sent == [], "nobody knows where to"
+    one.target = "inbox:a"
+    await requests.send_credit(one)
+    requests.link = None
+    await requests.send_credit(one)
+    assert link.told("call.credit") == [("inbox:a", {"requestId": "1", "total": 4, "replyTo": "inbox:me", **more})]
 
 
 async def test_what_cannot_be_told_may_be_lost(caplog):
     caplog.set_level(logging.DEBUG, "operad.calls")
     requests = side()
-    requests.link.errors = [LinkDownError("gone")]
-    requests.abort(Waiting("1", target="inbox:a"))
-    await requests.settle()
-    assert "a call.aborted was not sent: gone" in caplog.text
-    requests.link = None
-    requests.abort(Waiting("2", target="inbox:a"))
-    await requests.settle()
+    link, requests.link.errors = requests.link, [LinkDownError("gone")]
+    for requests.link in (link, None):
+        requests.abort(Waiting("1", target="inbox:a"))
+        await requests.settle()
+    assert caplog.messages == ["a call.aborted was not sent: gone"]
 
 
 async def test_what_takes_too_long_in_the_background_is_ended(monkeypatch):
@@ -404,23 +365,19 @@ async def test_a_lost_peer_ends_what_it_had_where_the_transport_tells():
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "error", "code", "message", "details"),
+    ("capabilities", "error", "code", "message", "sent"),
     [
-        (BROKER, NoRespondersError("x"), "NO_RESPONDERS", 'no peer serves "t.op"', {"operationId": "t.op"}),
+        (BROKER, NoRespondersError("x"), "NO_RESPONDERS", 'no peer serves "t.op"', {}),
+        (HUB, NoRespondersError("x"), "OPERATION_NOT_FOUND", 'operation "t.op" not found', {}),
         (BROKER, PayloadTooLargeError("9 of 5"), "PAYLOAD_TOO_LARGE", 'the request for "t.op" is too large: 9 of 5',
-         {"operationId": "t.op", "sent": False}),
-        (BROKER, TransportError("x"), "UNAVAILABLE", '"t.op" could not be sent: x',
-         {"operationId": "t.op", "sent": False}),
+         {"sent": False}),
+        (BROKER, TransportError("x"), "UNAVAILABLE", '"t.op" could not be sent: x', {"sent": False}),
     ],
 )  # fmt: skip
-async def test_what_a_transport_does_not_take_did_not_run(capabilities, error, code, message, details):
+async def test_what_a_transport_does_not_take_did_not_run(capabilities, error, code, message, sent):
     failure = side(capabilities).not_sent(error, "t.op")
-    assert (failure.code, failure.message, failure.details, failure.ran) == (code, message, details, False)
-
-
-async def test_who_knows_all_peers_says_that_there_is_no_such_operation():
-    failure = side(HUB).not_sent(NoRespondersError("x"), "t.op")
-    assert (failure.code, failure.ran) == (ErrorCode.OPERATION_NOT_FOUND, False)
+    assert (failure.code, failure.message, failure.ran) == (code, message, False)
+    assert failure.details == {"operationId": "t.op", **sent}
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -432,7 +389,7 @@ def replied(data):
 
 async def asking(requests, wait=30.0):
     task = asyncio.ensure_future(broadcast(requests, "topic", "t.op", {"a": 1}, wait))
-    await asyncio.sleep(0)
+    await settle(3)
     return task, next((one for one in requests.table.values() if isinstance(one, Broadcast)), None)
 
 
@@ -451,14 +408,6 @@ async def test_a_question_is_over_when_all_whom_it_reached_have_answered_or_refu
     assert await task == [1, 2]
     await requests.settle()
     assert (requests.table, requests.orphans, len(requests.link.sent)) == ({}, {}, 1)
-
-
-async def test_answers_that_came_before_their_number_count():
-    requests = side()
-    task, asked = await asking(requests)
-    asked.on_event("call.responded", replied(1))
-    asked.on_event("call.completed", {"count": 1})
-    assert await task == [1]
 
 
 @pytest.mark.parametrize("count", ["1", True, None, 1.0])
@@ -484,17 +433,17 @@ async def test_when_the_time_is_up_those_who_have_not_answered_are_told():
     assert requests.table == {}
 
 
-async def test_a_lost_connection_ends_a_question_with_what_has_come():
-    for answers in ([], [1]):
-        requests = side()
-        task, asked = await asking(requests)
-        for data in answers:
-            asked.on_event("call.responded", replied(data))
-        await asyncio.sleep(0)
-        asked.fail(CallError("X", ""))
-        assert await asyncio.wait_for(task, 30) == answers
-        await requests.settle()
-        assert (requests.table, len(requests.link.sent)) == ({}, 1)
+@pytest.mark.parametrize("answers", [[], [1]])
+async def test_a_lost_connection_ends_a_question_with_what_has_come(answers):
+    requests = side()
+    task, asked = await asking(requests)
+    for data in answers:
+        asked.on_event("call.responded", replied(data))
+    await asyncio.sleep(0)
+    asked.fail(CallError("X", ""))
+    assert await asyncio.wait_for(task, 30) == answers
+    await requests.settle()
+    assert (requests.table, len(requests.link.sent)) == ({}, 1)
 
 
 async def test_an_answer_that_is_none_is_left_out(caplog):
@@ -519,9 +468,7 @@ async def test_late_answers_are_passed_on_until_all_came_or_the_link_or_the_time
         asked.on_event("call.completed", {"count": 1})
     elif how == "down":
         requests.on_link("down", 1)
-    async with asyncio.timeout(30):
-        while requests.lingering:
-            await asyncio.sleep(0.01)
+    await until(lambda: not requests.lingering)
     await requests.settle()
     aborts = [(to, type_) for to, type_, _ in requests.link.sent if type_ == "call.aborted"]
     assert aborts == [("all:topic", "call.aborted")] * (how == "time")
@@ -531,8 +478,7 @@ async def test_a_question_that_reaches_nobody_has_no_answers_and_one_that_cannot
     requests = side()
     requests.link.errors = [NoRespondersError("none"), LinkDownError("gone")]
     assert await broadcast(requests, "topic", "t.op", None, 5.0) == []
-    with pytest.raises(CallError) as caught:
-        await broadcast(requests, "topic", "t.op", None, 5.0)
-    assert (caught.value.code, caught.value.ran) == (ErrorCode.UNAVAILABLE, False)
+    error = await error_of(broadcast(requests, "topic", "t.op", None, 5.0))
+    assert (error.code, error.ran) == (ErrorCode.UNAVAILABLE, False)
     await requests.settle()
     assert requests.table == {}

@@ -12,7 +12,6 @@ import pytest
 from operad import (
     AccessControl,
     CallError,
-    CallHandler,
     ErrorCode,
     Identity,
     InProcessTransport,
@@ -35,76 +34,35 @@ from operad_calls.serving.answers import Answers, responded
 from operad_calls.serving.following import Following
 from operad_calls.serving.identity import identity_rule
 from operad_calls.serving.listing import Listing
-from plugins.calls.tests.parts import Heard, registry_of
+from plugins.calls.tests.parts import (
+    Heard,
+    Wire,
+    Wired,
+    echo,
+    error_of,
+    event,
+    registry_of,
+    settle,
+    until,
+    with_caller,
+)
 
 
-class Wire:
-    """A link that keeps what is sent and registered."""
-
-    inbox = "inbox:me"
-
-    def __init__(self):
-        self.sent, self.registered, self.errors, self.gone = [], [], [], []
-        self.refuses = set()
-
-    async def send(self, to, event):
-        if self.errors:
-            error = self.errors.pop(0)
-            if error is not None:
-                raise error
-        self.sent.append((to, event["type"], dict(event["payload"])))
-
-    async def register(self, topic, group=None):
-        await asyncio.sleep(0)
-        if topic in self.refuses:
-            raise TransportError(f"{topic} is taken")
-        self.registered.append((topic, group))
-
-        async def unregister():
-            self.gone.append(topic)
-
-        return SimpleNamespace(unregister=unregister)
-
-    def told(self):
-        found, self.sent = self.sent, []
-        return found
+def describe(listing, input, identity=None):
+    return listing.shared["operad.describe"](input, OperationContext(identity=identity))
 
 
-async def settle():
-    for _ in range(12):
-        await asyncio.sleep(0)
-
-
-async def echo(input, context):
-    return input
-
-
-# --- who asks -------------------------------------------------------------------------------------
-
-ANN, BOB = Identity(id="ann", scopes=frozenset()), Identity(id="bob", scopes=frozenset())
-NAMED = {"identity": ANN.to_wire()}
-
-
-def describe(listing, *args):
-    return listing.shared["operad.describe"](*args)
-
-
-def test_a_request_may_name_nobody_and_must_not_name_what_is_none():
+def test_a_request_that_names_no_identity_has_none_whoever_sent_it():
     verify = identity_rule("delegate", SimpleNamespace(capabilities=Capabilities()))
-    assert verify({}, Delivery(identity=BOB)) is None
-    with pytest.raises(CallError, match="the identity in the request is not valid: ") as caught:
-        verify({"identity": 5}, Delivery())
-    assert caught.value.code == ErrorCode.ACCESS_DENIED
+    assert verify({}, Delivery(identity=Identity(id="bob", scopes=frozenset()))) is None
 
 
 # --- what is listed -------------------------------------------------------------------------------
 
 
-def listing_of(count=3, chosen=lambda spec: True, **more):
-    registry = OperationRegistry()
-    for number in range(count):
-        registry.register(OperationSpec(namespace="t", name=f"n{number:04}", type="query", **more), echo)
-    listing = Listing(registry, chosen, "me")
+def listing_of(count=3, **more):
+    registry = registry_of(**{f"n{number:04}": ("query", echo, more) for number in range(count)})
+    listing = Listing(registry, lambda spec: True, "me")
     listing.registry = registry
     return listing
 
@@ -133,21 +91,19 @@ def test_how_long_a_page_is():
 
 
 def test_who_may_not_call_an_operation_does_not_see_it():
-    guarded = {"access_control": AccessControl(required_scopes=("s",))}
-    listing = listing_of(2, **guarded)
+    listing = listing_of(2, access_control=AccessControl(required_scopes=("s",)))
     may = Identity(id="may", scopes=frozenset({"s"}))
     assert listed(listing) == ([], None)
     assert len(listed(listing, may)[0]) == 2
-    assert describe(listing, {"operationId": "t.n0000"}, OperationContext(identity=may))["id"] == "t.n0000"
-    with pytest.raises(CallError) as caught:
-        describe(listing, {"operationId": "t.n0000"}, OperationContext())
-    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+    assert describe(listing, {"operationId": "t.n0000"}, may)["id"] == "t.n0000"
+    with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
+        describe(listing, {"operationId": "t.n0000"})
 
 
 @pytest.mark.parametrize("input", [None, {}, {"operationId": 5}, []])
 def test_what_is_to_be_described_is_named(input):
     with pytest.raises(CallError, match=r"operad\.describe: expected \{operationId: string\}"):
-        describe(listing_of(), input, OperationContext())
+        describe(listing_of(), input)
 
 
 @pytest.mark.parametrize(
@@ -188,15 +144,23 @@ async def test_the_shared_addresses_are_served_where_the_transport_lets_one(capl
 
 
 class Side:
-    """What follows a registry, on a link that keeps all."""
+    """What follows a registry, on a link that keeps all, while the context is open."""
 
-    def __init__(self, *names, stores=False, chosen=lambda spec: True):
+    def __init__(self, *names, stores=False):
         self.registry = OperationRegistry()
         for name in names:
             self.add(name)
-        self.listing = Listing(self.registry, chosen, "me")
-        self.following = Following(self.registry, self.listing, chosen, stores=stores)
+        listing = Listing(self.registry, lambda spec: True, "me")
+        self.following = Following(self.registry, listing, lambda spec: True, stores=stores)
         self.link = Wire()
+
+    async def __aenter__(self):
+        await self.following.start(self.link)
+        self.link.told()
+        return self
+
+    async def __aexit__(self, *_):
+        self.following.stop()
 
     def add(self, name, **more):
         self.registry.register(
@@ -220,12 +184,11 @@ async def test_what_is_stored_has_a_second_address_and_a_query_has_not():
     side.add("query", idempotent=True)
     side.add("twice", type="mutation", idempotent=True)
     side.add("once", type="mutation")
-    await side.following.start(side.link)
-    assert sorted(side.topics()) == ["op:t.once", "op:t.query", "op:t.twice", "queue:t.twice"]
-    side.add("once", type="mutation", idempotent=True)
-    await settle()
-    assert (side.link.gone, side.topics()) == (["op:t.once"], ["op:t.once", "queue:t.once"])
-    side.following.stop()
+    async with side:
+        assert sorted(side.topics()) == ["op:t.once", "op:t.query", "op:t.twice", "queue:t.twice"]
+        side.add("once", type="mutation", idempotent=True)
+        await settle()
+        assert (side.link.gone, side.topics()) == (["op:t.once"], ["op:t.once", "queue:t.once"])
 
 
 async def test_an_operation_of_which_one_address_is_refused_is_not_served():
@@ -238,100 +201,77 @@ async def test_an_operation_of_which_one_address_is_refused_is_not_served():
     assert "t.twice" not in side.following
 
 
-async def test_what_fails_in_a_way_that_nobody_thought_of_is_tried_again(monkeypatch, caplog):
+@pytest.mark.parametrize("error", [TransportError("op:t.b is taken"), ZeroDivisionError("what nobody thought of")])
+async def test_what_could_not_be_registered_is_tried_again(error, monkeypatch, caplog):
     monkeypatch.setattr(following, "RETRY", 0.01)
-    side = Side("a")
-    await side.following.start(side.link)
-    side.topics()
-    register, faults = side.link.register, [ZeroDivisionError("what nobody thought of")]
+    async with Side("a") as side:
+        register, faults = side.link.register, [error] * 3
 
-    async def failing(*address):
-        if faults:
-            raise faults.pop()
-        return await register(*address)
+        async def failing(*address):
+            if faults:
+                raise faults.pop()
+            return await register(*address)
 
-    monkeypatch.setattr(side.link, "register", failing)
-    side.add("b")
-    async with asyncio.timeout(30):
-        while "t.b" not in side.following.registered:
-            await asyncio.sleep(0.005)
-    told = [record for record in caplog.records if "could not be registered" in record.getMessage()]
-    assert [type(record.exc_info[1]) for record in told] == [ZeroDivisionError]
-    side.following.stop()
+        monkeypatch.setattr(side.link, "register", failing)
+        side.topics()
+        side.add("b")
+        await until(lambda: caplog.records)
+        assert side.following.serving == 1
+        await until(lambda: "t.b" in side.following.registered)
+        assert (side.topics(), side.following.serving) == (["op:t.b"], 2)
+    line = f"operations could not be registered; the next attempt is in 0.01 s: {error}"
+    unexpected = None if isinstance(error, TransportError) else type(error)
+    assert [(record.getMessage(), record.exc_info and record.exc_info[0]) for record in caplog.records] == [
+        (line, unexpected)
+    ] * 3
 
 
-async def test_what_could_not_be_registered_is_tried_again(monkeypatch, caplog):
-    monkeypatch.setattr(following, "RETRY", 0.01)
-    side = Side("a")
-    await side.following.start(side.link)
-    side.topics()
-    side.link.refuses = {"op:t.b"}
-    side.add("b")
-    async with asyncio.timeout(30):
-        while caplog.text.count("could not be registered; the next attempt is in 0.01 s: op:t.b is taken") < 3:
-            await asyncio.sleep(0.005)
+async def test_a_change_while_it_waits_to_try_again_tries_at_once():
+    async with Side("a") as side:
+        side.link.refuses = {"op:t.b"}
+        side.add("b")
+        await settle()
         side.link.refuses = set()
-        while "t.b" not in side.following.registered:
-            await asyncio.sleep(0.005)
-    assert side.topics() == ["op:t.b"]
-    side.following.stop()
-
-
-async def test_a_change_while_it_waits_to_try_again_tries_at_once(monkeypatch):
-    side = Side("a")
-    await side.following.start(side.link)
-    side.link.refuses = {"op:t.b"}
-    side.add("b")
-    await settle()
-    side.link.refuses = set()
-    side.add("c")
-    await settle()
-    assert {"t.b", "t.c"} <= set(side.following.registered)
-    side.following.stop()
+        side.add("c")
+        await settle()
+        assert {"t.b", "t.c"} <= set(side.following.registered)
 
 
 async def test_when_it_ends_nothing_is_tried_again():
-    side = Side("a")
-    await side.following.start(side.link)
-    side.link.refuses = {"op:t.b"}
-    side.add("b")
-    await settle()
-    side.following.stop()
+    async with Side("a") as side:
+        side.link.refuses = {"op:t.b"}
+        side.add("b")
+        await settle()
     await side.following.refresh()
     assert "t.b" not in side.following.registered
-    side.changes()
+    assert side.changes() == []
     await side.following.forget(side.link)
     assert (side.following.registered, side.following.serving, side.changes()) == ({}, 0, [CHANGED])
 
 
 async def test_when_the_connection_is_back_who_follows_is_told_once():
-    side = Side("a")
-    await side.following.start(side.link)
-    side.changes()
-    side.following.back()
-    await settle()
-    assert side.changes() == [CHANGED]
-    await side.following.refresh()
-    assert side.changes() == []
-    side.following.stop()
+    async with Side("a") as side:
+        side.following.back()
+        await settle()
+        assert side.changes() == [CHANGED]
+        await side.following.refresh()
+        assert side.changes() == []
 
 
 async def test_what_a_transport_refuses_after_a_break_is_not_served_until_it_does_not():
-    side = Side("a", "b")
-    await side.following.start(side.link)
-    refused = [{"topic": "op:t.a"}, {"topic": "op:t.none"}, {"topic": 5}, "x", {}]
-    side.following.on_registered({"refused": refused})
-    assert side.following.serving == 1
-    side.following.on_registered({"refused": []})
-    assert side.following.serving == 2
-    side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
-    side.following.on_registered({})
-    assert side.following.serving == 2
-    side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
-    side.registry.unregister("t.b")
-    await settle()
-    assert side.following.serving == 1
-    side.following.stop()
+    async with Side("a", "b") as side:
+        refused = [{"topic": "op:t.a"}, {"topic": "op:t.none"}, {"topic": 5}, "x", {}]
+        side.following.on_registered({"refused": refused})
+        assert side.following.serving == 1
+        side.following.on_registered({"refused": []})
+        assert side.following.serving == 2
+        side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
+        side.following.on_registered({})
+        assert side.following.serving == 2
+        side.following.on_registered({"refused": [{"topic": "op:t.b"}]})
+        side.registry.unregister("t.b")
+        await settle()
+        assert side.following.serving == 1
 
 
 async def test_requests_may_come_before_the_transport_has_answered():
@@ -366,9 +306,8 @@ async def test_many_operations_are_registered_in_groups(monkeypatch):
         return await Wire.register(side.link, topic, group)
 
     side.link.register = register
-    await side.following.start(side.link)
-    assert (side.topics(), most) == ([f"op:t.{name}" for name in "abcde"], 2)
-    side.following.stop()
+    async with side:
+        assert (side.topics(), most) == ([f"op:t.{name}" for name in "abcde"], 2)
 
 
 # --- how answers leave ----------------------------------------------------------------------------
@@ -384,25 +323,29 @@ def way():
     return made
 
 
+def answer_of(request, data="x" * 50):
+    return responded(request, {"data": data, "meta": {"source": "local"}})
+
+
 async def test_an_answer_within_the_room_goes_at_once_and_an_item_says_the_sum():
     back = way()
-    event = responded(served_of(), {"data": "x", "meta": {"source": "local"}})
-    size = len(encode(event))
+    answer = answer_of(served_of())
+    size = len(encode(answer))
     single = served_of(creditBytes=size)
-    await back.send(single, dict(event))
+    await back.send(single, dict(answer))
     assert "sentBytes" not in back.link.told()[0][2]
     stream = served_of(credit=5, creditBytes=2 * size)
     for number in (1, 2):
-        await back.send(stream, responded(stream, {"data": "x", "meta": {"source": "local"}}))
+        await back.send(stream, answer_of(stream))
         assert back.link.told()[0][2]["sentBytes"] == stream.sent_bytes == number * size
 
 
 async def test_an_answer_beyond_the_room_asks_for_it_and_waits(monkeypatch):
     monkeypatch.setattr(answers, "_AGAIN", 60.0)
     back, one = way(), served_of(creditBytes=10)
-    event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
-    size = len(encode(event))
-    task = asyncio.ensure_future(back.send(one, event))
+    answer = answer_of(one)
+    size = len(encode(answer))
+    task = asyncio.ensure_future(back.send(one, answer))
     await settle()
     assert back.link.told() == [
         ("inbox:a", "call.credit", {"requestId": "1", "total": 0, "replyTo": "inbox:me", "wantsBytes": size})
@@ -420,7 +363,7 @@ async def test_a_peer_that_answers_no_question_gets_its_answer_after_a_while(mon
     monkeypatch.setattr(answers, "_PATIENCE", 3)
     monkeypatch.setattr(answers, "_AGAIN", 0.01)
     back, one = way(), served_of(creditBytes=10)
-    await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
+    await asyncio.wait_for(back.send(one, answer_of(one)), 30)
     kinds = [row[1] for row in back.link.told()]
     assert kinds[-1] == "call.responded"
     assert kinds.count("call.credit") == 3
@@ -434,9 +377,8 @@ async def test_a_peer_that_has_answered_once_is_waited_for_until_the_deadline(mo
     for heard in (True, False):
         one = served_of(creditBytes=10)
         one.heard, one.deadline = heard, time.time() * 1000 + 30
-        with pytest.raises(CallError) as caught:
-            await asyncio.wait_for(back.send(one, responded(one, {"data": "x" * 50, "meta": {"source": "l"}})), 30)
-        assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": one.deadline})
+        error = await error_of(back.send(one, answer_of(one)))
+        assert (error.code, error.details) == (ErrorCode.TIMEOUT, {"deadline": one.deadline})
 
 
 @pytest.mark.parametrize(
@@ -452,7 +394,7 @@ async def test_what_cannot_be_sent_becomes_an_error_that_can(error, code, messag
     caplog.set_level(logging.DEBUG, "operad.calls")
     back, one = way(), served_of(**({} if room is None else {"creditBytes": room}))
     back.link.errors = [error]
-    await back.end(one, responded(one, {"data": 5, "meta": {"source": "l"}}))
+    await back.end(one, answer_of(one))
     found = [(row[1], row[2]["code"], row[2]["message"]) for row in back.link.told()]
     assert found == ([] if code is None else [("call.error", code, message)])
     assert ("the response to 1 was not sent: gone" in caplog.text) is (code is None)
@@ -500,10 +442,6 @@ class Ear:
         return found
 
 
-def event(type_="news", **payload):
-    return {"type": type_, "id": "", "payload": payload}
-
-
 async def ears(bus, count):
     return [await Ear().open(bus) for _ in range(count)]
 
@@ -546,39 +484,7 @@ async def test_a_strict_bus_hands_over_copies_no_larger_than_allowed():
     )
 
 
-# --- a handler as a whole -------------------------------------------------------------------------
-
-
 # --- what becomes of a request --------------------------------------------------------------------
-
-
-class Asking(Ear):
-    """A caller that is played by hand."""
-
-    async def ask(self, operation_id, request_id="1", **payload):
-        given = {
-            "requestId": request_id,
-            "replyTo": self.link.inbox,
-            "operationId": operation_id,
-            "input": 5,
-            **payload,
-        }
-        await self.link.send(f"op:{operation_id}", event("call.requested", **given))
-
-    async def told(self, count=1):
-        """The next events: types and what they say."""
-        for _ in range(500):
-            if len(self.heard) >= count:
-                break
-            await asyncio.sleep(0.002)
-        return [(one["type"], one["payload"]) for one, _ in self.took()]
-
-
-async def asking(registry, bus=None, **options):
-    bus = bus or InProcessTransport()
-    handler = CallHandler(registry, bus, **options)
-    await handler.open()
-    return handler, await Asking().open(bus)
 
 
 def items_of(count):
@@ -589,28 +495,15 @@ def items_of(count):
     return ("subscription", items)
 
 
-def outputs(rows):
-    return [payload["output"].data for type_, payload in rows if type_ == "call.responded"]
-
-
 async def test_a_single_answer_to_who_gives_credit_is_a_stream_of_one():
-    handler, caller = await asking(registry_of(echo=("query", echo)))
-    await caller.ask("t.echo", credit=2)
-    rows = await caller.told(2)
-    assert (outputs(rows), rows[0][1]["seq"], rows[1]) == (
-        [5],
-        0,
-        ("call.completed", {"requestId": "1", "count": 1}),
-    )
-    await caller.ask("operad.list", "2", credit=2, input={})
-    rows = await caller.told(2)
-    assert (rows[0][1]["seq"], rows[1]) == (0, ("call.completed", {"requestId": "2", "count": 1}))
-    assert [row["id"] for row in rows[0][1]["output"].data["operations"]] == ["t.echo"]
-    await caller.ask("t.echo", "3")
-    ((type_, payload),) = await caller.told()
-    assert (type_, "seq" in payload) == ("call.responded", False)
-    await caller.link.close()
-    await handler.aclose()
+    async with with_caller(registry_of(echo=("query", echo))) as (_, caller):
+        await caller.request("t.echo", "1", 5, credit=2)
+        await caller.request("operad.list", "2", credit=2)
+        await caller.request("t.echo", "3", 5)
+        one, listing, single = await caller.wait_for("call.responded", 3)
+        assert (one["output"].data, one["seq"], listing["seq"], "seq" in single) == (5, 0, 0, False)
+        assert [row["id"] for row in listing["output"].data["operations"]] == ["t.echo"]
+        assert caller.of("call.completed") == [{"requestId": "1", "count": 1}, {"requestId": "2", "count": 1}]
 
 
 @pytest.mark.parametrize(
@@ -621,23 +514,19 @@ async def test_a_single_answer_to_who_gives_credit_is_a_stream_of_one():
     ],
 )
 async def test_an_item_that_cannot_be_sent_ends_its_stream_with_the_reason(error, code, message):
-    handler, caller = await asking(registry_of(n=items_of(3)))
-    send, failed = handler.link.send, []
+    async with with_caller(registry_of(n=items_of(3))) as (handler, caller):
+        send, failed = handler.link.send, []
 
-    async def once(to, sent):
-        if sent["type"] == "call.responded" and not failed:
-            failed.append(1)
-            raise error
-        return await send(to, sent)
+        async def once(to, sent):
+            if sent["type"] == "call.responded" and not failed:
+                failed.append(1)
+                raise error
+            return await send(to, sent)
 
-    handler.link.send = once
-    await caller.ask("t.n", credit=9)
-    rows = await caller.told(1)
-    assert [(type_, payload["code"], payload["message"]) for type_, payload in rows] == [
-        ("call.error", code, message)
-    ]
-    await caller.link.close()
-    await handler.aclose()
+        handler.link.send = once
+        await caller.request("t.n", "1", credit=9)
+        (told,) = await caller.wait_for("call.error")
+        assert (told["code"], told["message"], len(caller.events)) == (code, message, 1)
 
 
 @pytest.mark.parametrize(("credit", "breath"), [(None, 8), (1_000, 256)])
@@ -649,102 +538,69 @@ async def test_a_stream_that_never_waits_lets_others_run_now_and_then(credit, br
             turns.append(number)
             yield number
 
-    handler, caller = await asking(registry_of(n=("subscription", numbers)))
-    await caller.ask("t.n", **({} if credit is None else {"credit": credit}))
-    seen = []
-    for _ in range(20):
-        await asyncio.sleep(0)
-        if turns and len(turns) not in seen:
-            seen.append(len(turns))
-    assert seen[:3] == [breath, 2 * breath, 3 * breath]
-    await caller.told(3 * breath + 1)
-    await caller.link.close()
-    await handler.aclose()
+    async with with_caller(registry_of(n=("subscription", numbers))) as (_, caller):
+        await caller.request("t.n", "1", **({} if credit is None else {"credit": credit}))
+        seen = []
+        for _ in range(20):
+            await asyncio.sleep(0)
+            if turns and len(turns) not in seen:
+                seen.append(len(turns))
+        assert seen[:3] == [breath, 2 * breath, 3 * breath]
+        await caller.wait_for("call.responded", 3 * breath)
 
 
-async def test_what_is_not_served_here_is_not_found():
-    heard = Heard()
-    handler, caller = await asking(registry_of(echo=("query", echo)), heard)
-    given = {"requestId": "1", "replyTo": caller.link.inbox, "operationId": "t.none", "input": 5}
+def ask_for(heard, caller, operation_id, request_id):
+    """Let a handler have a request, although no address of it is served here."""
+    given = {"requestId": request_id, "replyTo": caller.link.inbox, "operationId": operation_id, "input": 5}
     heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
-    ((_, payload),) = await caller.told()
-    assert payload["code"] == "OPERATION_NOT_FOUND"
-    await caller.link.close()
-    await handler.aclose()
 
 
-async def test_what_was_told_is_forgotten():
+async def test_what_is_not_served_here_is_not_found_and_what_was_told_is_forgotten():
     heard = Heard()
-    handler, caller = await asking(registry_of(echo=("query", echo)), heard)
+    async with with_caller(registry_of(echo=("query", echo)), heard) as (_, caller):
 
-    async def refuse(count):
-        for number in range(count):
-            given = {"requestId": str(number), "replyTo": caller.link.inbox, "operationId": "t.none", "input": 5}
-            heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
-        await caller.told(count)
-        gc.collect()
-        return sum(isinstance(one, asyncio.Task) for one in gc.get_objects())
+        async def refuse(count):
+            for number in range(count):
+                ask_for(heard, caller, "t.none", str(number))
+            assert {one["code"] for one in await caller.wait_for("call.error", count)} == {"OPERATION_NOT_FOUND"}
+            caller.events.clear()
+            await settle()
+            gc.collect()
+            return sum(isinstance(one, asyncio.Task) for one in gc.get_objects())
 
-    before = await refuse(1)
-    assert await refuse(100) < before + 50
-    await caller.link.close()
-    await handler.aclose()
+        before = await refuse(1)
+        assert await refuse(100) < before + 50
 
 
 async def test_a_request_that_comes_when_all_is_drained_was_not_begun():
-    bus, begun = InProcessTransport(), asyncio.Event()
+    begun, heard = asyncio.Event(), Heard()
 
     async def slow(input, context):
         begun.set()
         await asyncio.sleep(60)
 
-    heard = Heard(bus)
-    handler = CallHandler(registry_of(slow=("query", slow)), heard, drain_timeout=0.05)
-    await handler.open()
-    caller = await Asking().open(bus)
-    await caller.ask("t.slow")
-    await begun.wait()
-    closing = asyncio.ensure_future(handler.aclose())
-    await settle()
-    given = {"requestId": "2", "replyTo": caller.link.inbox, "operationId": "t.slow", "input": 5}
-    heard.on_event(event("call.requested", **given), Delivery(caller.link.inbox))
-    await closing
-    await settle()
-    told = {
-        payload["requestId"]: payload["message"]
-        for type_, payload in await caller.told(2)
-        if type_ == "call.error"
-    }
+    registry = registry_of(slow=("query", slow))
+    async with with_caller(registry, heard, drain_timeout=0.05) as (handler, caller):
+        await caller.request("t.slow", "1")
+        await begun.wait()
+        closing = asyncio.ensure_future(handler.aclose())
+        await settle()
+        ask_for(heard, caller, "t.slow", "2")
+        await closing
+        told = {error["requestId"]: error["message"] for error in await caller.wait_for("call.error", 2)}
     assert told == {"1": '"t.slow": the handler was shut down', "2": '"t.slow": the handler is shutting down'}
-    await caller.link.close()
 
 
 async def test_credit_for_what_is_not_here_is_answered_where_nobody_tells_of_losses():
-    class Broker:
-        capabilities = Capabilities(detects_no_responders=True)
-
-        def __init__(self):
-            self.bus = InProcessTransport()
-
-        async def open(self, on_event, on_link):
-            return await self.bus.open(lambda one, delivery: on_event(one, Delivery(to=delivery.to)), on_link)
-
-    broker = Broker()
-    handler = CallHandler(registry_of(echo=("query", echo)), broker)
-    await handler.open()
-    caller = await Asking().open(broker.bus)
-    await caller.link.send(
-        handler.link.inbox, event("call.credit", requestId="9", total=3, replyTo=caller.link.inbox)
-    )
-    ((type_, payload),) = await caller.told()
-    assert (type_, payload["code"]) == ("call.error", "UNAVAILABLE")
-    assert payload["message"] == "the handler does not have this stream; it may have been restarted"
-    for odd in ({"requestId": 9, "replyTo": caller.link.inbox}, {"requestId": "9"}):
-        await caller.link.send(handler.link.inbox, event("call.credit", total=3, **odd))
-    await settle()
-    assert caller.took() == []
-    await caller.link.close()
-    await handler.aclose()
+    """A handler that was restarted tells a consumer that its stream is gone."""
+    async with with_caller(registry_of(echo=("query", echo)), Wired()) as (handler, caller):
+        to, inbox = handler.link.inbox, caller.link.inbox
+        for odd in ({"requestId": 9, "replyTo": inbox}, {"requestId": "9"}):
+            await caller.send(to, "call.credit", total=3, **odd)
+        await caller.send(to, "call.credit", requestId="9", total=3, replyTo=inbox)
+        (error,) = await caller.wait_for("call.error")
+        assert (error["requestId"], error["code"], len(caller.events)) == ("9", "UNAVAILABLE", 1)
+        assert error["message"] == "the handler does not have this stream; it may have been restarted"
 
 
 async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
@@ -756,7 +612,7 @@ async def test_room_that_is_given_as_it_is_asked_for_is_used_at_once():
         one.granted = event["payload"].get("wantsBytes", one.granted)
 
     back.link.send = gives
-    event = responded(one, {"data": "x" * 50, "meta": {"source": "local"}})
-    await asyncio.wait_for(back.send(one, event), 30)
+    answer = answer_of(one)
+    await asyncio.wait_for(back.send(one, answer), 30)
     assert [row[1] for row in back.link.told()] == ["call.credit", "call.responded"]
-    assert one.sent_bytes == one.granted == len(encode(event))
+    assert one.sent_bytes == one.granted == len(encode(answer))

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from operad import CallError, ErrorCode, local_envelope
-from operad.transports import Capabilities
+from operad import ErrorCode, local_envelope
 from operad_calls import CallSettings
 from operad_calls.calling import stream
 from operad_calls.calling.pending import PendingRequests
@@ -15,28 +14,7 @@ from operad_calls.calling.stream import Streams
 from operad_calls.protocol import encode
 from operad_calls.requests import CallRequest
 from operad_testing import HeldResources, assert_nothing_pending
-
-BROKER = Capabilities(detects_no_responders=True)
-INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
-HUB = Capabilities(detects_no_responders=True, detects_peer_loss=True)
-
-
-class Wire:
-    """A link that keeps what is sent."""
-
-    inbox = "inbox:me"
-
-    def __init__(self):
-        self.sent = []
-        self.target = None
-        self.error = None
-
-    async def send(self, to, event):
-        await asyncio.sleep(0)
-        if self.error is not None:
-            raise self.error
-        self.sent.append((to, event["type"], dict(event["payload"])))
-        return self.target
+from plugins.calls.tests.parts import BROKER, HUB, INSIDE, Wire, error_of, settle, until
 
 
 class Beating(Streams):
@@ -61,15 +39,13 @@ class Side:
         self.requests.start()
         self.link = self.requests.link = Wire()
         self.streams = Beating(self.requests)
-        self.beat = self.streams.beat
+        self.beat, self.told = self.streams.beat, self.link.told
 
     def open(self, credit=4, timeout=None, **more):
         """A stream that has been asked for, and the task that reads its first item."""
-        said = CallRequest("t.op", {})
-        said.credit, said.timeout = credit, timeout
-        for name, value in more.items():
-            setattr(said, name, value)
-        self.items = self.streams.items(said, None)
+        self.items = self.streams.items(
+            CallRequest("t.op", **{"input": {}, "credit": credit, "timeout": timeout, **more}), None
+        )
         return self.items
 
     async def begun(self, **arguments):
@@ -81,12 +57,6 @@ class Side:
         (one,) = self.requests.table.values() or (None,)
         return one, items, first
 
-    def told(self, type_):
-        """What the other side was told by events of a type, since the last time."""
-        found = [(to, payload) for to, kind, payload in self.link.sent if kind == type_]
-        self.link.sent = [row for row in self.link.sent if row[1] != type_]
-        return found
-
     async def end(self, *tasks):
         """Leave nothing behind."""
         for task in tasks:
@@ -97,17 +67,31 @@ class Side:
         await self.requests.settle()
 
 
-async def settle():
-    for _ in range(10):
-        await asyncio.sleep(0)
+@pytest.fixture
+def now(monkeypatch):
+    """The clock of streams, moved by hand."""
+    made = SimpleNamespace(at=50.0)
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: made.at, time=lambda: 1_000.0))
+    return made
 
 
 def item(number, **more):
     return {"output": local_envelope(number, "t.op"), "seq": number, **more}
 
 
-def responded(side, one, payload):
-    one.on_event("call.responded", payload)
+def unnumbered(number):
+    return {"output": local_envelope(number, "t.op")}
+
+
+def responded(one, *payloads):
+    for payload in payloads:
+        one.on_event("call.responded", payload)
+
+
+async def rooms(side):
+    """The room that the handler was told of since the last time."""
+    await settle()
+    return [payload["totalBytes"] for _, payload in side.told("call.credit")]
 
 
 # --- the request ----------------------------------------------------------------------------------
@@ -118,10 +102,9 @@ async def test_how_many_unread_items_are_kept_of_who_ignores_credit(window, boun
     side = Side()
     one, _, first = await side.begun(credit=window)
     assert one.bound == bound
-    for number in range(bound):
-        responded(side, one, item(number))
+    responded(one, *map(item, range(bound)))
     assert (len(one.items), one.end) == (bound, None)
-    responded(side, one, item(bound))
+    responded(one, item(bound))
     assert one.end.code == ErrorCode.SLOW_CONSUMER
     assert one.end.message == f'"t.op" ignored credit and sent {bound} items that were not read'
     assert one.end.details == {"limit": bound}
@@ -129,24 +112,14 @@ async def test_how_many_unread_items_are_kept_of_who_ignores_credit(window, boun
     await side.end(first)
 
 
-async def test_a_request_that_is_not_taken_in_time_ends(monkeypatch):
+@pytest.mark.parametrize("options", [{"timeout": 0.01}, {"timeout": 50, "limit": 1.0}])
+async def test_a_request_that_is_not_taken_in_time_ends(options):
     side = Side()
-
-    async def never(to, event):
-        await asyncio.sleep(60)
-
-    side.link.send = never
-    with pytest.raises(CallError) as caught:
-        await anext(side.open(timeout=0.01))
-    assert caught.value.code == ErrorCode.TIMEOUT
-    assert side.requests.table == {}
+    side.link.hold = asyncio.Event()
+    error = await error_of(anext(side.open(**options)))
+    assert (error.code, side.requests.table) == (ErrorCode.TIMEOUT, {})
+    assert error.details["deadline"] == options.get("limit", error.details["deadline"])
     await side.end()
-    limited = Side()
-    limited.link.send = never
-    with pytest.raises(CallError) as caught:
-        await anext(limited.open(timeout=50, limit=1.0))
-    assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": 1.0})
-    await limited.end()
 
 
 # --- items ----------------------------------------------------------------------------------------
@@ -155,17 +128,15 @@ async def test_a_request_that_is_not_taken_in_time_ends(monkeypatch):
 async def test_an_address_that_is_none_is_no_target():
     side = Side()
     one, _, first = await side.begun()
-    responded(side, one, item(0, replyTo=5))
+    responded(one, item(0, replyTo=5))
     assert one.target is None
     await side.end(first)
 
 
-async def test_of_items_without_numbers_the_first_may_be_all_there_is(monkeypatch):
-    now = SimpleNamespace(at=50.0)
-    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+async def test_of_items_without_numbers_the_first_may_be_all_there_is(now):
     side = Side(lease=30.0)
     one, _, first = await side.begun()
-    responded(side, one, {"output": local_envelope("a", "t.op")})
+    responded(one, unnumbered("a"))
     assert (one.lone, one.unnumbered, one.next_seq) == (50.0, True, 0)
     now.at = 80.0
     side.beat()
@@ -184,13 +155,12 @@ async def test_what_was_read_of_a_stream_that_has_ended_gives_no_credit():
     side = Side(INSIDE)
     side.link.target = "inbox:worker"
     one, items, first = await side.begun(credit=1)
-    responded(side, one, item(0))
+    responded(one, item(0))
     one.on_event("call.completed", {"count": 1})
     assert (await first).data == 0
     with pytest.raises(StopAsyncIteration):
         await anext(items)
-    assert side.told("call.credit") == []
-    assert side.told("call.aborted") == []
+    assert side.told("call.credit") == side.told("call.aborted") == []
     await side.end()
 
 
@@ -199,7 +169,7 @@ async def test_room_is_told_when_half_of_the_window_of_bytes_is_read():
     side.link.target = "inbox:worker"
     one, items, first = await side.begun(credit=64)
     for number, sent in enumerate((999, 1_000, 1_001, 2_000)):
-        responded(side, one, item(number, sentBytes=sent))
+        responded(one, item(number, sentBytes=sent))
     assert (one.arrived, list(one.sizes)) == (2_000, [999, 1_000, 1_001, 2_000])
     assert (await first).data == 0
     assert (one.read, side.told("call.credit")) == (999, [])
@@ -218,12 +188,12 @@ async def test_sizes_that_do_not_grow_or_are_none_change_nothing():
     side = Side(credit_bytes=2_000)
     one, _, first = await side.begun()
     for number, sent in enumerate((500, 400, "x", None, True)):
-        responded(side, one, item(number, sentBytes=sent))
+        responded(one, item(number, sentBytes=sent))
     assert (one.arrived, list(one.sizes)) == (500, [500] * 5)
     await side.end(first)
 
 
-def wants(side, one, size, reply_to="inbox:worker"):
+def wants(one, size, reply_to="inbox:worker"):
     payload = {"replyTo": reply_to} if size is None else {"replyTo": reply_to, "wantsBytes": size}
     one.on_event("call.credit", payload)
 
@@ -234,10 +204,10 @@ async def test_a_handler_that_says_where_it_is_is_known_from_then_on():
     one.on_event("call.credit", {"replyTo": 5})
     one.on_event("news", {"replyTo": "inbox:news"})
     assert (one.target, one.heard) == (None, None)
-    wants(side, one, None)
+    wants(one, None)
     assert one.target == "inbox:worker"
     assert one.heard is not None
-    wants(side, one, None, "inbox:other")
+    wants(one, None, "inbox:other")
     assert one.target == "inbox:worker"
     await settle()
     assert side.told("call.credit") == [], "who asks for nothing is told nothing"
@@ -249,9 +219,8 @@ async def test_a_handler_that_asks_for_room_is_always_heard():
     one, _, first = await side.begun()
 
     async def asked(size):
-        wants(side, one, size)
-        await settle()
-        return [payload["totalBytes"] for _, payload in side.told("call.credit")]
+        wants(one, size)
+        return await rooms(side)
 
     assert await asked(1_000) == [2_000]
     assert (one.wants, one.granted) == (1_000, 2_000)
@@ -265,12 +234,11 @@ async def test_a_handler_that_asks_for_room_is_always_heard():
 async def test_what_fits_in_the_window_of_what_was_read_is_granted_at_once():
     side = Side(credit_bytes=2_000)
     one, _, first = await side.begun()
-    responded(side, one, item(0, sentBytes=900))
+    responded(one, item(0, sentBytes=900))
     await first
     side.told("call.credit")
-    wants(side, one, 2_900)
-    await settle()
-    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_900]
+    wants(one, 2_900)
+    assert await rooms(side) == [2_900]
     assert (one.granted, side.requests.arrivals.in_flight) == (2_900, 0)
     await side.end()
 
@@ -278,19 +246,15 @@ async def test_what_fits_in_the_window_of_what_was_read_is_granted_at_once():
 async def test_an_item_larger_than_the_window_comes_when_all_before_it_is_read():
     side = Side(credit_bytes=2_000)
     one, items, first = await side.begun(credit=64)
-    responded(side, one, item(0, sentBytes=100))
-    responded(side, one, item(1, sentBytes=200))
-    wants(side, one, 9_000)
-    await settle()
-    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_000], "heard, and not granted"
+    responded(one, item(0, sentBytes=100), item(1, sentBytes=200))
+    wants(one, 9_000)
+    assert await rooms(side) == [2_000], "heard, and not granted"
     await first
-    await settle()
-    assert side.told("call.credit") == []
+    assert await rooms(side) == []
     await anext(items)
-    await settle()
-    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [9_000]
+    assert await rooms(side) == [9_000]
     assert (one.granted, side.requests.arrivals.in_flight) == (9_000, 7_000)
-    responded(side, one, item(2, sentBytes=9_000))
+    responded(one, item(2, sentBytes=9_000))
     assert side.requests.arrivals.in_flight == 0
     await side.end()
 
@@ -298,27 +262,26 @@ async def test_an_item_larger_than_the_window_comes_when_all_before_it_is_read()
 async def test_what_is_wanted_is_granted_while_the_items_before_it_are_read():
     side = Side(credit_bytes=2_000)
     one, items, first = await side.begun()
-    for number in range(3):
-        responded(side, one, item(number, sentBytes=300 * (number + 1)))
-    wants(side, one, 2_500)
-    await settle()
-    side.told("call.credit")
+    responded(one, *(item(number, sentBytes=300 * (number + 1)) for number in range(3)))
+    wants(one, 2_500)
+    await rooms(side)
     await first
-    assert side.told("call.credit") == []
+    assert await rooms(side) == []
     await anext(items)
-    assert [payload["totalBytes"] for _, payload in side.told("call.credit")] == [2_600]
+    assert await rooms(side) == [2_600]
     await side.end()
 
 
-async def test_the_first_word_of_a_handler_frees_the_way_of_a_large_request():
-    for word in ("call.credit", "call.responded"):
-        side = Side(link_bytes=100)
-        one, _, first = await side.begun()
-        assert side.requests.departures.take(one, 70_000)
-        payload = {"replyTo": "inbox:worker"} if word == "call.credit" else item(0)
-        one.on_event(word, payload)
-        assert one.outgoing == 0
-        await side.end(first)
+@pytest.mark.parametrize(
+    ("word", "payload"), [("call.credit", {"replyTo": "inbox:worker"}), ("call.responded", item(0))]
+)
+async def test_the_first_word_of_a_handler_frees_the_way_of_a_large_request(word, payload):
+    side = Side(link_bytes=100)
+    one, _, first = await side.begun()
+    assert side.requests.departures.take(one, 70_000)
+    one.on_event(word, payload)
+    assert one.outgoing == 0
+    await side.end(first)
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -328,38 +291,30 @@ async def test_only_the_first_item_shows_that_somebody_serves_it():
     side = Side()
     one, _, first = await side.begun()
     one.next_seq = 1
-    responded(side, one, item(1))
+    responded(one, item(1))
     assert side.requests.answered == {}
     one.next_seq = 0
-    responded(side, one, item(0))
+    responded(one, item(0))
     assert side.requests.answered == {"t.op": None}
     await side.end(first)
 
 
-async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not():
-    for size, large in ((64 * 1024, False), (64 * 1024 + 1, True)):
-        side = Side()
-        said = CallRequest("t.op", "")
-        said.credit = 1
-        probe = side.requests.event(said, "x" * 32, side.link, 0.0)
-        probe["payload"]["creditBytes"] = CallSettings().credit_bytes
-        said.input = "x" * (size - len(encode(probe)))
-        side.items = side.streams.items(said, None)
-        first = asyncio.ensure_future(anext(side.items))
-        await settle()
-        ((_, payload),) = side.told("call.requested")
-        assert ("sentBytes" in payload) is large
-        (one,) = side.requests.table.values()
-        assert (one.outgoing > 0) is large
-        await side.end(first)
+@pytest.mark.parametrize(("size", "large"), [(64 * 1024, False), (64 * 1024 + 1, True)])
+async def test_a_request_above_64_kib_waits_for_its_turn_and_one_of_64_does_not(size, large):
+    side = Side()
+    probe = side.requests.event(CallRequest("t.op", "", credit=1), "x" * 32, side.link, 0.0)
+    probe["payload"]["creditBytes"] = CallSettings().credit_bytes
+    one, _, first = await side.begun(credit=1, input="x" * (size - len(encode(probe))))
+    ((_, payload),) = side.told("call.requested")
+    assert ("sentBytes" in payload, one.outgoing > 0) == (large, large)
+    await side.end(first)
 
 
 async def test_what_is_wanted_to_the_byte():
     side = Side(credit_bytes=2_000)
     one, items, first = await side.begun(credit=64)
-    for number in range(3):
-        responded(side, one, item(number, sentBytes=100 * (number + 1)))
-    wants(side, one, 2_100)
+    responded(one, *(item(number, sentBytes=100 * (number + 1)) for number in range(3)))
+    wants(one, 2_100)
     await settle()
     await first  # which reads 100 bytes: now there is room for it
     assert one.granted == 2_100
@@ -399,25 +354,22 @@ async def test_each_item_has_its_own_time_and_the_deadline_is_of_all():
         if one is not None:  # on a busy machine its time may be up before
             break
         await side.end(first)
-    responded(side, one, item(0))
+    responded(one, item(0))
     assert (await first).data == 0
-    with pytest.raises(CallError) as caught:
-        await anext(items)
-    assert (caught.value.code, caught.value.details) == (ErrorCode.TIMEOUT, {"deadline": limit})
+    error = await error_of(anext(items))
+    assert (error.code, error.details) == (ErrorCode.TIMEOUT, {"deadline": limit})
     await side.end()
 
 
 # --- the lease ------------------------------------------------------------------------------------
 
 
-async def test_a_handler_that_promised_a_sign_of_life_and_gives_none_is_lost(monkeypatch):
-    now = SimpleNamespace(at=50.0)
-    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+async def test_a_handler_that_promised_a_sign_of_life_and_gives_none_is_lost(now):
     side = Side(lease=30.0)
     one, _, first = await side.begun()
-    wants(side, one, None)
+    wants(one, None)
     now.at = 100.0
-    responded(side, one, item(0))
+    responded(one, item(0))
     assert one.heard == 100.0
     now.at = 130.0
     side.beat()
@@ -435,26 +387,20 @@ async def test_a_handler_that_promised_a_sign_of_life_and_gives_none_is_lost(mon
     ("capabilities", "word", "lost"),
     [
         (BROKER, None, True),
-        (BROKER, {"seq": 0}, False),
-        (BROKER, {}, False),
+        (BROKER, item, False),
+        (BROKER, unnumbered, False),  # who sends it may know no signs of life
         (HUB, None, False),
         (INSIDE, None, False),
     ],
 )
-async def test_a_stream_without_a_word_is_lost_where_nobody_tells_of_lost_handlers(
-    monkeypatch, capabilities, word, lost
-):
-    """An item is a word, numbered or not: who sends it may know no signs of life."""
-    now = SimpleNamespace(at=50.0)
-    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=lambda: now.at, time=lambda: 1_000.0))
+async def test_a_stream_without_a_word_is_lost_where_nobody_tells_of_lost_handlers(now, capabilities, word, lost):
     side = Side(capabilities, lease=30.0)
     one, _, first = await side.begun()
     now.at = 80.0
     side.beat()
     assert one.end is None
     if word is not None:
-        responded(side, one, item(0, **word) if word else {"output": item(0)["output"]})
-        responded(side, one, item(1) if word else {"output": item(1)["output"]})
+        responded(one, word(0), word(1))
     now.at = 80.1
     side.beat()
     assert (one.end is not None) is lost
@@ -467,7 +413,7 @@ async def test_a_stream_without_a_word_is_lost_where_nobody_tells_of_lost_handle
 async def test_of_a_loop_that_stood_still_no_handler_counts_as_silent_before_its_signs_of_life_are_read():
     side = Side(lease=0.2)
     one, _, first = await side.begun()
-    wants(side, one, None)
+    wants(one, None)
     time.sleep(0.4)
     async with asyncio.timeout(30):
         while not side.streams.beats:
@@ -504,7 +450,7 @@ async def test_credit_goes_to_who_says_that_it_has_the_stream_where_a_broker_gav
     side = Side(capabilities, lease=60.0)
     side.link.target = "inbox:worker"
     one, _, first = await side.begun()
-    wants(side, one, None, "inbox:other")
+    wants(one, None, "inbox:other")
     side.beat()
     await settle()
     assert [to for to, _ in side.told("call.credit")] == [target]
@@ -521,9 +467,9 @@ async def test_no_credit_overtakes_the_request_of_a_stream_of_which_nobody_has_s
     await settle()
     assert side.told("call.credit") == []
     if word == "notice":
-        wants(side, one, None)
+        wants(one, None)
     else:
-        responded(side, one, item(0) if word == "item" else {"output": item(0)["output"]})
+        responded(one, item(0) if word == "item" else unnumbered(0))
     await settle()
     side.beat()
     await settle()
@@ -542,9 +488,7 @@ async def test_the_heart_beats_three_times_a_lease_and_only_while_there_is_a_str
         call_later=lambda seconds, beat: pauses.append(seconds) or loop.call_later(0.001, beat),
     )
     side.beat()
-    async with asyncio.timeout(30):
-        while side.streams.beats < 3:
-            await asyncio.sleep(0.001)
+    await until(lambda: side.streams.beats >= 3)
     assert set(pauses) == {20.0}
     side.requests.end(one)
     side.beat()
