@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from operad import CallError, CallHandler, Identity, OperationRegistry, operation
 from operad_testing import Example, SourceCapabilities, SourceConformance
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+from plugins.websocket.tests.sockets import registry_of
 
 TOKENS = {"t0ken-of-the-worker": Identity("worker"), "t0ken-of-the-gateway": Identity("gateway")}
 
@@ -44,24 +47,13 @@ class TestRemote(SourceConformance):
     stream = Example("shop.count", {"to": 3}, data=[0, 1, 2])
     failing = Example("shop.fail", error="SOLD_OUT")
     slow = Example("shop.sleep")
-    broken = (
-        {"url": "127.0.0.1:8765"},
-        {"url": "pigeon://loft"},
-        {"url": "ws://127.0.0.1:1"},
-        {"url": 3},
-        {"options": {"token": "of-nobody"}},
-        {"options": {"tokn": "x"}},
-        {"wait": -1},
-        {"timeout": 0},
-    )
+    broken = tuple(json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["broken"])
     secrets = ("t0ken-of-the-gateway",)
     served: OperationRegistry
 
     @asynccontextmanager
     async def environment(self) -> AsyncIterator[Mapping[str, Any]]:
-        self.served = OperationRegistry()
-        for item in (add, fail, sleep, count):
-            self.served.register(item)
+        self.served = registry_of(add, fail, sleep, count)
         async with Hub(bearer_tokens(TOKENS), port=0) as hub:
             async with CallHandler(self.served, WebSocketTransport(hub.url, token="t0ken-of-the-worker")):
                 yield {"url": hub.url, "options": {"token": "t0ken-of-the-gateway"}, "wait": 20}

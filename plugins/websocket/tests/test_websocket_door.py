@@ -9,34 +9,20 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
 import aiohttp
 import pytest
 
-from operad import CallError, Identity, PendingRequestMap
+from operad import CallError, CallHandler, Identity, PendingRequestMap, operation
 from operad.plugin import TransportError
 from operad_auth import Credentials, StaticTokens, as_authenticator
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
 from operad_websocket._connection import Unfinished
+from plugins.websocket.tests.sockets import UPGRADE, connected, error_of, port_of, registry_of, until
 
 ALICE = Identity("alice")
-UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-def port_of(hub: Hub) -> int:
-    return int(hub.url.rsplit(":", 1)[1])
 
 
 def waiting(hub: Hub) -> int:
@@ -50,37 +36,34 @@ async def answers(hub: Hub, **options: Any) -> None:
             await calls.call("a.b")
 
 
+async def answer_to(hub: Hub, headers: bytes) -> bytes:
+    """The first line of the answer to a request with further headers."""
+    async with connected(hub, UPGRADE.replace(b"\r\n\r\n", b"\r\n" + headers + b"\r\n\r\n")) as (reader, _):
+        return await reader.readline()
+
+
 # --- connections that are no spoke's yet -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127", b"\x16\x03\x01"])
 async def test_a_connection_that_becomes_no_spoke_is_closed_in_time(sent: bytes) -> None:
-    async with Hub(port=0, limits=Limits(handshake=0.2)) as hub:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-        writer.write(sent)
-        async with asyncio.timeout(10):
-            with suppress(ConnectionError):
-                await reader.read()
-        await until(lambda: waiting(hub) == 0)
-        writer.close()
+    async with (
+        Hub(port=0, limits=Limits(handshake=0.2)) as hub,
+        connected(hub, sent) as (reader, _),
+        asyncio.timeout(10),
+    ):
         with suppress(ConnectionError):
-            await writer.wait_closed()
+            await reader.read()
+        await until(lambda: waiting(hub) == 0)
 
 
-async def test_a_tls_handshake_that_does_not_end_is_ended() -> None:
-    trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
-    context, authority = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), trustme.CA()
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    async with Hub(port=0, ssl=context, limits=Limits(handshake=0.2)) as hub:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-        writer.write(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello
-        async with asyncio.timeout(10):
+async def test_a_tls_handshake_that_does_not_end_is_ended(server_context: ssl.SSLContext) -> None:
+    async with Hub(port=0, ssl=server_context, limits=Limits(handshake=0.2)) as hub:
+        begun = b"\x16\x03\x01\x02\x00\x01"  # the beginning of a ClientHello
+        async with connected(hub, begun) as (reader, _), asyncio.timeout(10):
             with suppress(ConnectionError):
                 assert await reader.read() == b""
-        await until(lambda: waiting(hub) == 0)
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
+            await until(lambda: waiting(hub) == 0)
 
 
 async def test_a_spoke_is_not_counted_and_stays() -> None:
@@ -250,10 +233,7 @@ async def test_a_header_that_is_no_text_is_refused_without_a_traceback(caplog: p
     caplog.set_level(logging.INFO)
     for authenticate in (bearer_tokens({"t": ALICE}), StaticTokens({"t": ALICE})):
         async with Hub(authenticate, port=0) as hub:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-            writer.write(UPGRADE.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer \xff\xfe\r\n\r\n"))
-            assert b" 401 " in await reader.readline()
-            writer.close()
+            assert b" 401 " in await answer_to(hub, b"Authorization: Bearer \xff\xfe")
     assert "Traceback" not in caplog.text
     assert len(caplog.text) < 500
 
@@ -262,21 +242,15 @@ async def test_a_client_that_shows_two_tokens_is_refused() -> None:
     tokens = {"a": ALICE, "b": Identity("bob")}
     for authenticate in (bearer_tokens(tokens), StaticTokens(tokens)):
         async with Hub(authenticate, port=0) as hub:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-            both = b"\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n"
-            writer.write(UPGRADE.replace(b"\r\n\r\n", both))
-            assert b" 400 " in await reader.readline()
-            writer.close()
+            both = b"Authorization: Bearer a\r\nauthorization: Bearer b"
+            assert b" 400 " in await answer_to(hub, both)
 
 
 async def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with Hub(port=0) as hub:
         for number in range(60):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-            writer.write(UPGRADE.replace(b"\r\n\r\n", b"\r\nHost: b\r\n\r\n"))
-            assert b" 400 " in await reader.readline()
-            writer.close()
+            assert b" 400 " in await answer_to(hub, b"Host: b")
             assert hub.switch.refused == number + 1
     assert "Traceback" not in caplog.text
     assert len(caplog.records) < 50
@@ -340,26 +314,22 @@ async def test_metrics_are_openmetrics_to_a_parser_of_somebody_else() -> None:
 
 
 async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_new() -> None:
-    from operad import CallHandler, OperationRegistry, OperationSpec
-
     gate = asyncio.Event()
 
-    async def wait(input: Any, context: Any) -> str:
+    @operation(namespace="a", type="query")
+    async def wait() -> str:
         await gate.wait()
         return "done"
 
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="a", name="wait", type="query"), wait)
     async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
         transport = WebSocketTransport(hub.url)
-        async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
+        async with CallHandler(registry_of(wait), transport), PendingRequestMap(transport) as calls:
             call = asyncio.create_task(calls.call("a.wait"))
             await until(lambda: hub.pending == 1)
             draining = asyncio.create_task(hub.drain(10))
             await asyncio.sleep(0)
-            with pytest.raises(CallError) as caught:
-                await calls.call("a.wait")
-            assert (caught.value.code, caught.value.details["sent"]) == ("UNAVAILABLE", False)  # type: ignore[index]  # these details are a table
+            error: Any = await error_of(calls.call("a.wait"))
+            assert (error.code, error.details["sent"]) == ("UNAVAILABLE", False)
             async with session.get(hub.url.replace("ws", "http", 1) + "/health") as response:
                 assert (response.status, await response.json()) == (503, {"status": "draining"})
             with pytest.raises(TransportError, match="503"):
@@ -372,11 +342,11 @@ async def test_a_hub_that_drains_finishes_what_is_under_way_and_takes_nothing_ne
 
 async def test_who_is_refused_is_disconnected_at_once() -> None:
     """A connection without a token holds its descriptor no longer than the answer takes."""
-    async with Hub(bearer_tokens({"t": ALICE}), port=0, limits=Limits(handshake=30.0)) as hub:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub))
-        writer.write(UPGRADE)
-        async with asyncio.timeout(10):
-            answer = await reader.read()  # to the end of the connection
+    async with (
+        Hub(bearer_tokens({"t": ALICE}), port=0, limits=Limits(handshake=30.0)) as hub,
+        connected(hub, UPGRADE) as (reader, _),
+        asyncio.timeout(10),
+    ):
+        answer = await reader.read()  # to the end of the connection
         assert answer.startswith(b"HTTP/1.1 401")
         await until(lambda: waiting(hub) == 0)
-        writer.close()

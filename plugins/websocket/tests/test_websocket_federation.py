@@ -8,7 +8,6 @@ import pytest
 
 import operad
 from operad import (
-    CallError,
     CallHandler,
     ErrorCode,
     Identity,
@@ -20,9 +19,9 @@ from operad import (
     operation,
 )
 from operad.errors import SourceError
-from operad_calls.federation import remote
 from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+from plugins.websocket.tests.sockets import error_of, registry_of, until
 
 # However long these peers take for their turn: a hub tells how many there are, so that nothing waits longer.
 from_remote = partial(operad.from_remote, wait=60.0)
@@ -47,27 +46,8 @@ async def count(to: int):
         yield number
 
 
-def registry_of(*operations):
-    registry = OperationRegistry()
-    for item in operations:
-        registry.register(item)
-    return registry
-
-
 def here_of(session):
     return registry_of(*session.operations)
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """Peers may take long to describe an operation."""
-    monkeypatch.setattr(remote, "_DESCRIBING", 60.0)
 
 
 async def test_what_peers_serve_becomes_operations_here():
@@ -84,9 +64,9 @@ async def test_what_peers_serve_becomes_operations_here():
             assert described["far.math.add"].input_schema.raw["required"] == ["a", "b"]
             assert described["far.math.count"].input_schema.is_unknown
             assert [item.data async for item in here.subscribe("far.math.count", {"to": 3})] == [0, 1, 2]
-            with pytest.raises(CallError) as caught:
-                await here.execute("far.math.add", {"a": "one", "b": 2})
-            assert caught.value.code == ErrorCode.VALIDATION_ERROR
+            assert (
+                await error_of(here.execute("far.math.add", {"a": "one", "b": 2}))
+            ).code == ErrorCode.VALIDATION_ERROR
 
 
 async def test_whoever_asks_for_schemas_gets_them_whatever_becomes_of_those_who_asked_first():
@@ -116,27 +96,23 @@ async def test_a_session_that_closes_leaves_nobody_waiting_for_schemas():
 
 
 async def test_only_what_the_own_identity_may_call_is_listed():
-    """Listing and describing show no more than calling would allow."""
     async with Hub(bearer_tokens(TOKENS), port=0) as hub:
         async with CallHandler(registry_of(add, reset), WebSocketTransport(hub.url, token="worker")) as handler:
             for token, expected in (("reader", ["math.add"]), ("admin", ["math.add", "math.reset"])):
                 async with await from_remote(WebSocketTransport(hub.url, token=token)) as session:
                     assert [item.id for item in session.operations] == expected
             async with PendingRequestMap(WebSocketTransport(hub.url, token="reader")) as calls:
-                with pytest.raises(CallError) as caught:
-                    await calls.call("operad.describe", {"operationId": "math.reset"})
-                assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
+                assert (
+                    await error_of(calls.call("operad.describe", {"operationId": "math.reset"}))
+                ).code == ErrorCode.OPERATION_NOT_FOUND
                 listed = await calls.call(f"operad.list.{handler.instance}")
                 assert [spec["id"] for spec in listed.data["operations"]] == ["math.add"]
             async with await from_remote(WebSocketTransport(hub.url, token="admin")) as session:
                 here = here_of(session)  # the requirements came along: this process's callers are checked, too
-                with pytest.raises(CallError) as caught:
-                    await here.execute("math.reset")
-                assert caught.value.code == ErrorCode.ACCESS_DENIED
+                assert (await error_of(here.execute("math.reset"))).code == ErrorCode.ACCESS_DENIED
 
 
 async def test_a_long_list_comes_in_pages():
-    """A listing has no schemas and is cut into pages."""
     names = [f"n{number:04}" for number in range(450)]
     registry = OperationRegistry()
     for name in names:
@@ -148,15 +124,12 @@ async def test_a_long_list_comes_in_pages():
         assert page["nextCursor"] == "many.n0001"
         assert "inputSchema" not in page["operations"][0]
         for bad in ({"limit": 0}, {"limit": "x"}, {"cursor": 1}):
-            with pytest.raises(CallError) as caught:
-                await calls.call("operad.list", bad)
-            assert caught.value.code == ErrorCode.VALIDATION_ERROR
+            assert (await error_of(calls.call("operad.list", bad))).code == ErrorCode.VALIDATION_ERROR
         async with await from_remote(transport) as session:
             assert [item.spec.name for item in session.operations] == names
 
 
 async def test_the_operations_follow_the_peers():
-    """What peers add, remove or take with them shows here, without asking."""
     async with Hub(port=0) as hub:
         transport = WebSocketTransport(hub.url)
         async with await from_remote(transport) as session:
@@ -213,15 +186,12 @@ async def test_only_what_may_run_twice_goes_to_another_peer_when_its_own_is_lost
             if goes_on:
                 assert (await task).data == "from the second"
             else:
-                with pytest.raises(CallError) as caught:
-                    await task
-                assert caught.value.code == ErrorCode.UNAVAILABLE
-                assert caught.value.details["sent"] is True
+                error = await error_of(task)
+                assert (error.code, error.details["sent"]) == (ErrorCode.UNAVAILABLE, True)
     await one.aclose()
 
 
 async def test_a_peer_that_lists_nonsense_is_left_out(caplog):
-    """What cannot be used is reported; the rest of the peers count."""
     transport = InProcessTransport()
 
     async def answer(peer):
@@ -229,13 +199,8 @@ async def test_a_peer_that_lists_nonsense_is_left_out(caplog):
         while True:
             requests = await peer.wait_for("call.requested", seen + 1)
             request, seen = requests[seen], seen + 1
-            data = {
-                "operations": [
-                    {"namespace": "x y", "name": "z"},
-                    5,
-                    {"namespace": "ok", "name": "fine", "id": "ok.fine"},
-                ]
-            }
+            fine = {"namespace": "ok", "name": "fine", "id": "ok.fine"}
+            data = {"operations": [{"namespace": "x y", "name": "z"}, 5, fine]}
             if request["operationId"] == "operad.discover":
                 data = {"instance": "strange"}
             output = {"data": data, "meta": {"source": "local", "operationId": "x.y", "timestamp": 0}}
@@ -253,6 +218,5 @@ async def test_a_peer_that_lists_nonsense_is_left_out(caplog):
 
 
 async def test_no_hub_is_a_clear_error():
-    """A source that cannot be reached says so."""
     with pytest.raises(SourceError, match="127.0.0.1:1"):
         await from_remote(WebSocketTransport("ws://127.0.0.1:1"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from operad.plugin import ConfigError
 from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 pytest.importorskip("fastjsonschema", reason="operad-websocket[check] brings it")
 
 
@@ -86,17 +88,7 @@ async def test_what_operad_itself_sends_is_right() -> None:
         assert (hub.switch.refused, hub.pending) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("type_", "payload", "reason"),
-    [
-        ("call.credit", {"requestId": "1", "total": -1}, "payload.total must be bigger than or equal to 0"),
-        ("call.aborted", {"requestId": 5}, "payload.requestId must be string"),
-        ("call.completed", {"requestId": "1"}, "payload must contain ['count'] properties"),
-        ("link.register", {"topics": "op:a.b"}, "payload.topics must be array"),
-        ("link.register", {"topics": ["a.b"]}, "payload.topics[0] must match pattern"),
-        ("operad.changed", {"instance": 5}, "payload.instance must be string"),
-    ],
-)
+@pytest.mark.parametrize(("type_", "payload", "reason"), TABLES["invalid frames"])
 async def test_a_frame_that_does_not_fit_its_schema_is_refused(type_: str, payload: Any, reason: str) -> None:
     async with Hub(port=0, check_frames=True) as hub, client(hub) as socket:
         await send(socket, type_, payload)

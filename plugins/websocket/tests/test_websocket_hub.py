@@ -7,15 +7,13 @@ import logging
 import ssl
 import subprocess
 import sys
-from contextlib import suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from operad import (
     AccessControl,
-    CallError,
     CallHandler,
     ErrorCode,
     Identity,
@@ -28,9 +26,12 @@ from operad.errors import ConfigError
 from operad.transports import LinkDownError, PayloadTooLargeError, TransportError
 from operad_testing import Participant
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
+from plugins.websocket.tests.sockets import UPGRADE, connected, error_of, masked, port_of, server_of, until
 
 ALICE, BOB, EVE = Identity("alice", ["pay"]), Identity("bob"), Identity("eve")
 TOKENS = {"token of alice": ALICE, "token of bob": BOB, "token of eve": EVE}
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
+ASKED = '{"type":"call.requested","id":"","payload":{"requestId":"1","operationId":"a.b","input":1}}'
 ENVELOPE = {"data": "right", "meta": {"source": "local", "operationId": "bank.pay", "timestamp": 0}}
 
 
@@ -63,18 +64,6 @@ def guarded(**options):
 
 def spoke(hub, who):
     return WebSocketTransport(hub.url, token=f"token of {who}")
-
-
-async def error_of(awaitable):
-    with pytest.raises(CallError) as caught:
-        await awaitable
-    return caught.value
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 # --- spoofing ------------------------------------------------------------------------------------------
@@ -113,7 +102,6 @@ async def test_an_answer_cannot_be_forged(caplog):
 
 
 async def test_a_request_of_another_peer_cannot_be_aborted(caplog):
-    """The request ids of others are of no use."""
     started = []
     async with guarded() as hub, CallHandler(bank(started), spoke(hub, "bob"), drain_timeout=0.1) as handler:
         async with Participant.open(spoke(hub, "alice")) as alice, Participant.open(spoke(hub, "eve")) as eve:
@@ -143,7 +131,6 @@ async def test_an_operation_of_another_identity_cannot_be_taken_over(caplog):
 
 
 async def test_who_may_serve_can_be_restricted():
-    """``authorize`` decides about every address."""
 
     def authorize(identity, topic):
         return identity is not None and identity.id == "bob"
@@ -161,7 +148,6 @@ async def test_who_may_serve_can_be_restricted():
 
 
 async def test_without_a_valid_token_nobody_connects():
-    """A spoke that is not authenticated is told so, and not connected."""
     async with guarded() as hub:
         for options in ({}, {"token": "wrong"}, {"headers": {"Authorization": "Basic eDp5"}}):
             with pytest.raises(TransportError, match="401"):
@@ -170,7 +156,6 @@ async def test_without_a_valid_token_nobody_connects():
 
 
 def test_without_an_authenticator_only_loopback_is_served():
-    """An open hub on a network is refused, and the message says what to do."""
     for host in ("0.0.0.0", "::", "192.168.1.1", "example.org"):
         with pytest.raises(ConfigError, match="bearer_tokens"):
             Hub(host=host)
@@ -189,7 +174,6 @@ async def test_a_web_page_cannot_use_a_hub_on_this_machine():
 
 
 async def test_a_plain_http_request_gets_a_hint():
-    """Somebody who opens the address in a browser is told what it is."""
     async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
         async with session.get(hub.url.replace("ws", "http", 1)) as response:
             assert response.status == 426
@@ -197,7 +181,6 @@ async def test_a_plain_http_request_gets_a_hint():
 
 
 async def test_connections_and_calls_of_an_identity_are_bounded():
-    """One identity cannot use up the hub; others go on."""
     limits = Limits(calls=2, links=2)
     async with guarded(limits=limits) as hub, CallHandler(bank(), spoke(hub, "bob"), drain_timeout=0.1):
         async with PendingRequestMap(spoke(hub, "eve")) as one, PendingRequestMap(spoke(hub, "eve")) as two:
@@ -216,14 +199,11 @@ async def test_connections_and_calls_of_an_identity_are_bounded():
             assert (await error_of(one.call("bank.pay"))).code == ErrorCode.ACCESS_DENIED
 
 
-async def test_tls():
+async def test_tls(authority, server_context):
     """``wss`` works with a certificate that the spoke trusts, and only with one."""
-    trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
-    authority = trustme.CA()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
-    authority.issue_cert("127.0.0.1").configure_cert(server)
+    client = ssl.create_default_context()
     authority.configure_trust(client)
-    async with Hub(port=0, ssl=server) as hub:
+    async with Hub(port=0, ssl=server_context) as hub:
         assert hub.url.startswith("wss://")
         async with PendingRequestMap(WebSocketTransport(hub.url, ssl=client)) as calls:
             assert (await error_of(calls.call("bank.pay"))).code == ErrorCode.OPERATION_NOT_FOUND
@@ -235,61 +215,28 @@ async def test_tls():
 
 
 async def test_a_client_without_a_subprotocol_is_served():
-    """The hub offers ``operad.v1`` and insists on nothing."""
     async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
         plain = await session.ws_connect(hub.url)
         assert plain.protocol is None
         offered = await session.ws_connect(hub.url, protocols=("operad.v1",))
         assert offered.protocol == "operad.v1"
-        request = {
-            "type": "call.requested",
-            "id": "",
-            "payload": {"requestId": "1", "operationId": "a.b", "input": 1},
-        }
-        await plain.send_str(json.dumps(request))
+        await plain.send_str(ASKED)
         answer = json.loads((await plain.receive()).data)
         assert (answer["type"], answer["payload"]["code"]) == ("call.error", "OPERATION_NOT_FOUND")
         await plain.close()
         await offered.close()
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"",
-        b"\xff\x00",
-        b"{}",
-        b'{"type":"call.requested"}',
-        b'{"type":"call.requested","payload":{}}',
-        b'{"type":"call.requested","payload":{"requestId":1,"operationId":"a.b"}}',
-        b'{"type":"call.requested","payload":{"requestId":"' + b"x" * 600 + b'","operationId":"a.b"}}',
-        b'{"type":"call.requested","payload":{"requestId":"1","requestId":"2","operationId":"a.b"}}',
-        b'{"type":"call.responded","payload":{"requestId":[]}}',
-        b'{"type":"call.aborted","payload":{"requestId":{}}}',
-        b'{"type":"call.credit","payload":{"requestId":null,"total":"x"}}',
-        b'{"type":"link.register","payload":{"topics":[1,null,"x"]}}',
-        b'{"type":"link.register","payload":{"topics":"op:a.b"}}',
-        b'{"type":"link.unregister","payload":{"topics":["op:never.registered"]}}',
-        b'{"type":"news","payload":{},"to":"all:"}',
-        b'{"type":"news","payload":{},"to":7}',
-        b"[" * 50_000,
-    ],
-)
+@pytest.mark.parametrize("frame", [*TABLES["bad frames"], "[" * 50_000])
 async def test_a_bad_frame_harms_nobody(frame):
-    """Junk is refused; the connection and everybody else's go on."""
     async with Hub(port=0) as hub, aiohttp.ClientSession() as session:
         socket = await session.ws_connect(hub.url)
-        await socket.send_bytes(frame)
-        good = {
-            "type": "call.requested",
-            "id": "",
-            "payload": {"requestId": "9", "operationId": "a.b", "input": 1},
-        }
-        await socket.send_str(json.dumps(good))
+        await socket.send_bytes(frame.encode("latin-1"))
+        await socket.send_str(ASKED)
         async with asyncio.timeout(10):
             while True:
                 event = json.loads((await socket.receive()).data)
-                if event["payload"].get("requestId") == "9":
+                if event["payload"].get("requestId") == "1":
                     break
         assert event["payload"]["code"] == "OPERATION_NOT_FOUND"
         assert hub.pending == 0
@@ -299,17 +246,14 @@ async def test_a_bad_frame_harms_nobody(frame):
 async def test_a_spoke_that_does_not_read_only_harms_itself():
     """A stream without credit to a slow peer ends with ``SLOW_CONSUMER``, and costs it that stream alone; other
     spokes do not notice."""
-    async with Hub(port=0) as hub, CallHandler(bank(), WebSocketTransport(hub.url)) as handler:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(hub.url.rsplit(":", 1)[1]))
-        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13"
-        writer.write(
-            f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n\r\n".encode()
-        )
+    text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"bank.count","input":{}}}'
+    async with (
+        Hub(port=0) as hub,
+        CallHandler(bank(), WebSocketTransport(hub.url)) as handler,
+        connected(hub, UPGRADE) as (reader, writer),
+    ):
         await reader.readuntil(b"\r\n\r\n")
-        text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"bank.count","input":{}}}'
-        writer.write(
-            bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text
-        )  # masked with zeros, and not read for long
+        writer.write(masked(text))  # and not read for long
         await until(lambda: hub.pending == 1)
         async with PendingRequestMap(WebSocketTransport(hub.url)) as other:
             await until(lambda: hub.pending == 0)
@@ -321,13 +265,9 @@ async def test_a_spoke_that_does_not_read_only_harms_itself():
                 chunk = await reader.read(65_536)
                 assert chunk
                 last = (last + chunk)[-100_000:]
-        writer.transport.abort()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
 
 
 async def test_too_large_is_refused_before_it_is_sent():
-    """A message above the limit would cost the connection, and every call on it."""
     async with Hub(port=0, max_payload=10_000) as hub:
         async with Participant.open(WebSocketTransport(hub.url, max_payload=10_000)) as peer:
             with pytest.raises(PayloadTooLargeError, match="10000"):
@@ -341,7 +281,7 @@ async def test_too_large_is_refused_before_it_is_sent():
 async def test_a_hub_that_restarts_gets_its_spokes_back(caplog):
     """Spokes come back by themselves and serve what they served; the log tells of both."""
     async with Hub(port=0) as first:
-        port = int(first.url.rsplit(":", 1)[1])
+        port = port_of(first)
         transport = WebSocketTransport(first.url)
         handler, calls = CallHandler(bank(), transport, drain_timeout=0.1), PendingRequestMap(transport)
         await handler.open()
@@ -381,16 +321,10 @@ async def test_a_large_message_on_a_slow_line_is_not_taken_for_silence():
 
 async def answered_on_a_slow_line(ping, pieces):
     """Whether the hub, which pings so often, takes a message of so many pieces, which come four times as often."""
-    async with Hub(port=0, ping=ping) as hub:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(hub.url.rsplit(":", 1)[1]))
-        key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13"
-        writer.write(
-            f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{key}\r\n\r\n".encode()
-        )
+    frame = masked(b'{"type":"call.requested","payload":{"requestId":"1","operationId":"a.b","input":"xxxxxxxx"}}')
+    size = -(-len(frame) // pieces)
+    async with Hub(port=0, ping=ping) as hub, connected(hub, UPGRADE) as (reader, writer):
         await reader.readuntil(b"\r\n\r\n")
-        text = b'{"type":"call.requested","payload":{"requestId":"1","operationId":"a.b","input":"xxxxxxxx"}}'
-        frame = bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text  # masked with zeros
-        size = -(-len(frame) // pieces)
         try:
             async with asyncio.timeout(10 + pieces * ping):
                 for start in range(0, len(frame), size):
@@ -399,10 +333,6 @@ async def answered_on_a_slow_line(ping, pieces):
                 await reader.readuntil(b"OPERATION_NOT_FOUND")
         except (OSError, asyncio.IncompleteReadError):
             return False
-        finally:
-            writer.transport.abort()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
         return True
 
 
@@ -411,11 +341,8 @@ async def test_a_spoke_that_only_answers_pings_stays_connected():
         async with Hub(port=0, ping=ping) as hub, aiohttp.ClientSession() as session:
             quiet = await session.ws_connect(hub.url, autoping=False)
             come = []
-            while (
-                len(come) < pings and (message := await quiet.receive(timeout=20)).type is aiohttp.WSMsgType.PING
-            ):
-                come.append(message)
-                await quiet.pong()
+            while len(come) < pings and (await quiet.receive(timeout=20)).type is aiohttp.WSMsgType.PING:
+                come.append(await quiet.pong())
             stayed = len(come) == pings and hub.connections == 1
             await quiet.close()
         if stayed:
@@ -435,49 +362,29 @@ async def test_a_ping_of_a_client_is_answered():
 async def test_a_hub_that_answers_no_ping_is_left_and_looked_for_again():
     sockets, pings = [], []
 
-    async def say_nothing(request):
-        socket = web.WebSocketResponse(autoping=False)
-        await socket.prepare(request)
+    async def say_nothing(socket):
         sockets.append(socket)
-        pings.extend([message.type async for message in socket])
-        return socket
+        async for message in socket:
+            pings.append(message.type)  # noqa: PERF401  # one by one: the end of the connection cancels this
 
-    app = web.Application()
-    app.router.add_get("/", say_nothing)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"ws://127.0.0.1:{runner.addresses[0][1]}"
-    async with PendingRequestMap(WebSocketTransport(url, ping=0.1)) as calls:
-        call = asyncio.create_task(error_of(calls.call("bank.pay")))
-        assert (await call).code == ErrorCode.UNAVAILABLE
+    async with server_of(say_nothing) as url, PendingRequestMap(WebSocketTransport(url, ping=0.1)) as calls:
+        assert (await error_of(calls.call("bank.pay"))).code == ErrorCode.UNAVAILABLE
         await until(lambda: len(sockets) >= 2)
     assert aiohttp.WSMsgType.PING in pings
-    await runner.cleanup()
 
 
 async def test_a_hub_that_pings_gets_its_answer():
     pongs = []
 
-    async def ping(request):
-        socket = web.WebSocketResponse(autoping=False)
-        await socket.prepare(request)
+    async def ping(socket):
         await socket.ping(b"here?")
         pongs.append(await socket.receive())
         async for _ in socket:
             pass
-        return socket
 
-    app = web.Application()
-    app.router.add_get("/", ping)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with PendingRequestMap(WebSocketTransport(f"ws://127.0.0.1:{runner.addresses[0][1]}")):
+    async with server_of(ping) as url, PendingRequestMap(WebSocketTransport(url)):
         await until(lambda: pongs)
     assert (pongs[0].type, pongs[0].data) == (aiohttp.WSMsgType.PONG, b"here?")
-    await runner.cleanup()
 
 
 async def test_a_hub_remembers_no_call_that_has_ended():
@@ -509,7 +416,6 @@ async def test_a_stream_whose_consumer_is_silent_leaves_nothing():
 
 
 async def test_a_hub_that_is_not_there_is_a_clear_error():
-    """Opening fails with the address, at once."""
     with pytest.raises(LinkDownError, match="127.0.0.1:1"):
         await PendingRequestMap(WebSocketTransport("ws://127.0.0.1:1")).open()
 
@@ -533,7 +439,6 @@ async def test_a_request_nobody_ends_is_ended_by_the_hub():
 
 
 async def test_the_hubs_own_process_takes_part():
-    """Spokes call what the hub's process serves, and the other way round."""
     async with guarded() as hub, CallHandler(bank(), hub.transport):
         async with PendingRequestMap(spoke(hub, "alice")) as alice, PendingRequestMap(hub.transport) as own:
             assert (await alice.call("bank.pay")).data == "alice"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 
 def test_the_example_of_the_readme_runs():
-    """What the page shows is what happens."""
     text = Path(__file__).parents[1].joinpath("README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names = {"__name__": "readme"}

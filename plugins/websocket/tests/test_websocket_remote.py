@@ -1,14 +1,16 @@
 """A configuration that names a hub: what peers serve there are operations here."""
 
-import asyncio
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
-from operad import CallError, CallHandler, ErrorCode, Identity, OperationContext, OperationRegistry, operation
-from operad_calls.federation import remote
+from operad import CallHandler, ErrorCode, Identity, OperationContext, OperationRegistry, operation
 from operad_websocket import Hub, WebSocketTransport, bearer_tokens
+from plugins.websocket.tests.sockets import error_of, registry_of, until
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 TOKENS = {"worker-token": Identity("worker"), "gateway-token": Identity("gateway", ["admin"])}
 
 
@@ -26,13 +28,6 @@ async def reset() -> str:
 @operation(namespace="math")
 async def whoami(context: OperationContext) -> str:
     return context.identity.id
-
-
-def registry_of(*operations):
-    registry = OperationRegistry()
-    for item in operations:
-        registry.register(item)
-    return registry
 
 
 @pytest.fixture
@@ -67,18 +62,6 @@ def far(hub, more=""):
     )
 
 
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """Peers may take long to describe an operation."""
-    monkeypatch.setattr(remote, "_DESCRIBING", 60.0)
-
-
 async def test_a_configured_hub_brings_what_its_peers_serve(hub, worker, configured):
     """Operations stand under the source's name, and calls go out as whom the token stands for."""
     async with configured(far(hub), strict=True) as registry:
@@ -96,15 +79,13 @@ async def test_an_empty_namespace_keeps_the_ids_of_the_peers(hub, worker, config
 async def test_the_requirements_of_peers_and_of_the_source_hold_here(hub, worker, configured):
     """The hub lets this process do what not all of its callers may: each is checked here, too."""
     async with configured(far(hub), strict=True) as registry:
-        with pytest.raises(CallError) as caught:
-            await registry.execute("far.math.reset", {}, OperationContext(identity=Identity("eve")))
-        assert caught.value.code == ErrorCode.ACCESS_DENIED
+        assert (
+            await error_of(registry.execute("far.math.reset", {}, OperationContext(identity=Identity("eve"))))
+        ).code == ErrorCode.ACCESS_DENIED
         admin = OperationContext(identity=Identity("ann", ["admin"]))
         assert (await registry.execute("far.math.reset", {}, admin)).data == "done"
     async with configured(far(hub, 'access = { required_scopes = ["far"] }'), strict=True) as registry:
-        with pytest.raises(CallError) as caught:
-            await registry.execute("far.math.add", {"a": 1, "b": 2})
-        assert caught.value.code == ErrorCode.ACCESS_DENIED
+        assert (await error_of(registry.execute("far.math.add", {"a": 1, "b": 2}))).code == ErrorCode.ACCESS_DENIED
 
 
 async def test_peers_that_come_later_are_followed(hub, configured):
@@ -129,17 +110,7 @@ async def test_describe_brings_the_schemas_that_the_listing_left_out(hub, worker
         assert (await registry.describe("math.add")) is registry.get_spec("math.add")
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ('url = "ws://127.0.0.1:1"', "the peers cannot be reached: ws://127.0.0.1:1"),
-        ('url = "pigeon://loft"', 'unknown transport "pigeon"'),
-        ('url = "127.0.0.1:8765"', "expected scheme://"),
-        ('adress = "ws://127.0.0.1:1"', 'unknown key "adress"'),
-        ('url = "ws://127.0.0.1:1"\noptions = { tokn = "x" }', 'unknown option "tokn"; did you mean "token"?'),
-        ('url = "ws://127.0.0.1:1"\noptions = "x"', "sources.far.options"),
-    ],
-)
+@pytest.mark.parametrize(("line", "complaint"), TABLES["sources"])
 async def test_what_cannot_be_reached_is_reported_and_the_others_load(hub, worker, configured, line, complaint):
     text = f'[sources.far]\ntype = "remote"\n{line}\n' + far(hub).replace("far", "near", 1)
     async with configured(text) as registry:

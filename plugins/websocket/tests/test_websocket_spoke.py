@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 
 from operad import (
     CallError,
@@ -30,14 +31,9 @@ from operad_calls.serving import answers
 from operad_calls.transport import protocol
 from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens
+from plugins.websocket.tests.sockets import port_of, until
 
 TOKENS = {"a": Identity("alice"), "b": Identity("bob")}
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def echoing() -> OperationRegistry:
@@ -50,36 +46,26 @@ def echoing() -> OperationRegistry:
     return registry
 
 
-def port_of(hub: Hub) -> int:
-    return int(hub.url.rsplit(":", 1)[1])
-
-
 @asynccontextmanager
 async def deaf_hub() -> AsyncIterator[tuple[str, list[asyncio.Transport], list[bytes]]]:
     """A server that does not read until its transports are told to."""
     transports: list[Any] = []
     heard: list[bytes] = []
 
-    async def accept(request: web.Request) -> web.WebSocketResponse:
+    async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
         made = web.WebSocketResponse(max_msg_size=2**23)
         await made.prepare(request)
         assert request.transport is not None
         request.transport.pause_reading()  # type: ignore[attr-defined]  # of a socket's transport
         transports.append(request.transport)
-        heard.extend([message.data async for message in made])
+        async for message in made:
+            heard.append(message.data)  # noqa: PERF401  # one by one: the end of the connection cancels this
         return made
 
-    app = web.Application()
-    app.router.add_get("/", accept)
-    runner = web.AppRunner(app, shutdown_timeout=0.2)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"ws://127.0.0.1:{runner.addresses[0][1]}", transports, heard
-    finally:
+    async with RawTestServer(accept) as server:
+        yield f"ws://127.0.0.1:{server.port}", transports, heard
         for transport in transports:
             transport.resume_reading()
-        await runner.cleanup()
 
 
 # --- one socket ------------------------------------------------------------------------------------------
@@ -286,17 +272,15 @@ async def test_a_hub_whose_closing_is_cancelled_ends_its_server(monkeypatch: pyt
     assert runner.server is None
 
 
-async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_used(tmp_path: Path) -> None:
-    trustme = pytest.importorskip("trustme", reason="trustme makes the certificates")
-    authority = trustme.CA()
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.verify_mode = ssl.CERT_REQUIRED
-    authority.configure_trust(server)
-    authority.issue_cert("127.0.0.1").configure_cert(server)
+async def test_certificates_are_named_as_files_and_so_is_a_file_that_cannot_be_used(
+    tmp_path: Path, authority: Any, server_context: ssl.SSLContext
+) -> None:
+    server_context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(server_context)
     ca, cert = tmp_path / "ca.pem", tmp_path / "client.pem"
     authority.cert_pem.write_to_path(ca)
     authority.issue_cert("spoke").private_key_and_cert_chain_pem.write_to_path(cert)
-    async with Hub(port=0, ssl=server) as hub:
+    async with Hub(port=0, ssl=server_context) as hub:
         transport = load_plugins(only=["websocket"]).transport(hub.url, tls_ca=str(ca), tls_cert=str(cert))
         async with CallHandler(echoing(), transport), PendingRequestMap(transport) as calls:
             assert (await calls.call("a.echo", 1)).data == 1
@@ -360,21 +344,14 @@ async def test_a_ping_of_a_hub_that_is_gone_already_is_not_the_end_of_a_link(
             assert (await calls.call("a.echo", {"n": 1})).data == {"n": 1}
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ConnectionResetError("closing"),
-        aiohttp.ClientConnectionResetError("closing"),
-        RuntimeError("unable to perform"),
-    ],
-)
+@pytest.mark.parametrize("error", [ConnectionResetError, aiohttp.ClientConnectionResetError, RuntimeError])
 async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a call and a stream; and the error states that nothing ran."""
 
     async def send_bytes(socket: Any, data: bytes) -> None:
-        raise error
+        raise error("lost")
 
     async with Hub(port=0) as hub, PendingRequestMap(WebSocketTransport(hub.url)) as calls:
         with monkeypatch.context() as patch:

@@ -1,7 +1,6 @@
 """What a hub writes to a connection and when, and how much hub and spoke read at once."""
 
 import asyncio
-from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import ClientSession, WSMsgType
@@ -12,11 +11,7 @@ from operad import CallError, PendingRequestMap
 from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport, _wire
 from operad_websocket._wire import Corked, Wire
-
-UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng==\r\n\r\n"
-)
+from plugins.websocket.tests.sockets import UPGRADE, connected
 
 
 class Output:
@@ -74,26 +69,22 @@ async def test_frames_that_follow_at_once_are_written_together_at_the_end_of_the
 async def test_after_a_burst_the_next_burst_is_written_together_from_its_first_frame(clock):
     output = Output()
     writer = corked(output)
-    for frame in (b"a", b"b", b"c"):
-        writer.write(frame)
-    await asyncio.sleep(0)
-    clock[0] += 0.01
-    for frame in (b"d", b"e"):
-        writer.write(frame)
-    await asyncio.sleep(0)
+    for burst in ((b"a", b"b", b"c"), (b"d", b"e")):
+        for frame in burst:
+            writer.write(frame)
+        await asyncio.sleep(0)
+        clock[0] += 0.01
     assert output.writes == [b"a", b"bc", b"de"]
 
 
 async def test_after_a_burst_and_a_lone_frame_frames_are_written_at_once_again(clock):
     output = Output()
     writer = corked(output)
-    for frame in (b"a", b"b", b"c"):
-        writer.write(frame)
-    await asyncio.sleep(0)
-    clock[0] += 0.01
-    writer.write(b"d")
-    await asyncio.sleep(0)
-    clock[0] += 0.01
+    for burst in ((b"a", b"b", b"c"), (b"d",)):
+        for frame in burst:
+            writer.write(frame)
+        await asyncio.sleep(0)
+        clock[0] += 0.01
     writer.write(b"e")
     assert output.writes == [b"a", b"bc", b"d", b"e"]
 
@@ -162,20 +153,16 @@ async def test_a_hub_writes_frames_of_any_size(size):
     ids=["ping", "close"],
 )
 async def test_a_control_frame_that_comes_with_the_handshake_is_answered(sent, received):
-    async with Hub(port=0) as hub:
-        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(hub.url).port)
-        writer.write(UPGRADE + sent)
-        async with asyncio.timeout(10):
-            await reader.readuntil(b"\r\n\r\n")
-            assert await reader.readexactly(len(received)) == received
-        writer.close()
-        await writer.wait_closed()
+    async with Hub(port=0) as hub, connected(hub, UPGRADE + sent) as (reader, _), asyncio.timeout(10):
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.readexactly(len(received)) == received
 
 
 async def test_pongs_that_a_peer_does_not_read_end_its_connection():
-    async with Hub(port=0, max_buffer=100_000) as hub:
-        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(hub.url).port, limit=1_000)
-        writer.write(UPGRADE)
+    async with (
+        Hub(port=0, max_buffer=100_000) as hub,
+        connected(hub, UPGRADE, limit=1_000) as (reader, writer),
+    ):
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.pause_reading()
         ping = b"\x89\xfd\0\0\0\0" + b"x" * 125
@@ -183,7 +170,6 @@ async def test_pongs_that_a_peer_does_not_read_end_its_connection():
             while hub.connections:
                 writer.write(ping * 1_000)
                 await asyncio.sleep(0.001)
-        writer.transport.abort()
 
 
 async def test_a_message_that_cannot_be_routed_is_logged_and_the_next_one_comes(caplog):

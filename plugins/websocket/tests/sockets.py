@@ -1,0 +1,77 @@
+"""What the tests of hubs and spokes share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
+
+from operad import CallError, OperationRegistry
+from operad_websocket import Hub
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def error_of(awaitable: Awaitable[Any]) -> CallError:
+    with pytest.raises(CallError) as caught:
+        await awaitable
+    return caught.value
+
+
+def registry_of(*operations: Any) -> OperationRegistry:
+    registry = OperationRegistry()
+    for item in operations:
+        registry.register(item)
+    return registry
+
+
+def port_of(hub: Hub) -> int:
+    return int(hub.url.rsplit(":", 1)[1])
+
+
+@asynccontextmanager
+async def connected(
+    hub: Hub, sent: bytes = b"", **options: Any
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which nothing is sent but what a test sends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(hub), **options)
+    writer.write(sent)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def masked(text: bytes) -> bytes:
+    """A frame of a client, masked with zeros."""
+    return bytes((0x81, 0x80 | len(text), 0, 0, 0, 0)) + text
+
+
+@asynccontextmanager
+async def server_of(talk: Callable[[web.WebSocketResponse], Awaitable[Any]]) -> AsyncIterator[str]:
+    """The URL of a server that does with each WebSocket what a test says."""
+
+    async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(autoping=False)
+        await socket.prepare(request)
+        await talk(socket)
+        return socket
+
+    async with RawTestServer(accept) as server:
+        yield f"ws://127.0.0.1:{server.port}"
