@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -69,6 +70,30 @@ def registry_of(shop: Shop, *, store: Any = None, results: bool = True) -> Opera
     return registry
 
 
+async def order(registry: OperationRegistry, item: str = "tea", **options: Any) -> Any:
+    """Return the data of an order with the key."""
+    return (await registry.execute("shop.order", {"item": item}, **{"idempotency_key": KEY, **options})).data
+
+
+async def lost(registry: OperationRegistry, item: str = "tea", **options: Any) -> CallError:
+    """Return the error of an order with the key."""
+    with pytest.raises(CallError) as caught:
+        await order(registry, item, **options)
+    return caught.value
+
+
+@asynccontextmanager
+async def ordering(shop: Shop, registry: OperationRegistry) -> AsyncIterator[asyncio.Task[Any]]:
+    """Yield an order that runs until the block ends."""
+    shop.gate.clear()
+    first = asyncio.create_task(order(registry))
+    while not shop.keys:
+        await asyncio.sleep(0)
+    yield first
+    shop.gate.set()
+    assert await first == {"number": 1}
+
+
 async def test_a_repetition_answers_the_first_result_and_runs_nothing(shop: Shop) -> None:
     registry = registry_of(shop)
     first = await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
@@ -79,8 +104,8 @@ async def test_a_repetition_answers_the_first_result_and_runs_nothing(shop: Shop
     assert (await bound.execute("shop.order", {"item": "tea"})).data == {"number": 1}
     assert shop.sold == ["tea"]
     assert shop.keys == [KEY]
-    assert (await registry.execute("shop.order", {"item": "tea"}, idempotency_key="other")).data == {"number": 2}
-    assert (await registry.execute("shop.order", {"item": "tea"})).data == {"number": 3}
+    assert await order(registry, idempotency_key="other") == {"number": 2}
+    assert await order(registry, idempotency_key=None) == {"number": 3}
 
 
 async def test_without_it_the_key_is_the_handlers_to_use(shop: Shop) -> None:
@@ -95,18 +120,16 @@ async def test_a_key_belongs_to_a_caller_and_an_operation_and_queries_run_again(
     registry.register(OperationSpec(namespace="shop", name="other"), shop.order)
     for identity in (None, Identity("ann"), Identity("bob")):
         for name in ("order", "other", "look", "look"):
-            await registry.execute(
-                f"shop.{name}", {"item": 1}, OperationContext(identity=identity), idempotency_key=KEY
-            )
+            context = OperationContext(identity=identity, idempotency_key=KEY)
+            await registry.execute(f"shop.{name}", {"item": 1}, context)
     assert len(shop.sold) == 12
 
 
 async def test_a_repetition_with_another_input_is_refused(shop: Shop) -> None:
     registry = registry_of(shop)
-    await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-    with pytest.raises(CallError, match="used with another input") as caught:
-        await registry.execute("shop.order", {"item": "coffee"}, idempotency_key=KEY)
-    assert caught.value.code == "VALIDATION_ERROR"
+    await order(registry)
+    with pytest.raises(CallError, match="VALIDATION_ERROR: .*used with another input"):
+        await order(registry, "coffee")
     assert shop.sold == ["tea"]
 
 
@@ -118,35 +141,20 @@ async def test_a_key_that_is_none_is_refused(shop: Shop, key: Any) -> None:
 
 async def test_a_repetition_that_comes_meanwhile_waits_for_the_first(shop: Shop) -> None:
     registry = registry_of(shop)
-    shop.gate.clear()
-    calls = [
-        asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)) for _ in range(5)
-    ]
-    while not shop.keys:
-        await asyncio.sleep(0)
-    with pytest.raises(CallError) as caught:
-        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY, timeout=0.02)
-    assert caught.value.code == "TIMEOUT"
-    shop.gate.set()
-    assert [envelope.data for envelope in await asyncio.gather(*calls)] == [{"number": 1}] * 5
+    async with ordering(shop, registry):
+        others = [asyncio.create_task(order(registry)) for _ in range(4)]
+        assert (await lost(registry, timeout=0.02)).code == "TIMEOUT"
+    assert await asyncio.gather(*others) == [{"number": 1}] * 4
     assert shop.sold == ["tea"]
 
 
-async def test_a_result_that_cannot_be_kept_does_not_run_again() -> None:
-    ran = []
-
-    async def order(input: Any, context: OperationContext) -> Any:
-        ran.append(input)
-        return {1, 2}
-
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="shop", name="order"), order)
-    registry.use(FirstResults())
-    assert (await registry.execute("shop.order", {}, idempotency_key=KEY)).data == {1, 2}
-    with pytest.raises(CallError, match="ran, but its result was not kept") as caught:
-        await registry.execute("shop.order", {}, idempotency_key=KEY)
-    assert caught.value.code == "DATA_LOSS"
-    assert len(ran) == 1
+async def test_a_result_that_cannot_be_kept_does_not_run_again(shop: Shop) -> None:
+    shop.order_of = lambda: {1, 2}
+    registry = registry_of(shop)
+    assert await order(registry) == {"number": 1, "of": {1, 2}}
+    with pytest.raises(CallError, match="DATA_LOSS: .*ran, but its result was not kept"):
+        await order(registry)
+    assert shop.sold == ["tea"]
 
 
 class Picky(MemoryResults):
@@ -165,12 +173,10 @@ async def test_a_result_that_the_store_does_not_take_is_lost_and_does_not_run_ag
     store.largest = 300
     shop.order_of = lambda: "x" * 301
     registry = registry_of(shop, store=store)
-    answer = await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-    assert answer.data == {"number": 1, "of": "x" * 301}
+    assert await order(registry) == {"number": 1, "of": "x" * 301}
     for _ in range(2):
-        with pytest.raises(CallError, match="ran, but its result was not kept") as caught:
-            await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-        assert caught.value.code == "DATA_LOSS"
+        with pytest.raises(CallError, match="DATA_LOSS: .*ran, but its result was not kept"):
+            await order(registry)
     assert shop.sold == ["tea"]
 
 
@@ -179,28 +185,18 @@ async def test_an_error_whose_details_cannot_be_kept_does_not_run_again(shop: Sh
     store.largest = 300
     shop.order_of = lambda: (_ for _ in ()).throw(CallError("SOLD_OUT", "x" * 301))
     registry = registry_of(shop, store=store)
-    codes = []
-    for _ in range(2):
-        with pytest.raises(CallError) as caught:
-            await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-        codes.append(caught.value.code)
-    assert codes == ["SOLD_OUT", "DATA_LOSS"]
+    assert [(await lost(registry)).code for _ in range(2)] == ["SOLD_OUT", "DATA_LOSS"]
     assert shop.sold == ["tea"]
 
 
 async def test_a_result_is_put_again_until_the_store_is_back(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     store = Picky()
     registry = registry_of(shop, store=store)
-    shop.gate.clear()
-    first = asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY))
-    while not shop.keys:
-        await asyncio.sleep(0)
-    store.largest = 0
-    shop.gate.set()
-    assert (await first).data == {"number": 1}
-    again = asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY))
+    async with ordering(shop, registry):
+        store.largest = 0
+    again = asyncio.create_task(order(registry))
     store.largest = 2**60
-    assert (await again).data == {"number": 1}
+    assert await again == {"number": 1}
     assert shop.sold == ["tea"]
     assert "a first result was not kept: OSError: no room" in caplog.text
 
@@ -215,14 +211,13 @@ async def test_the_result_of_a_call_that_ends_while_it_is_kept_is_kept(shop: Sho
             await super().put(name, value, seconds)
 
     registry = registry_of(shop, store=Slow())
-    first = asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY))
+    first = asyncio.create_task(order(registry))
     await putting.wait()
     first.cancel()
     await asyncio.wait({first})
     assert first.cancelled()
     gate.set()
-    answer = await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-    assert answer.data == {"number": 1}
+    assert await order(registry) == {"number": 1}
     assert shop.sold == ["tea"]
 
 
@@ -232,18 +227,11 @@ async def test_a_call_without_a_deadline_keeps_its_key_for_as_long_as_it_runs(
     monkeypatch.setattr(first_results, "_RENEWED", 0.001)
     now = [0.0]
     registry = registry_of(shop, store=MemoryResults(clock=lambda: now[0]))
-    shop.gate.clear()
-    first = asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY))
-    while not shop.keys:
-        await asyncio.sleep(0)
-    for _ in range(5):
-        now[0] += 200.0
-        with pytest.raises(CallError) as caught:  # meanwhile the claim is renewed
-            await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY, timeout=0.05)
-        assert caught.value.code == "TIMEOUT"
-    shop.gate.set()
-    assert (await first).data == {"number": 1}
-    assert (await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)).data == {"number": 1}
+    async with ordering(shop, registry):
+        for _ in range(5):
+            now[0] += 200.0
+            assert (await lost(registry, timeout=0.05)).code == "TIMEOUT"  # meanwhile the claim is renewed
+    assert await order(registry) == {"number": 1}
     assert shop.sold == ["tea"]
 
 
@@ -267,21 +255,16 @@ async def test_a_damaged_record_is_a_data_loss_and_runs_nothing(shop: Shop, dama
             await super().put(name, value if len(kept) == 1 else damage(kept), seconds)
 
     registry = registry_of(shop, store=Damaging())
-    await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-    with pytest.raises(CallError, match="the record of this idempotency key cannot be read") as caught:
-        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-    assert caught.value.code == "DATA_LOSS"
+    await order(registry)
+    with pytest.raises(CallError, match="DATA_LOSS: the record of this idempotency key cannot be read"):
+        await order(registry)
     assert shop.sold == ["tea"]
 
 
 @pytest.mark.parametrize(("item", "code"), [("poison", "EXECUTION_ERROR"), ("nothing", "SOLD_OUT")])
 async def test_an_error_is_a_result_and_stays_masked(shop: Shop, item: str, code: str) -> None:
     registry = registry_of(shop)
-    errors = []
-    for _ in range(2):
-        with pytest.raises(CallError) as caught:
-            await registry.execute("shop.order", {"item": item}, idempotency_key=KEY)
-        errors.append(caught.value)
+    errors = [await lost(registry, item) for _ in range(2)]
     assert [error.code for error in errors] == [code, code]
     assert errors[0].to_wire() == errors[1].to_wire()
     assert errors[0].undeclared == errors[1].undeclared == (item == "poison")
@@ -298,15 +281,12 @@ async def test_what_did_not_run_or_was_cancelled_may_run_again(shop: Shop) -> No
         return await proceed(call)
 
     registry.use(overloaded)
-    with pytest.raises(CallError, match="come back later"):
-        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
+    assert (await lost(registry)).message == "come back later"
     full = False
     shop.gate.clear()
-    with pytest.raises(CallError) as caught:
-        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY, timeout=0.02)
-    assert caught.value.code == "TIMEOUT"
+    assert (await lost(registry, timeout=0.02)).code == "TIMEOUT"
     shop.gate.set()
-    assert (await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)).data == {"number": 1}
+    assert await order(registry) == {"number": 1}
 
 
 async def test_a_store_that_fails_lets_nothing_run_and_loses_no_result(
@@ -327,21 +307,16 @@ async def test_a_store_that_fails_lets_nothing_run_and_loses_no_result(
 
     store = Broken()
     registry = registry_of(shop, store=store)
-    with pytest.raises(CallError, match="cannot be used: OSError: no connection") as caught:
-        await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-    assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
+    error = await lost(registry)
+    assert "cannot be used: OSError: no connection" in error.message
+    assert (error.code, error.details) == ("UNAVAILABLE", {"sent": False})
     assert shop.sold == []
     store.when = ""
-    shop.gate.clear()
-    call = asyncio.create_task(registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY))
-    while not shop.keys:
-        await asyncio.sleep(0)
-    store.when = "put"
-    shop.gate.set()
-    assert (await call).data == {"number": 1}
+    async with ordering(shop, registry):
+        store.when = "put"
     assert "a first result was not kept" in caplog.text
     store.when = ""
-    assert (await registry.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)).data == {"number": 1}
+    assert await order(registry) == {"number": 1}
 
 
 async def test_a_key_is_held_as_long_as_its_call_may_run(shop: Shop) -> None:
@@ -359,8 +334,8 @@ async def test_a_key_is_held_as_long_as_its_call_may_run(shop: Shop) -> None:
             await super().put(name, value, seconds)
 
     registry = registry_of(shop, store=Noting())
-    await registry.execute("shop.order", {"item": "tea"}, timeout=50, idempotency_key="1")
-    await registry.execute("shop.order", {"item": "tea"}, idempotency_key="2")
+    await order(registry, timeout=50, idempotency_key="1")
+    await order(registry, idempotency_key="2")
     assert 50 < claimed[0] <= 60
     assert claimed[1] == 300
     assert kept[1::2] == [86_400.0, 86_400.0]
@@ -369,10 +344,7 @@ async def test_a_key_is_held_as_long_as_its_call_may_run(shop: Shop) -> None:
 async def test_results_are_kept_for_as_long_as_asked(shop: Shop) -> None:
     now, registry = [0.0], registry_of(shop, results=False)
     registry.use(FirstResults(MemoryResults(clock=lambda: now[0]), seconds=7.0))
-    numbers = []
-    for now[0] in (0.0, 6.9, 7.0):
-        numbers.append((await registry.execute("shop.order", {}, idempotency_key=KEY)).data["number"])
-    assert numbers == [1, 1, 2]
+    assert [(await order(registry))["number"] for now[0] in (0.0, 6.9, 7.0)] == [1, 1, 2]
 
 
 async def test_a_repetition_waits_no_longer_than_the_first_call_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,8 +386,7 @@ async def test_an_envelope_of_any_kind_is_a_first_result() -> None:
 async def test_two_registries_may_share_a_store(shop: Shop) -> None:
     store = MemoryResults()
     for _ in range(2):
-        answer = await registry_of(shop, store=store).execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-        assert answer.data == {"number": 1}
+        assert await order(registry_of(shop, store=store)) == {"number": 1}
 
 
 class Away(MemoryResults):
@@ -503,8 +474,7 @@ async def test_the_key_crosses_the_call_protocol_and_a_federation(shop: Shop) ->
         remote = await from_remote(transport)
         for item in remote.operations:
             gateway.register(item)
-        answer = await gateway.execute("shop.order", {"item": "tea"}, idempotency_key=KEY)
-        assert answer.data == {"number": 1}
+        assert await order(gateway) == {"number": 1}
         await remote.aclose()
     assert shop.keys == [KEY]
 
