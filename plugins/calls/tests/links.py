@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from inspect import isawaitable
 from typing import Any
 
 from operad.plugin import Delivery, Event, Link
@@ -46,6 +47,13 @@ class Participant:
                 await self._changed.wait()
 
 
+async def until(condition: Callable[[], Any], timeout: float = 20) -> None:
+    """Return when a condition is met; it may be asynchronous."""
+    async with asyncio.timeout(timeout):
+        while not (await met if isawaitable(met := condition()) else met):
+            await asyncio.sleep(0.01)
+
+
 Joiner = Callable[..., Awaitable[Participant]]
 
 
@@ -73,3 +81,7 @@ def request(number: int, operation_id: str = "test.op", **payload: Any) -> Event
 
 def news(number: int) -> Event:
     return {"type": "news", "id": "", "payload": {"number": number}}
+
+
+RUBBISH = (b"", b"\xff\xfe", b"[1]", b'"x"', b"{}", b'{"type": 1}', b"{" * 10_000, b'{"type":"x","payload":[]}')
+"""Bytes that are no event."""

