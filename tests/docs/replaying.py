@@ -15,6 +15,14 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^(?:\*\*`([\w.]+)`\*\*\n\n)?```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the code blocks of a page of a language."""
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 WRITTEN = "http://127.0.0.1:33889"
 """The address of the demo's API on the pages."""
 

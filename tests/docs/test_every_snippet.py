@@ -5,11 +5,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import os
 import re
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -21,7 +18,8 @@ import trustme
 
 from operad import CallError, OperationContext, OperationRegistry, load_plugins, operation
 from operad_cli.demo.bookshop import serve_bookshop
-from tests.docs.test_guides import GUIDES
+from tests.docs.test_pages import GUIDES
+from tests.kit import operad, url_in
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
@@ -30,17 +28,17 @@ IN_ITS_OWN_TEST = {
     "docs/access.md": "tests/docs/test_snippets.py",
     "docs/functions.md": "tests/docs/test_snippets.py",
     "docs/hooks.md": "tests/public_api/test_hook_reference.py",
-    "docs/llm.md": "tests/docs/test_llm_page.py",
+    "docs/llm.md": "tests/docs/test_pages.py",
     "docs/openapi.md": "tests/docs/test_openapi_page.py",
     "docs/quickstart-application.md": "tests/packaging/test_quickstart.py",
     "docs/quickstart-gateway.md": "tests/packaging/test_quickstart.py",
-    "docs/stubs.md": "tests/docs/test_stubs_page.py",
-    "docs/tutorial.md": "tests/docs/test_tutorial.py",
+    "docs/stubs.md": "tests/docs/test_pages.py",
+    "docs/tutorial.md": "tests/docs/test_pages.py",
     "docs/write-a-plugin.md": "tests/docs/test_write_a_plugin.py",
     "plugins/nats/README.md": "tests/brokers/test_broker_federation.py",
     "plugins/redis/README.md": "tests/brokers/test_broker_federation.py",
     "plugins/websocket/README.md": "plugins/websocket/tests/test_websocket_readme.py",
-    **{f"docs/{guide}.md": "tests/docs/test_guides.py" for guide in GUIDES},
+    **{f"docs/{guide}.md": "tests/docs/test_pages.py" for guide in GUIDES},
 }
 """Pages with a test that runs all of their blocks."""
 ELSEWHERE = {
@@ -198,27 +196,13 @@ async def test_the_command_of_a_page_serves_those_with_a_token(
     certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
     trusted = ssl.create_default_context()
     authority.configure_trust(trusted)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "operad_cli.main", *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL, text=True, env={**os.environ, "NO_COLOR": "1"},
-    )  # fmt: skip
-    with process:
-        assert process.stderr is not None
-        try:
-            shown = ""
-            async with asyncio.timeout(60):
-                while (found := re.search(rf"on ({scheme}://\S+?);", shown)) is None:
-                    line = await asyncio.to_thread(process.stderr.readline)
-                    assert line, shown
-                    shown += line
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as session:
-                url = f"{found[1]}/operations/shop.getBook?bookId=3"
-                async with session.get(url) as response:
-                    assert response.status == 401
-                bearer = {"Authorization": "Bearer a-token-of-alice-12345"}
-                async with session.get(url, headers=bearer) as response:
-                    assert (await response.json())["title"] == "Solaris"
-        finally:
-            process.terminate()
-            await asyncio.to_thread(process.stderr.read)
-    assert process.returncode == 0
+    async with (
+        operad(tmp_path, *command, until=f"on {scheme}://.*;", NO_COLOR="1") as (_, shown),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as session,
+    ):
+        url = f"{url_in(shown)}/operations/shop.getBook?bookId=3"
+        async with session.get(url) as response:
+            assert response.status == 401
+        bearer = {"Authorization": "Bearer a-token-of-alice-12345"}
+        async with session.get(url, headers=bearer) as response:
+            assert (await response.json())["title"] == "Solaris"

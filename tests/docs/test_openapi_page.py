@@ -8,6 +8,7 @@ import json
 import re
 import tomllib
 import urllib.request
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +21,7 @@ from aiohttp import web
 from operad import OperationRegistry, load_plugins
 from operad_auth import TokenStore
 from operad_openapi.source import OpenAPISourceConfig
+from tests.kit import listening
 
 PAGE = (Path(__file__).parents[2] / "docs" / "openapi.md").read_text()
 URL = "http://127.0.0.1:8080"
@@ -67,6 +69,17 @@ def body(schema: Any, media_type: str = "application/json") -> dict[str, Any]:
     return {"required": True, "content": {media_type: {"schema": schema}}}
 
 
+def call(
+    id: str, schema: Any, *parameters: Any, media_type: str = "application/json", **more: Any
+) -> dict[str, Any]:
+    return {"operationId": id, "parameters": list(parameters), "responses": answer(schema, media_type), **more}
+
+
+CREATED = {"200": {**answer({})["200"], "links": {"item": LINK}}}
+FILES = [{"url": "https://files.shop.example"}]
+SEARCH = {"type": "object", "properties": {"text": TEXT}}
+PAGED = parameter("limit", "query", NUMBER, False), parameter("cursor", "query", TEXT, False)
+PDF, EVENTS = "application/pdf", "text/event-stream"
 SHOP = {
     "openapi": "3.0.3",
     "info": {"title": "shop", "version": "1"},
@@ -74,44 +87,21 @@ SHOP = {
     "components": {"securitySchemes": {"login": {"type": "oauth2", "flows": FLOWS}}},
     "paths": {
         "/items": {
-            "get": {
-                "operationId": "listItems",
-                "parameters": [parameter("limit", "query", NUMBER, False), parameter("cursor", "query", TEXT, False)],
-                "responses": answer({}),
-            },
-            "post": {"operationId": "createItem", "summary": "Create an item", "requestBody": body(NEW),
-                     "responses": {"200": {**answer({})["200"], "links": {"item": LINK}}}},
+            "get": call("listItems", {}, *PAGED),
+            "post": call("createItem", {}, requestBody=body(NEW), responses=CREATED, summary="Create an item"),
         },
-        "/items/{itemId}": {
-            "get": {
-                "operationId": "getItem",
-                "parameters": [ITEM_ID, parameter("X-Tenant", "header", TEXT)],
-                "responses": answer(ITEM),
-            }
-        },
+        "/items/{itemId}": {"get": call("getItem", ITEM, ITEM_ID, parameter("X-Tenant", "header", TEXT))},
         "/items/{itemId}/photo": {
-            "post": {
-                "operationId": "addPhoto",
-                "parameters": [ITEM_ID],
-                "requestBody": body(PHOTO, "multipart/form-data"),
-                "responses": answer({}),
-            }
+            "post": call("addPhoto", {}, ITEM_ID, requestBody=body(PHOTO, "multipart/form-data"))
         },
         "/reports/{reportId}": {
-            "get": {
-                "operationId": "getReport",
-                "servers": [{"url": "https://files.shop.example"}],
-                "parameters": [parameter("reportId", "path", NUMBER)],
-                "responses": answer({}, "application/pdf"),
-            }
+            "get": call("getReport", {}, parameter("reportId", "path", NUMBER), media_type=PDF, servers=FILES)
         },
-        "/watch": {"get": {"operationId": "watchItems", "responses": answer({}, "text/event-stream")}},
-        "/search": {"post": {"operationId": "search",
-                             "requestBody": body({"type": "object", "properties": {"text": TEXT}}),
-                             "responses": answer({})}},
-        "/me": {"get": {"operationId": "whoAmI", "responses": answer({})}},
+        "/watch": {"get": call("watchItems", {}, media_type=EVENTS)},
+        "/search": {"post": call("search", {}, requestBody=body(SEARCH))},
+        "/me": {"get": call("whoAmI", {})},
     },
-}  # fmt: skip
+}
 NAMES = ["tea", "milk", "cake", "jam", "bread"]
 
 
@@ -155,14 +145,8 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The shop and the folder with its document; answers (shop, its URL)."""
-    answers = Shop()
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", answers.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Shop, str]]:
+    """The shop with its URL, in a folder with its document."""
     (tmp_path / "shop.json").write_text(json.dumps(SHOP))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHOP_TOKEN", "t0ken")
@@ -171,8 +155,15 @@ async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     authority.cert_pem.write_to_path("corporate-ca.pem")
     own.cert_chain_pems[0].write_to_path("me.pem")
     own.private_key_pem.write_to_path("me.key")
-    yield answers, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    shop = Shop()
+    async with listening(shop.answer) as url:
+        yield shop, url
+
+
+def configured(table: str) -> OperationRegistry:
+    """A registry with the tables of a text as its configuration."""
+    Path("operad.toml").write_text(table)
+    return OperationRegistry.from_config("operad.toml", load_plugins(only=["openapi"]), strict=True)
 
 
 @pytest.mark.parametrize(("title", "text"), SECTIONS, ids=[title for title, _ in SECTIONS])
@@ -181,10 +172,7 @@ async def test_an_answer_runs_as_it_stands(shop: Any, title: str, text: str) -> 
     for overlay in blocks(text, "yaml"):
         Path("fix.yaml").write_text(overlay)
     [table] = blocks(text, "toml") or [DEFAULT]
-    Path("operad.toml").write_text(table.replace(URL, url))
-    async with OperationRegistry.from_config(
-        "operad.toml", load_plugins(only=["openapi"]), strict=True
-    ) as registry:
+    async with configured(table.replace(URL, url)) as registry:
         assert len(registry) > 0
         for block in blocks(text, "python"):
             code = compile(block.replace(URL, url), title, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -196,10 +184,7 @@ async def test_an_answer_runs_as_it_stands(shop: Any, title: str, text: str) -> 
 async def test_the_answers_do_what_they_say(shop: Any) -> None:
     """What a block does on the other side of the connection."""
     answers, url = shop
-    Path("operad.toml").write_text(DEFAULT.replace(URL, url).replace("auth =", 'extras = ["body"]\nauth ='))
-    async with OperationRegistry.from_config(
-        "operad.toml", load_plugins(only=["openapi"]), strict=True
-    ) as registry:
+    async with configured(DEFAULT.replace(URL, url).replace("auth =", 'extras = ["body"]\nauth =')) as registry:
         texts = dict(SECTIONS)
         for title in ("send a file", "give dates, decimals, enums, and None", "send what the document forgot"):
             for block in blocks(texts[title], "python"):
@@ -217,16 +202,13 @@ async def test_a_person_logs_in_as_the_page_says(shop: Any, monkeypatch: pytest.
     """What ``operad login shop`` does; the browser is a function that the person's consent sends back."""
     _, url = shop
     monkeypatch.setattr("operad_auth.oauth.TokenStore", lambda: TokenStore(Path("tokens"), keyring=False))
-    Path("operad.toml").write_text(blocks(dict(SECTIONS)["log in"], "toml")[0].replace(URL, url))
 
     def browse(asked: str) -> None:
         query = parse_qs(urlsplit(asked).query)
         assert query["scope"] == ["items:read"]
         urllib.request.urlopen(f"{query['redirect_uri'][0]}?code=c0de&state={query['state'][0]}").read()
 
-    async with OperationRegistry.from_config(
-        "operad.toml", load_plugins(only=["openapi"]), strict=True
-    ) as registry:
+    async with configured(blocks(dict(SECTIONS)["log in"], "toml")[0].replace(URL, url)) as registry:
         login = await registry.source_login("shop")
         await login.login(tell=lambda _: None, open_url=browse, timeout=60)
         assert (await registry.execute("shop.whoAmI")).data == "Bearer ann's"
