@@ -47,8 +47,6 @@ TABLE: dict[tuple[str, str], tuple[str, str, str]] = {
 }
 """(module, name) -> (the dependency, or "" for Python; why there is no public way; the test that covers it)."""
 
-KNOWN = frozenset(name for _, name in TABLE) | {"_exit", "_current_frames"}
-
 PUBLIC = {
     "_replace", "_asdict", "_fields", "_make", "_repr_html_", "_ipython_key_completions_", "_missing_", "_exit",
     "_current_frames",
@@ -103,10 +101,10 @@ def uses(package: str, name: str, tree: ast.AST, own: frozenset[str]) -> Iterato
             text = constant.value if isinstance(constant, ast.Constant) else None
             if isinstance(text, str) and is_private(text) and text not in own:
                 yield Use(name, text, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] != package:
-            for part in [*(node.module or "").split("."), *(alias.name for alias in node.names)]:
-                if is_private(part):
-                    yield Use(name, part, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules = node.module.split(".") if node.module.partition(".")[0] != package else []
+            names = [alias.name for alias in node.names if f"{node.module}.{alias.name}" not in own]
+            yield from (Use(name, part, node.lineno) for part in (*modules, *names) if is_private(part))
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.partition(".")[0] != package:
@@ -135,7 +133,7 @@ def overridden(module: str, tree: ast.AST) -> Iterator[Use]:
 def private_names(source: Path) -> list[Use]:
     """Return the uses of private names of others in a distribution."""
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in rooms.modules(source).items()}
-    own = frozenset(name for tree in trees.values() for name in defined(tree))
+    own = frozenset(name for tree in trees.values() for name in defined(tree)) | trees.keys()
     found = []
     for name, tree in trees.items():
         found += [*uses(name.partition(".")[0], name, tree, own), *overridden(name, tree)]
@@ -185,6 +183,9 @@ def test_a_planted_requirement_without_an_upper_bound_is_found() -> None:
         "from asyncio import _get_running_loop",
         "import mcp.shared._httpx_utils",
         "class A:\n    def f(self):\n        return self._transport",
+        "from operad_x.b import _x",
+        "import operad_x.b\noperad_x.b._x()",
+        "from operad_x import c\nc._x = 1",
     ],
 )
 def test_a_planted_private_name_is_found(text: str) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.architecture import test_private_names
 from tools import rooms
 
 ROOT = Path(__file__).parents[2]
@@ -76,43 +75,6 @@ def ring(found: dict[str, Path], but: Iterable[str] = ()) -> list[str]:
     return []
 
 
-def private(path: Path) -> Iterator[str]:
-    """Uses of another module's private names: ``other._name``, ``from other import _name``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    own = {"_replace", "_asdict", "_fields"}  # of named tuples: public in spite of their spelling
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            own.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
-                own.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            own.add(node.value)  # __slots__
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
-            if (
-                not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
-                and node.attr not in own
-            ):
-                yield f"{path.name}:{node.lineno} uses {ast.unparse(node)}"
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("operad"):
-            for alias in node.names:
-                if (
-                    alias.name.startswith("_")
-                    and not alias.name.endswith("__")
-                    and not _is_module(path, node, alias)
-                ):
-                    yield f"{path.name}:{node.lineno} imports {alias.name} of {node.module}"
-
-
-def _is_module(path: Path, node: ast.ImportFrom, alias: ast.alias) -> bool:
-    source = next(parent for parent in path.parents if parent.name == "src")
-    target = source.joinpath(*(node.module or "").split("."), alias.name)
-    return target.is_dir() or target.with_suffix(".py").is_file()
-
-
 def too_long(found: dict[str, Path]) -> dict[str, int]:
     """The modules above the bound, outside the kit."""
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in found.items()}
@@ -144,6 +106,11 @@ def not_public(path: Path, public: Iterable[str] = frozenset(FACES)) -> list[str
         elif isinstance(node, ast.ImportFrom) and not node.level:
             found.add(node.module or "")
     return sorted(name for name in found - {*public} if name.partition(".")[0] == "operad")
+
+
+def breaches(files: Iterable[Path], public: Iterable[str]) -> dict[str, list[str]]:
+    """What files import though it is not public, by file."""
+    return {str(path): names for path in files if (names := not_public(path, public))}
 
 
 def over(sizes: dict[str, int]) -> dict[str, int]:
@@ -220,12 +187,6 @@ def test_no_modules_import_one_another_in_a_circle(source: Path) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=NAMES)
-def test_no_module_reaches_into_another_one(source: Path) -> None:
-    breaches = [breach for path in rooms.modules(source).values() for breach in private(path)]
-    assert [breach for breach in breaches if breach.rpartition(".")[2] not in test_private_names.KNOWN] == []
-
-
-@pytest.mark.parametrize("source", SOURCES, ids=NAMES)
 def test_no_module_is_longer_than_the_bound(source: Path) -> None:
     assert too_long(rooms.modules(source)) == {}
 
@@ -237,19 +198,17 @@ def test_few_modules_lie_side_by_side_in_the_core() -> None:
 @pytest.mark.parametrize("author", AUTHORS)
 def test_the_template_and_the_example_import_what_is_public_and_nothing_else(author: str) -> None:
     assert AUTHORS[author]
-    public = FACES | BEYOND.get(author, set())
-    assert {str(path): names for path in AUTHORS[author] if (names := not_public(path, public))} == {}
+    assert breaches(AUTHORS[author], FACES | BEYOND.get(author, set())) == {}
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_a_distribution_imports_of_the_core_what_is_public(distribution: str) -> None:
-    files = DISTRIBUTIONS[distribution]
-    assert files
-    assert {str(path): names for path in files if (names := not_public(path, PUBLIC))} == {}
+    assert DISTRIBUTIONS[distribution]
+    assert breaches(DISTRIBUTIONS[distribution], PUBLIC) == {}
 
 
 def test_the_schema_engine_imports_nothing_of_operad() -> None:
-    assert {str(path): names for path in DISTRIBUTIONS["schema"] if (names := not_public(path, ()))} == {}
+    assert breaches(DISTRIBUTIONS["schema"], ()) == {}
 
 
 def test_each_room_and_distribution_is_within_its_budget() -> None:
@@ -288,13 +247,8 @@ def test_the_page_names_files_classes_and_functions_that_exist() -> None:
 
 
 def _planted(tmp_path: Path, **files: str) -> dict[str, Path]:
-    package = tmp_path / "src" / "operad"
     for name, text in {"__init__": "", **files}.items():
-        file = (
-            package.joinpath(*name.split("__0__")).with_suffix(".py")
-            if name != "__init__"
-            else package / "__init__.py"
-        )
+        file = (tmp_path / "src" / "operad").joinpath(*name.split("__0__")).with_suffix(".py")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     found: dict[str, Path] = rooms.modules(tmp_path / "src")
@@ -317,13 +271,6 @@ def test_a_planted_import_upward_is_found(tmp_path: Path, text: str) -> None:
 def test_a_planted_circle_is_found(tmp_path: Path) -> None:
     planted = _planted(tmp_path, a="from operad.b import x", b="def f():\n    from operad.a import y")
     assert ring(planted) == ["operad.a", "operad.b", "operad.a"]
-
-
-@pytest.mark.parametrize(
-    "text", ["from operad.b import _x", "import operad.b\noperad.b._x()", "from operad.b import c\nc._x = 1"]
-)
-def test_a_planted_reach_into_another_module_is_found(tmp_path: Path, text: str) -> None:
-    assert list(private(_planted(tmp_path, a=text, b="")["operad.a"]))
 
 
 def test_a_planted_module_above_the_bound_is_found(tmp_path: Path) -> None:
