@@ -58,14 +58,16 @@ not wait. operad-nats works around it; newer patch releases do not need that.
 
 
 def declared(files: list[Path], base: str) -> list[type[Any]]:
-    """The suites of a kind in test files, as classes that hold what was declared."""
+    """The suites of a kind in test files, as classes that hold what was declared; the first one of each source."""
     suite, capabilities = SUITES[base]
-    return [
-        type(node.name, (suite,), _members(node, capabilities))
-        for file in files
-        for node in ast.parse(file.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(parent) == base for parent in node.bases)
-    ]
+    found: dict[Any, type[Any]] = {}
+    for file in files:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(parent) == base for parent in node.bases):
+                members = _members(node, capabilities)
+                subject = members.get("source", members.get("kind_source", node.name))
+                found.setdefault(subject, type(node.name, (suite,), members))
+    return list(found.values())
 
 
 def _members(node: ast.ClassDef, capabilities: type[Any]) -> dict[str, Any]:
