@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.server.lowlevel import Server
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
 from operad_mcp import to_mcp
-from plugins.mcp.tests import mcp_feature_server
-
-MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+from plugins.mcp.tests.peers import MODES, features, loaded, plain
 
 
 @operation(namespace="m", type="query")
@@ -32,7 +29,7 @@ async def nothing() -> None:
 
 
 def local() -> OperationRegistry:
-    made = OperationRegistry(load_plugins(only=["mcp"]))
+    made = plain()
 
     async def fail(input: Any, context: OperationContext) -> Any:
         raise CallError("SOLD_OUT", "no more", {"left": 0})
@@ -42,12 +39,10 @@ def local() -> OperationRegistry:
         "$ref": "#/$defs/Node",
     }
 
-    async def echo(input: Any, context: OperationContext) -> Any:
-        return input
-
     made.register(names)
     made.register(nothing)
-    made.register(OperationSpec(namespace="m", name="a/b.c-" + "x" * 60, input_schema=recursive), echo)
+    spec = OperationSpec(namespace="m", name="a/b.c-" + "x" * 60, input_schema=recursive)
+    made.register(spec, lambda given, context: given)
     made.register(OperationSpec(namespace="m", name="fail"), fail)
     return made
 
@@ -55,15 +50,14 @@ def local() -> OperationRegistry:
 @MODES
 async def test_a_served_registry_loads_with_the_same_ids_schemas_and_data(mode: str) -> None:
     inner = local()
-    async with OperationRegistry(load_plugins(only=["mcp"])) as outer:
-        await outer.load("mcp", namespace="n", server=to_mcp(inner).server(), mode=mode)
+    async with loaded("n", server=to_mcp(inner).server(), mode=mode) as outer:
         assert [spec.id.removeprefix("n.") for spec in outer.specs()] == [spec.id for spec in inner.specs()]
         for spec in inner.specs():
-            loaded = outer.get_spec(f"n.{spec.id}")
-            assert loaded is not None
-            assert loaded.description == (spec.description or f"The operation {spec.id}.")
+            again = outer.get_spec(f"n.{spec.id}")
+            assert again is not None
+            assert again.description == (spec.description or f"The operation {spec.id}.")
             for value in ({}, {"of": ["a"]}, {"of": 1}, {"next": {"next": 3}}, {"next": {"next": {}}}):
-                assert loaded.input_schema.is_valid(value) == spec.input_schema.is_valid(value)
+                assert again.input_schema.is_valid(value) == spec.input_schema.is_valid(value)
         assert (await outer.execute("n.m.names", {"of": ["a", "b"], "limit": 1})).data == ["a"]
         assert (await outer.execute("n.m.nothing", {})).data is None
         failed = await outer.execute("n.m.fail", {})
@@ -84,12 +78,9 @@ async def test_a_question_of_another_server_is_put_to_whoever_called_through_all
         asked.append(params["message"])
         return {"action": "accept", "content": {"name": "Ada"}}
 
-    server = importlib.reload(mcp_feature_server).server
-    async with OperationRegistry(load_plugins(only=["mcp"])) as inner:
-        await inner.load("mcp", namespace="f", server=server, mode=inner_mode, elicitation="caller")
-        async with OperationRegistry(load_plugins(only=["mcp"])) as outer:
-            served = to_mcp(inner).server()
-            await outer.load("mcp", namespace="n", server=served, mode=mode, elicitation=elicitation)
+    async with features(mode=inner_mode, elicitation="caller") as inner:
+        served = to_mcp(inner).server()
+        async with loaded("n", server=served, mode=mode, elicitation=elicitation) as outer:
             greeting = await outer.execute("n.f.greet", {}, timeout=20)
     assert "Hello, Ada! True" in str(greeting.data)
     assert asked == ["f.greet asks: What is your name?"]
@@ -134,7 +125,7 @@ def foreign(uri: str = "foreign://note", text: str = "a note") -> Server[Any]:
 
     async def read(ctx: Any, params: Any) -> Any:
         if not str(params.uri).startswith(uri):
-            raise types_error(params.uri)
+            raise MCPError(-32602, "Resource not found", {"uri": str(params.uri)})
         contents = [types.TextResourceContents(uri=str(params.uri), text=text, mime_type="text/plain")]
         return types.ReadResourceResult(contents=contents, ttl_ms=0, cache_scope="private")
 
@@ -154,12 +145,6 @@ def foreign(uri: str = "foreign://note", text: str = "a note") -> Server[Any]:
     )  # fmt: skip
 
 
-def types_error(uri: Any) -> Exception:
-    from mcp import MCPError
-
-    return MCPError(-32602, "Resource not found", {"uri": str(uri)})
-
-
 @MODES
 async def test_tools_of_another_server_pass_through_as_what_they_were(mode: str) -> None:
     heard: list[Any] = []
@@ -167,20 +152,22 @@ async def test_tools_of_another_server_pass_through_as_what_they_were(mode: str)
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry, Client(foreign(), mode=mode) as direct:
-        await registry.load("mcp", namespace="f", server=foreign(), mode=mode)
-        async with Client(to_mcp(registry).server(), mode=mode) as served:
-            (ours,), (theirs,) = (await served.list_tools()).tools, (await direct.list_tools()).tools
-            assert ours.name == "f_draw"
-            assert ours.meta == {"vendor/x": 1, "operad/id": "f.draw"}
-            same = ("title", "description", "input_schema", "output_schema", "annotations", "icons")
-            assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
-            for arguments in ({}, {"what": "nothing"}):
-                answer = await served.call_tool("f_draw", arguments, progress_callback=progress)
-                expected = await direct.call_tool("draw", arguments)
-                assert answer.content == expected.content
-                assert answer.is_error == expected.is_error
-                assert (answer.meta or {})["vendor/y"] == [1]
+    async with (
+        loaded("f", server=foreign(), mode=mode) as registry,
+        Client(foreign(), mode=mode) as direct,
+        Client(to_mcp(registry).server(), mode=mode) as served,
+    ):
+        (ours,), (theirs,) = (await served.list_tools()).tools, (await direct.list_tools()).tools
+        assert ours.name == "f_draw"
+        assert ours.meta == {"vendor/x": 1, "operad/id": "f.draw"}
+        same = ("title", "description", "input_schema", "output_schema", "annotations", "icons")
+        assert [getattr(ours, name) for name in same] == [getattr(theirs, name) for name in same]
+        for arguments in ({}, {"what": "nothing"}):
+            answer = await served.call_tool("f_draw", arguments, progress_callback=progress)
+            expected = await direct.call_tool("draw", arguments)
+            assert answer.content == expected.content
+            assert answer.is_error == expected.is_error
+            assert (answer.meta or {})["vendor/y"] == [1]
     assert heard == [(1, 2, "drawing")] * 2
 
 
@@ -189,17 +176,13 @@ async def test_resources_templates_and_prompts_of_several_servers_pass_through(
     mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="f", server=foreign(), mode=mode)
+    async with loaded("f", server=foreign(), mode=mode) as registry:
         await registry.load("mcp", namespace="g", server=foreign("other://", "another"), mode=mode)
         async with Client(to_mcp(registry).server(), mode=mode) as served:
             assert [tool.name for tool in (await served.list_tools()).tools] == ["f_draw", "g_draw"]
             # Read before they are listed: who has it is found out.
-            for uri, text in (
-                ("other://", "another"),
-                ("foreign://note", "a note"),
-                ("foreign://note/7", "a note"),
-            ):
+            texts = {"other://": "another", "foreign://note": "a note", "foreign://note/7": "a note"}
+            for uri, text in texts.items():
                 (content,) = (await served.read_resource(uri)).contents
                 assert (content.uri, content.text, content.mime_type) == (uri, text, "text/plain")
             listed = (await served.list_resources()).resources
@@ -212,11 +195,8 @@ async def test_resources_templates_and_prompts_of_several_servers_pass_through(
             assert (prompt.name, prompt.description) == ("f_greet", "Greets.")
             assert [(one.name, one.required) for one in prompt.arguments] == [("who", True)]
             got = await served.get_prompt("f_greet", {"who": "you"})
-            assert (got.description, got.messages[0].role, got.messages[0].content) == (
-                "you",
-                "assistant",
-                BLOCKS[1],
-            )
+            (message,) = got.messages
+            assert (got.description, message.role, message.content) == ("you", "assistant", BLOCKS[1])
 
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
@@ -277,8 +257,7 @@ async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_wa
 
 
 async def test_a_server_that_cannot_be_asked_costs_the_others_nothing() -> None:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="f", server=foreign())
+    async with loaded("f", server=foreign()) as registry:
 
         async def broken(input: Any, context: OperationContext) -> Any:
             raise CallError("UNAVAILABLE", "gone")
@@ -315,13 +294,10 @@ async def test_arguments_of_prompts_are_decoded_and_completed_from_their_schema(
         moods = await served.complete(prompt, {"name": "mood", "value": "g"})
         assert moods.completion.values == ["glad", "grim"]
         place = types.ResourceTemplateReference(uri="x://{city}")
-        assert (await served.complete(place, {"name": "city", "value": "P"})).completion.values == [
-            "Paris",
-            "Prague",
-        ]
-        assert (
-            await served.complete(types.PromptReference(name="no"), {"name": "x", "value": ""})
-        ).completion.values == []
+        cities = await served.complete(place, {"name": "city", "value": "P"})
+        assert cities.completion.values == ["Paris", "Prague"]
+        unknown = await served.complete(types.PromptReference(name="no"), {"name": "x", "value": ""})
+        assert unknown.completion.values == []
 
 
 async def test_a_server_that_gives_its_tool_another_id_does_not_get_past_what_is_switched_off() -> None:
@@ -334,8 +310,7 @@ async def test_a_server_that_gives_its_tool_another_id_does_not_get_past_what_is
         return types.ListToolsResult(tools=tools)
 
     server: Server[Any] = Server("sly", on_list_tools=listed)
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load("mcp", namespace="s", server=server, exclude=["delete*"])
+    async with loaded("s", server=server, exclude=["delete*"]) as registry:
         assert [spec.id for spec in registry.specs()] == ["s.look"]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
+import re
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import httpx2
 import pytest
-import uvicorn
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -31,6 +32,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_auth import TokenStore
+from plugins.mcp.tests.peers import free_port, listening, loaded
 
 
 class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -107,9 +109,7 @@ class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
 @asynccontextmanager
 async def guarded() -> AsyncIterator[tuple[str, Accounts]]:
     """A server behind its own authorization server: its URL, and the accounts."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     base = f"http://127.0.0.1:{port}"
     accounts = Accounts()
     server = MCPServer(
@@ -129,17 +129,8 @@ async def guarded() -> AsyncIterator[tuple[str, Accounts]]:
         return "you"
 
     app = server.streamable_http_app(stateless_http=True)
-    listener = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, lifespan="on"))
-    listener.install_signal_handlers = lambda: None  # type: ignore[method-assign,attr-defined]  # uvicorn would take the test's signals
-    serving = asyncio.create_task(listener.serve())
-    async with asyncio.timeout(20):
-        while not listener.started:
-            await asyncio.sleep(0.01)
-    try:
+    async with listening(app, port):
         yield f"{base}/mcp", accounts
-    finally:
-        listener.should_exit = True
-        await serving
 
 
 def browse(url: str) -> None:
@@ -155,24 +146,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def configured(folder: Path, url: str, **auth: str) -> Path:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        redirect = f"http://127.0.0.1:{probe.getsockname()[1]}/callback"
+    redirect = f"http://127.0.0.1:{free_port()}/callback"
     values = ", ".join(f'{name} = "{value}"' for name, value in {"redirect_uri": redirect, **auth}.items())
     path = folder / "operad.toml"
     path.write_text(f'[sources.g]\ntype = "mcp"\nurl = "{url}"\nauth = {{ type = "oauth", {values} }}\n')
     return path
 
 
+def configuration(path: Path) -> Any:
+    return OperationRegistry.from_config(path, load_plugins(only=["mcp"]))
+
+
 async def logged_in(path: Path, account: str | None = None, open_url: Callable[[str], Any] = browse) -> str:
-    plugins = load_plugins(only=["mcp"])
-    entry = await OperationRegistry.from_config(path, plugins).source_login("g", account)
+    entry = await configuration(path).source_login("g", account)
     return await entry.login(tell=lambda _: None, open_url=open_url, timeout=20)
 
 
 async def call(path: Path) -> str:
     """As a new process would: nothing is known but what is kept."""
-    async with OperationRegistry.from_config(path, load_plugins(only=["mcp"])) as registry:
+    async with configuration(path) as registry:
         if registry.failures:
             raise registry.failures[0].error
         envelope = await registry.execute("g.who")
@@ -192,16 +184,13 @@ async def test_a_login_outlives_the_process_its_token_is_renewed_and_a_logout_en
         # A token that has expired is renewed by a process that never saw it.
         store = TokenStore()
         text = store.path.read_text()
-        import json
-        import re
-
         store.path.write_text(re.sub(r'"expires_at": [0-9.]+', '"expires_at": 1.0', text))
         accounts.expire()
         assert await call(path) == "you"
         assert await call(path) == "you"
         assert accounts.seen == {"register": 1, "authorize": 1, "refresh": 1}
         assert json.loads(store.path.read_text())["entries"]
-        entry = await OperationRegistry.from_config(path, load_plugins(only=["mcp"])).source_login("g", None)
+        entry = await configuration(path).source_login("g", None)
         assert "revoked" in await entry.logout()
         assert accounts.seen["revoke"] == 1
         with pytest.raises(SourceError, match="operad login g"):
@@ -269,9 +258,8 @@ async def test_a_login_whose_token_is_refused_is_asked_for_once(home: Path) -> N
 class OwnStore:
     """The store of an application, which keeps what the SDK gives it."""
 
-    def __init__(self) -> None:
-        self.tokens: OAuthToken | None = None
-        self.client: OAuthClientInformationFull | None = None
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
         return self.tokens
@@ -293,10 +281,6 @@ async def test_tokens_of_an_applications_own_store_are_renewed_too() -> None:
         visited.append(url)
 
     async def answer() -> list[str | None]:
-        from urllib.parse import parse_qs, urlsplit
-
-        import httpx2
-
         async with httpx2.AsyncClient(timeout=60) as client:
             location = (await client.get(visited[-1])).headers["location"]
         query = parse_qs(urlsplit(location).query)
@@ -304,8 +288,7 @@ async def test_tokens_of_an_applications_own_store_are_renewed_too() -> None:
 
     async def use(url: str) -> None:
         auth = {"type": "oauth", "store": store, "redirect_handler": redirect, "callback_handler": answer}
-        async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-            await registry.load("mcp", namespace="g", url=url, auth=auth)
+        async with loaded("g", url=url, auth=auth) as registry:
             await registry.execute("g.who")
 
     async with guarded() as (url, accounts):
@@ -317,8 +300,6 @@ async def test_tokens_of_an_applications_own_store_are_renewed_too() -> None:
 
 async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None:
     def refuse(url: str) -> None:
-        from urllib.parse import parse_qs, urlsplit
-
         query = parse_qs(urlsplit(url).query)
         browse(f"{query['redirect_uri'][0]}?error=access_denied&state={query['state'][0]}")
 

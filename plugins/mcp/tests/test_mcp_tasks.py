@@ -6,16 +6,16 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from operad import ErrorCode, Identity, OperationContext, OperationRegistry, load_plugins
+from operad import ErrorCode, Identity, OperationContext, OperationRegistry
 from operad_mcp import MCPCall, MCPTask
-from plugins.mcp.tests.peers import fails
+from plugins.mcp.tests import peers
+from plugins.mcp.tests.peers import fails, until
 
 SERVER = Path(__file__).with_name("mcp_task_server.py")
 WORKING = {"status": "working"}
@@ -27,13 +27,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-@asynccontextmanager
-async def loaded(folder: Path, **options: Any) -> AsyncIterator[OperationRegistry]:
-    async with OperationRegistry(load_plugins(only=["mcp"])) as registry:
-        await registry.load(
-            "mcp", namespace="t", command=sys.executable, args=[str(SERVER), str(folder)], **options
-        )
-        yield registry
+def loaded(folder: Path, **options: Any) -> AbstractAsyncContextManager[OperationRegistry]:
+    return peers.loaded("t", command=sys.executable, args=[str(SERVER), str(folder)], **options)
 
 
 async def play(registry: OperationRegistry, *states: Any, **context: Any) -> Any:
@@ -167,9 +162,7 @@ async def test_a_task_is_resumed_by_its_id(tmp_path: Path) -> None:
     told: list[MCPTask] = []
     async with loaded(tmp_path, on_task=told.append, keep_tasks=True) as registry:
         going = asyncio.create_task(play(registry, *[WORKING] * 1_000, DONE))
-        async with asyncio.timeout(20):
-            while not told:
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(told))
         going.cancel()
         await asyncio.wait({going})
     (tmp_path / told[0].task_id).write_text(json.dumps([WORKING, DONE]))
