@@ -130,13 +130,15 @@ async def works(registry: OperationRegistry) -> None:
 
 
 @asynccontextmanager
-async def hanging(registry: OperationRegistry) -> AsyncIterator[asyncio.Task[Any]]:
-    """A call without an answer, which is still there in the end unless it was answered."""
+async def hanging(registry: OperationRegistry) -> AsyncIterator[None]:
+    """Hold a call that gets no answer, and check that it still waits in the end."""
     call = asyncio.create_task(registry.execute("p.hang"))
-    yield call
-    assert not call.done()
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
+    try:
+        yield
+        assert not call.done()
+    finally:
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
 
 
 def odd(answer: Callable[[Json], bytes]) -> Script:
