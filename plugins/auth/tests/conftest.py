@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, unquote, urlencode
 import pytest
 
 web = pytest.importorskip("aiohttp.web")
+RawTestServer = pytest.importorskip("aiohttp.test_utils").RawTestServer
 jwt = pytest.importorskip("jwt")
 
 
@@ -81,14 +82,9 @@ class AuthorizationServer:
         return await getattr(self, f"_{name}")(request)
 
     async def _well_known_oauth_authorization_server(self, request: Any) -> Any:
-        endpoints = {
-            "authorization_endpoint": "/authorize",
-            "token_endpoint": "/token",
-            "device_authorization_endpoint": "/device",
-            "revocation_endpoint": "/revoke",
-            "jwks_uri": "/jwks",
-        }
-        named = {name: self.issuer + path for name, path in endpoints.items()}
+        endpoints = {"authorization": "authorize", "token": "token", "device_authorization": "device"}
+        named = {f"{name}_endpoint": f"{self.issuer}/{path}" for name, path in endpoints.items()}
+        named |= {"revocation_endpoint": f"{self.issuer}/revoke", "jwks_uri": f"{self.issuer}/jwks"}
         return web.json_response({"issuer": self.issuer, **named, **self.metadata})
 
     async def _jwks(self, request: Any) -> Any:
@@ -109,17 +105,10 @@ class AuthorizationServer:
     async def _device(self, request: Any) -> Any:
         code = secrets.token_hex(8)
         self.devices[code] = {"answers": ["authorization_pending", "authorization_pending"]}
-        page = self.issuer + "/enter"
-        return web.json_response(
-            {
-                "device_code": code,
-                "user_code": "WDJB-MJHT",
-                "verification_uri": page,
-                "verification_uri_complete": page + "?c=WDJB-MJHT",
-                "expires_in": 60,
-                "interval": self.device_interval,
-            }
-        )
+        page, user_code = f"{self.issuer}/enter", "WDJB-MJHT"
+        pages = {"verification_uri": page, "verification_uri_complete": f"{page}?c={user_code}"}
+        codes = {"device_code": code, "user_code": user_code}
+        return web.json_response({**codes, **pages, "expires_in": 60, "interval": self.device_interval})
 
     async def _enter(self, request: Any) -> Any:
         return web.Response(text="Enter the code")
@@ -212,15 +201,9 @@ class AuthorizationServer:
 async def server() -> AsyncIterator[AuthorizationServer]:
     """The authorization server, listening."""
     server = AuthorizationServer()
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server.issuer = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield server
-    await runner.cleanup()
+    async with RawTestServer(server.handle) as listening:
+        server.issuer = f"http://127.0.0.1:{listening.port}"
+        yield server
 
 
 @pytest.fixture(autouse=True)

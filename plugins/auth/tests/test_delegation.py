@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
@@ -24,6 +25,7 @@ from operad.transports import Delivery
 from operad_auth import DelegationSigner, JWTDelegation
 
 jwt = pytest.importorskip("jwt")
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 ANN = Identity("ann", ["read", "write"], {"doc:1": ["edit"]})
 
 
@@ -33,14 +35,18 @@ def keys(server: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return private, public
 
 
+def verifier(keys: Any, **options: Any) -> JWTDelegation:
+    return JWTDelegation(keys={"gateway": {"keys": [keys[1]]}}, **options)
+
+
 def request(token: Any, operation_id: str = "docs.edit", request_id: str = "r1") -> dict[str, Any]:
     return {"requestId": request_id, "operationId": operation_id, "input": None, "delegation": token}
 
 
 async def test_a_signed_word_is_the_identity_that_it_names(keys: Any) -> None:
-    private, public = keys
+    private, _ = keys
     sign = DelegationSigner(private, "gateway")
-    verify = JWTDelegation(keys={"gateway": {"keys": [public]}})
+    verify = verifier(keys)
     assert await verify(request(sign("docs.edit", ANN)), Delivery("p")) == ANN
     assert await verify({"operationId": "docs.edit"}, Delivery("p")) is None
     claims = jwt.decode(sign("docs.edit", ANN), options={"verify_signature": False})
@@ -64,43 +70,19 @@ async def test_it_counts_once_and_for_the_same_request_that_the_transport_brings
             await verify(payload, delivery)
 
 
-@pytest.mark.parametrize(
-    ("claims", "reason"),
-    [
-        ({"aud": "docs.delete"}, "another audience"),
-        ({"aud": ["docs.edit", "docs.delete"]}, "names other operations"),
-        ({"aud": "*"}, "another audience"),
-        ({"exp": 61}, "not within 60 s after its iat"),
-        ({"iat": None}, "a required claim is missing"),
-        ({"iat": 50, "exp": 55}, "not valid yet"),
-        ({"iat": -100, "exp": -50}, "expired"),
-        ({"iat": 5, "exp": 5}, "not within 60 s after its iat"),
-        ({"jti": None}, "a required claim is missing"),
-        ({"jti": "x" * 300}, "jti is longer"),
-        ({"jti": 7}, "cannot be read"),
-        ({"sub": ""}, 'claim "sub"'),
-        ({"sub": "ann\u202egnp"}, "not a string of printable characters"),
-        ({"iss": "nobody"}, "its issuer is not trusted"),
-        ({"iss": ["gateway"]}, "cannot be read|its issuer"),
-        ({"resources": "all"}, "grants"),
-    ],
-)
+@pytest.mark.parametrize(("claims", "reason"), TABLES["delegations that do not hold"])
 async def test_claims_that_do_not_hold_are_refused_in_words(
     keys: Any, claims: dict[str, Any], reason: str
 ) -> None:
-    private, public = keys
     now = int(time.time())
     payload = {"iss": "gateway", "sub": "ann", "aud": "docs.edit", "iat": 0, "exp": 30, "jti": uuid.uuid4().hex}
     payload |= claims
-    kept = {
-        name: value + now if name in ("iat", "exp") else value
-        for name, value in payload.items()
-        if value is not None
-    }
-    key = jwt.PyJWK(private)
+    moved = {name: value + now for name, value in payload.items() if name in ("iat", "exp") and value is not None}
+    kept = {name: value for name, value in (payload | moved).items() if value is not None}
+    key = jwt.PyJWK(keys[0])
     token = jwt.PyJWS().encode(json.dumps(kept).encode(), key.key, "ES256", headers={"kid": "k1"})
     with pytest.raises(CallError, match=reason) as caught:
-        await JWTDelegation(keys={"gateway": {"keys": [public]}})(request(token), Delivery("p"))
+        await verifier(keys)(request(token), Delivery("p"))
     assert caught.value.code == "ACCESS_DENIED"
     assert token not in str(caught.value)
 
@@ -108,7 +90,7 @@ async def test_claims_that_do_not_hold_are_refused_in_words(
 @pytest.mark.parametrize("token", [7, "", "a.b.c", "x" * 20_000, "e30.e30.e30", [], {"iss": "gateway"}])
 async def test_what_is_no_delegation_is_refused(keys: Any, token: Any) -> None:
     with pytest.raises(CallError, match="the delegation is refused"):
-        await JWTDelegation(keys={"gateway": {"keys": [keys[1]]}})(request(token), Delivery("p"))
+        await verifier(keys)(request(token), Delivery("p"))
 
 
 async def test_a_key_speaks_for_its_own_issuer_only(server: Any, keys: Any) -> None:
@@ -120,19 +102,17 @@ async def test_a_key_speaks_for_its_own_issuer_only(server: Any, keys: Any) -> N
 
 
 async def test_an_access_token_of_the_same_key_is_no_delegation(keys: Any) -> None:
-    private, public = keys
     now = int(time.time())
     claims = {"iss": "gateway", "sub": "ann", "aud": "docs.edit", "iat": now, "exp": now + 30, "jti": "j"}
-    token = jwt.encode(claims, jwt.PyJWK(private).key, "ES256", headers={"typ": "at+jwt", "kid": "k1"})
+    token = jwt.encode(claims, jwt.PyJWK(keys[0]).key, "ES256", headers={"typ": "at+jwt", "kid": "k1"})
     with pytest.raises(CallError, match="another kind of token"):
-        await JWTDelegation(keys={"gateway": {"keys": [public]}})(request(token), Delivery("p"))
+        await verifier(keys)(request(token), Delivery("p"))
 
 
 async def test_what_is_remembered_is_bounded_and_forgotten_when_it_has_expired(keys: Any) -> None:
-    private, public = keys
     now = [time.time()]
-    verify = JWTDelegation(keys={"gateway": {"keys": [public]}}, capacity=2, clock=lambda: now[0])
-    sign = DelegationSigner(private, "gateway")
+    verify = verifier(keys, capacity=2, clock=lambda: now[0])
+    sign = DelegationSigner(keys[0], "gateway")
     for number in range(2):
         await verify(request(sign("docs.edit", ANN), request_id=str(number)), Delivery("p"))
     with pytest.raises(CallError) as caught:
@@ -143,7 +123,6 @@ async def test_what_is_remembered_is_bounded_and_forgotten_when_it_has_expired(k
 
 
 async def test_a_worker_runs_for_whom_the_gateway_signed_and_refuses_the_rest(keys: Any) -> None:
-    private, public = keys
     transport = InProcessTransport()
 
     @operation(namespace="docs", access_control=AccessControl(required_scopes=["write"]))
@@ -153,10 +132,10 @@ async def test_a_worker_runs_for_whom_the_gateway_signed_and_refuses_the_rest(ke
     answers: list[dict[str, Any]] = []
     async with OperationRegistry() as registry:
         registry.register(edit)
-        verify = JWTDelegation(keys={"gateway": {"keys": [public]}})
+        verify = verifier(keys)
         async with CallHandler(registry, transport, identity=verify):
             link = await transport.open(lambda event, _: answers.append(event), lambda *_: None)
-            sign = DelegationSigner(private, "gateway")
+            sign = DelegationSigner(keys[0], "gateway")
             reader = Identity("bob", ["read"])
             for token in (sign("docs.edit", ANN), sign("docs.edit", reader), sign("docs.other", ANN), None):
                 payload = {"requestId": uuid.uuid4().hex, "operationId": "docs.edit", "input": {}}
@@ -172,8 +151,6 @@ async def test_a_worker_runs_for_whom_the_gateway_signed_and_refuses_the_rest(ke
 
 
 async def _until(condition: Any) -> None:
-    import asyncio
-
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)
@@ -189,7 +166,7 @@ async def test_a_key_may_be_a_jwk_or_a_pem_as_text_or_in_a_file(
     pem = jwt.PyJWK(private).key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     (tmp_path / "key.pem").write_text(pem)
     (tmp_path / "key.json").write_text(json.dumps(private))
-    verify = JWTDelegation(keys={"gateway": {"keys": [public]}})
+    verify = verifier((private, public))
     for key in (private, json.dumps(private), pem, tmp_path / "key.pem", str(tmp_path / "key.json")):
         token = DelegationSigner(key, "gateway", key_id="k1")("docs.edit", ANN)
         assert await verify(request(token), Delivery("p")) == ANN

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,9 @@ from operad_auth import (
 )
 
 web = pytest.importorskip("aiohttp.web")
+RawTestServer = pytest.importorskip("aiohttp.test_utils").RawTestServer
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 BASIC = "Basic " + base64.b64encode(b"gateway:s3cret").decode()
 GOOD = {"active": True, "sub": "ann", "aud": "urn:gateway", "scope": "read write"}
 
@@ -52,15 +56,9 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with RawTestServer(made.handle) as listening:
+        made.url = f"http://127.0.0.1:{listening.port}"
+        yield made
 
 
 def asking(server: Server, **changed: Any) -> IntrospectionAuthenticator:
@@ -80,29 +78,7 @@ async def test_an_active_token_of_this_audience_is_valid(server: Server) -> None
     assert server.asked == ["good", "other"]
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"active": False},
-        {"active": "true"},
-        {"active": 1},
-        {"aud": "urn:another"},
-        {"aud": None},
-        {"aud": ["urn:another"]},
-        {"exp": 1},
-        {"exp": "later"},
-        {"exp": True},
-        {"nbf": 99_999_999_999},
-        {"iss": "https://evil.example"},
-        {"cnf": {"jkt": "x"}},
-        {"token_type": "DPoP"},
-        {"token_type": "refresh_token"},
-        {"sub": ""},
-        {"sub": 7},
-        {"sub": "ann\nbob"},
-        {"resources": ["all"]},
-    ],
-)
+@pytest.mark.parametrize("changed", TABLES["responses that prove too little"])
 async def test_a_response_that_does_not_prove_enough_is_refused(server: Server, changed: dict[str, Any]) -> None:
     server.answers["good"] = {**GOOD, **changed}
     assert await asking(server)(bearer("good")) is None
@@ -172,9 +148,7 @@ async def test_a_status_other_than_200_decides_nothing(server: Server, status: i
 
 async def test_listed_tokens_are_known_without_asking(server: Server) -> None:
     authenticate = any_of(StaticTokens({"listed": "bob"}), asking(server))
-    identity = await authenticate(bearer("listed"))
-    assert identity is not None
-    assert identity.id == "bob"
+    assert await authenticate(bearer("listed")) == Identity("bob")
     assert server.asked == []
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import hmac
 import json
 import logging
 import time
@@ -23,6 +25,7 @@ from operad_auth import (
 )
 
 jwt = pytest.importorskip("jwt")
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 
 def bearer(token: str) -> Credentials:
@@ -53,23 +56,7 @@ async def test_the_keys_are_found_by_the_issuers_metadata(server: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "reason"),
-    [
-        ({"exp": 1}, "it has expired"),
-        ({"exp": None}, "a required claim is missing"),
-        ({"sub": None}, "a required claim is missing"),
-        ({"sub": ""}, "is empty, or not a string"),
-        ({"sub": "ann\nbob"}, "not a string of printable characters"),
-        ({"sub": 7}, "it cannot be read"),
-        ({"aud": "other"}, "it is for another audience"),
-        ({"aud": None}, "a required claim is missing"),
-        ({"iss": "https://evil.example"}, "it is from another issuer"),
-        ({"nbf": 4_000_000_000}, "it is not valid yet"),
-        ({"exp": float("inf")}, "it cannot be read"),
-        ({"exp": {}}, "it cannot be read"),
-        ({"resources": ["doc:1"]}, "its claim with grants"),
-        ({"resources": {"doc:1": "edit"}}, "its claim with grants"),
-    ],
+    ("claims", "reason"), [*TABLES["claims that do not hold"], ({"exp": float("inf")}, "it cannot be read")]
 )
 async def test_claims_that_do_not_hold_let_nobody_in_and_the_log_says_why(
     server: Any, caplog: pytest.LogCaptureFixture, claims: dict[str, Any], reason: str
@@ -104,9 +91,6 @@ async def test_a_signature_by_another_key_or_none_is_refused(server: Any) -> Non
     # The public key as the secret of an HMAC (RFC 8725, 2.1).
     pem = jwt.PyJWK(server.public).key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     confused = f"{b64({'alg': 'HS256', 'kid': server.kid})}.{body}"
-    import hashlib
-    import hmac
-
     confused += "." + b64(hmac.digest(pem, confused.encode(), hashlib.sha256))
     bad = [
         server.sign(other.private),
@@ -163,8 +147,7 @@ async def test_an_issuer_that_is_away_is_no_wrong_token(server: Any) -> None:
     answers = [FetchResponse(503), FetchResponse(200, {}, b"<html>"), None]
 
     async def fetch(method: str, url: str, **_: Any) -> FetchResponse:
-        answer = answers.pop(0)
-        return answer or await default_fetch(method, url)
+        return answers.pop(0) or await default_fetch(method, url)
 
     authenticate = door(server, fetch=fetch, cooldown=0.0)
     for reason in ("HTTP 503", "expected a JSON Web Key Set"):
@@ -226,11 +209,8 @@ async def test_other_kinds_of_keys_sign_as_well(server: Any, algorithm: str) -> 
 async def test_a_token_without_a_key_id_is_tried_with_every_key_that_fits(server: Any) -> None:
     other = type(server)()
     keys = {"keys": [other.public, server.public]}
-    token = jwt.encode(
-        {"iss": server.issuer, "aud": "operad", "sub": "ann", "exp": int(time.time()) + 60},
-        jwt.PyJWK(server.private).key,
-        "ES256",
-    )
+    claims = {"iss": server.issuer, "aud": "operad", "sub": "ann", "exp": int(time.time()) + 60}
+    token = jwt.encode(claims, jwt.PyJWK(server.private).key, "ES256")
     assert await JWTAuthenticator(server.issuer, "operad", keys)(bearer(token)) == Identity("ann")
 
 
@@ -246,18 +226,7 @@ async def test_ids_and_scopes_may_be_in_other_claims(server: Any) -> None:
     assert await authenticate(bearer(token)) == Identity("corp/robot", ["a", "b"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("https://id.example", "", None), "issuer and audience"),
-        (("https://id.example", [], None), "issuer and audience"),
-        (("", "operad", None), "issuer and audience"),
-        (("http://id.example", "operad", None), "expected an https URL"),
-        (("https://id.example", "operad", "http://id.example/jwks"), "expected an https URL"),
-        (("https://id.example", "operad", {"keys": []}), "at least one usable key"),
-        (("https://id.example", "operad", {}), "expected a JSON Web Key Set"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "complaint"), TABLES["arguments that let anybody in"])
 def test_an_authenticator_that_could_let_anybody_in_is_not_made(arguments: Any, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         JWTAuthenticator(*arguments)
@@ -271,9 +240,8 @@ def test_an_algorithm_that_nobody_knows_is_refused(algorithms: Any) -> None:
 
 async def test_the_shared_secret_of_a_published_set_proves_nothing(server: Any) -> None:
     server.public = {"kty": "oct", "k": b64(b"x" * 32), "kid": "k"}
-    token = jwt.encode(
-        {"iss": server.issuer, "aud": "operad", "sub": "ann", "exp": int(time.time()) + 60}, b"x" * 32, "HS256"
-    )
+    claims = {"iss": server.issuer, "aud": "operad", "sub": "ann", "exp": int(time.time()) + 60}
+    token = jwt.encode(claims, b"x" * 32, "HS256")
     with pytest.raises(CallError, match="at least one usable key"):
         await door(server, algorithms=["HS256"])(bearer(token))
     listed = JWTAuthenticator(server.issuer, "operad", {"keys": [server.public]}, algorithms=["HS256"])
