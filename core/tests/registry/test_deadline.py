@@ -177,11 +177,12 @@ async def test_a_deadline_of_what_waits_needs_a_task() -> None:
     def outside() -> None:
         try:
             until(soon(5), sleep).send(None)
-        except RuntimeError as error:
-            raised.set_result(str(error))
+        except Exception as error:
+            raised.set_exception(error)
 
     asyncio.get_running_loop().call_soon(outside)
-    assert "needs a running asyncio task" in await raised
+    with pytest.raises(RuntimeError, match="needs a running asyncio task"):
+        await raised
 
 
 def registry_of(**handlers: Any) -> OperationRegistry:

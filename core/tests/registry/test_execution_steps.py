@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -236,35 +237,26 @@ async def test_bound_calls_and_clients_are_the_registrys():
 async def test_a_source_without_descriptions_needs_none():
     told = []
 
-    class Bare:
-        operations = (Operation(spec("bare"), echo),)
+    async def aclose():
+        pass
 
-        def on_change(self, callback):
-            pass
-
-        async def aclose(self):
-            pass
-
-    class Telling(Bare):
-        operations = (Operation(spec("telling"), echo),)
-
-        async def describe(self, operation_id):
-            told.append(operation_id)
+    async def describe(operation_id):
+        told.append(operation_id)
 
     async def load(config, context):
-        return Telling() if config.tells else Bare()
+        operation = Operation(OperationSpec(namespace=context.namespace, name="op"), echo)
+        more = {"describe": describe} if context.namespace == "telling" else {}
+        return SimpleNamespace(operations=(operation,), on_change=lambda callback: None, aclose=aclose, **more)
 
-    @attrs.frozen
-    class Config:
-        tells: bool
-
-    plugins = plugins_of(make_plugin("bare", operad_sources=[Source("bare", load, Config)]))
+    plugins = plugins_of(
+        make_plugin("bare", operad_sources=[Source("bare", load, attrs.make_class("Config", []))])
+    )
     async with OperationRegistry(plugins) as registry:
-        await registry.load("bare", tells=False)
-        await registry.load("bare", tells=True)
-        for name in ("bare", "telling", "none"):
-            await registry.describe(f"t.{name}")
-    assert told == ["t.telling"]
+        for namespace in ("bare", "telling"):
+            await registry.load("bare", namespace=namespace)
+        for namespace in ("bare", "telling", "none"):
+            await registry.describe(f"{namespace}.op")
+    assert told == ["telling.op"]
 
 
 @pytest.mark.parametrize(

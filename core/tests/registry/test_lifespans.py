@@ -110,27 +110,20 @@ async def test_sources_are_loaded_and_closed_within_the_lifespan(tmp_path: Any) 
     assert shared.log == ["start", "end"]
 
 
-async def test_a_lifespan_that_cannot_start_is_an_error_on_entering() -> None:
+@pytest.mark.parametrize("when", ["start", "shutdown"])
+async def test_a_lifespan_that_cannot_start_or_end_is_an_error_on_entering_or_leaving(when: str) -> None:
+    entered = []
+
     @asynccontextmanager
     async def lifespan(registry: OperationRegistry) -> AsyncIterator[None]:
+        if when == "shutdown":
+            yield
         raise ValueError("no database")
-        yield
 
-    registry = OperationRegistry(lifespan=lifespan)
-    with pytest.raises(SourceError, match="the registry: its lifespan raised ValueError: no database at start"):
-        async with registry:
-            pytest.fail("it was entered")
-
-
-async def test_a_lifespan_that_cannot_end_is_an_error_on_leaving() -> None:
-    @asynccontextmanager
-    async def lifespan(registry: OperationRegistry) -> AsyncIterator[None]:
-        yield
-        raise ValueError("still in use")
-
-    with pytest.raises(SourceError, match="its lifespan raised ValueError: still in use at shutdown"):
+    with pytest.raises(SourceError, match=f"the registry: its lifespan raised ValueError: no database at {when}"):
         async with OperationRegistry(lifespan=lifespan):
-            pass
+            entered.append(True)
+    assert entered == [True] * (when == "shutdown")
 
 
 async def test_a_call_outside_of_the_lifespan_says_how_to_enter_it() -> None:

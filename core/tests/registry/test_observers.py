@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -38,6 +39,19 @@ async def one(input: Any, context: Any) -> int:
     return 1
 
 
+def registry_of(*plugins: object, **handlers: Any) -> OperationRegistry:
+    registry = OperationRegistry(plugins_of(*plugins))
+    for name, handler in handlers.items():
+        kind = "subscription" if inspect.isasyncgenfunction(handler) else "query"
+        registry.register(spec(name, type=kind), handler)
+    return registry
+
+
+async def count(input: Any, context: Any) -> AsyncIterator[int]:
+    for number in range(5):
+        yield number
+
+
 @pytest.fixture
 def log() -> CallLog:
     return CallLog()
@@ -51,16 +65,7 @@ def registry(log: CallLog) -> OperationRegistry:
     async def wait(input: Any, context: Any) -> None:
         await asyncio.sleep(60)
 
-    async def count(input: Any, context: Any) -> AsyncIterator[int]:
-        for number in range(5):
-            yield number
-
-    made = OperationRegistry(plugins_of(log))
-    made.register(spec("one", type="query"), one)
-    for handler in (fail, wait):
-        made.register(spec(handler.__name__), handler)
-    made.register(spec("count", type="subscription"), count)
-    return made
+    return registry_of(log, one=one, fail=fail, wait=wait, count=count)
 
 
 async def test_a_call_is_seen_at_its_start_and_at_its_end(registry: OperationRegistry, log: CallLog) -> None:
@@ -78,7 +83,7 @@ async def test_an_error_and_an_unknown_operation_are_seen(registry: OperationReg
         with pytest.raises(CallError):
             await registry.execute(operation_id)
     outcomes = [(call.type, outcome.error and outcome.error.code, outcome.items) for call, outcome in log.finished]
-    assert outcomes == [(OperationType.MUTATION, "EXECUTION_ERROR", 0), (None, "OPERATION_NOT_FOUND", 0)]
+    assert outcomes == [(OperationType.QUERY, "EXECUTION_ERROR", 0), (None, "OPERATION_NOT_FOUND", 0)]
 
 
 async def test_a_cancelled_call_is_aborted_to_observers(registry: OperationRegistry, log: CallLog) -> None:
@@ -118,8 +123,7 @@ async def test_an_observer_that_raises_is_logged_and_disturbs_neither_call_nor_o
         operad_call_started=lambda call: broken(),
         operad_call_finished=lambda call, outcome: broken(),
     )
-    registry = OperationRegistry(plugins_of(plugin, log))
-    registry.register(spec("one"), one)
+    registry = registry_of(plugin, log, one=one)
     assert (await registry.execute("o.one")).data == 1
     assert len(log.finished) == 1
     assert caplog.text.count("OSError: full") == 2
@@ -134,11 +138,8 @@ async def test_observers_may_keep_something_between_start_and_end() -> None:
     def finished(call: Any, outcome: Any) -> None:
         seen.append(call.state["mine"])
 
-    registry = OperationRegistry(
-        plugins_of(make_plugin("keeper", operad_call_started=started, operad_call_finished=finished))
-    )
-    registry.register(spec("one"), one)
-    await registry.execute("o.one")
+    keeper = make_plugin("keeper", operad_call_started=started, operad_call_finished=finished)
+    await registry_of(keeper, one=one).execute("o.one")
     assert seen == [7]
 
 
@@ -155,9 +156,7 @@ async def test_what_an_observer_passes_on_reaches_the_handler_and_nested_calls_a
     async def inner(input: Any, context: Any) -> Any:
         return dict(context.metadata)
 
-    registry = OperationRegistry(plugins_of(make_plugin("tracer", operad_call_started=started)))
-    registry.register(spec("outer"), outer)
-    registry.register(spec("inner"), inner)
+    registry = registry_of(make_plugin("tracer", operad_call_started=started), outer=outer, inner=inner)
     context = OperationContext(metadata={"mine": 1})
     assert (await registry.execute("o.outer", {}, context)).data == {"mine": 1, "trace": "o.inner"}
     assert dict(context.metadata) == {"mine": 1}
@@ -177,8 +176,7 @@ async def test_observers_that_say_that_they_are_idle_are_told_of_no_call_here_un
         rows.append(call.operation_id)
 
     vars(told)["is_idle"] = lambda: idle
-    registry = OperationRegistry()
-    registry.register(spec("one", type="query"), one)
+    registry = registry_of(one=one)
     registry.observe(told)
     view = registry.view()
 
@@ -199,10 +197,8 @@ async def test_without_observers_no_record_is_made(monkeypatch: pytest.MonkeyPat
     def refuse(*_: Any) -> None:
         raise AssertionError("a record was made")
 
-    registry = OperationRegistry()
-    registry.register(spec("one"), one)
     monkeypatch.setattr(Execution, "watch", refuse)
-    assert (await registry.execute("o.one")).data == 1
+    assert (await registry_of(one=one).execute("o.one")).data == 1
 
 
 # --- what calls report ------------------------------------------------------------------------------------
@@ -217,10 +213,7 @@ async def test_progress_and_log_messages_of_every_call_reach_observers(log: Call
         await context.log("warning", {"left": 2}, "me")
         context.report("upload", progress=5, unit="By")
 
-    registry = OperationRegistry(plugins_of(log))
-    registry.register(spec("inner"), inner)
-    registry.register(spec("outer"), outer)
-    await registry.execute("o.outer")
+    await registry_of(log, inner=inner, outer=outer).execute("o.outer")
     told = [(call.operation_id, each.kind, each.level, each.message) for call, each in log.reported]
     assert told == [
         ("o.inner", "progress", "info", "one of three"),
@@ -238,9 +231,7 @@ async def test_where_nobody_observes_a_report_is_not_even_made(monkeypatch: pyte
         context.report("retry")
 
     monkeypatch.setattr("operad.context.CallReport", None)
-    registry = OperationRegistry()
-    registry.register(spec("tells"), tells)
-    await registry.execute("o.tells")
+    await registry_of(tells=tells).execute("o.tells")
 
 
 async def test_a_thread_reports_in_the_event_loop_and_after_the_end_of_its_call_to_nobody(log: CallLog) -> None:
@@ -254,8 +245,7 @@ async def test_a_thread_reports_in_the_event_loop_and_after_the_end_of_its_call_
         context.report("progress", progress=2)
         reported.set()
 
-    registry = OperationRegistry(plugins_of(log))
-    registry.register(spec("tells"), tells)
+    registry = registry_of(log, tells=tells)
     registry.observe(reported=lambda call, report: seen.append(threading.get_ident()))
     call = asyncio.ensure_future(registry.execute("o.tells"))
     while not seen:
@@ -279,8 +269,7 @@ async def test_an_observer_of_reports_that_raises_is_logged_and_disturbs_nobody(
         context.report("retry")
         return 1
 
-    registry = OperationRegistry(plugins_of(make_plugin("broken", operad_call_reported=broken), log))
-    registry.register(spec("tells"), tells)
+    registry = registry_of(make_plugin("broken", operad_call_reported=broken), log, tells=tells)
     assert (await registry.execute("o.tells")).data == 1
     assert len(log.reported) == 1
     assert "OSError: full" in caplog.text
@@ -293,9 +282,8 @@ async def test_a_call_behind_an_interceptor_that_changed_its_context_still_repor
     async def tells(input: Any, context: OperationContext) -> None:
         context.report("retry", str(context.metadata["a"]))
 
-    registry = OperationRegistry(plugins_of(log))
+    registry = registry_of(log, tells=tells)
     registry.use(other)
-    registry.register(spec("tells"), tells)
     await registry.execute("o.tells")
     assert [report.message for _, report in log.reported] == ["1"]
 
@@ -325,8 +313,7 @@ async def test_what_an_observer_makes_current_is_so_for_the_steps_of_a_stream_an
     def finished(call: Any, outcome: Any) -> None:
         current.reset(call.state["token"])  # raises in another context
 
-    registry = OperationRegistry()
-    registry.register(spec("steps", type="subscription"), steps)
+    registry = registry_of(steps=steps)
     registry.observe(started, finished)
     seen = []
     async for envelope in registry.subscribe("o.steps"):
@@ -348,8 +335,7 @@ async def test_a_step_of_an_observed_stream_can_be_cancelled_and_times_out(log: 
             yield 2
         await asyncio.sleep(60)
 
-    registry = OperationRegistry(plugins_of(log))
-    registry.register(spec("waits", type="subscription"), waits)
+    registry = registry_of(log, waits=waits)
     registry.observe(lambda call: current.set("me"))
     async with registry.subscribe("o.waits") as items:
         assert [(await anext(items)).data, (await anext(items)).data] == [1, 2]
@@ -370,26 +356,20 @@ async def test_calls_of_a_call_map_are_seen_with_their_end_and_what_they_carry()
     async def carried(input: Any, context: OperationContext) -> Any:
         return dict(context.metadata)
 
-    async def count(input: Any, context: Any) -> AsyncIterator[int]:
-        for number in range(3):
-            yield number
-
     def started(call: Any) -> None:
         call.passed_on["baggage"] = "k=v"
 
-    served = OperationRegistry(plugins_of(worker := CallLog()))
-    served.register(spec("carried"), carried)
-    served.register(spec("count", type="subscription"), count)
+    served = registry_of(worker := CallLog(), carried=carried, count=count)
     plugins = plugins_of(log, make_plugin("passing", operad_call_started=started))
     async with CallHandler(served, bus), PendingRequestMap(bus, plugins=plugins) as calls:
         assert (await calls.call("o.carried", traceparent="t")).data == {"traceparent": "t", "baggage": "k=v"}
-        assert [item.data async for item in calls.subscribe("o.count")] == [0, 1, 2]
+        assert [item.data async for item in calls.subscribe("o.count")] == [0, 1, 2, 3, 4]
         with pytest.raises(CallError):
             await calls.call("o.none", identity=Identity("ann"))
     ends = [
         (call.operation_id, outcome.items, outcome.error and outcome.error.code) for call, outcome in log.finished
     ]
-    assert ends == [("o.carried", 1, None), ("o.count", 3, None), ("o.none", 0, "OPERATION_NOT_FOUND")]
+    assert ends == [("o.carried", 1, None), ("o.count", 5, None), ("o.none", 0, "OPERATION_NOT_FOUND")]
     assert all(call.is_outgoing and call.type is None for call in log.started)
     assert log.started[0].metadata == {"traceparent": "t"}
     assert log.started[2].identity_id == "ann"
@@ -424,10 +404,8 @@ async def test_a_call_that_is_made_again_is_told_once_and_each_request_has_an_id
 
 async def test_the_calls_of_a_remote_source_are_told_once(log: CallLog) -> None:
     bus = InProcessTransport()
-    served = OperationRegistry()
-    served.register(spec("one", type="query"), one)
     registry = OperationRegistry(plugins := plugins_of(log))
-    async with CallHandler(served, bus), await from_remote(bus, "far", plugins=plugins) as session:
+    async with CallHandler(registry_of(one=one), bus), await from_remote(bus, "far", plugins=plugins) as session:
         for each in session.operations:
             registry.register(each)
         await registry.execute("far.o.one")
@@ -436,21 +414,14 @@ async def test_the_calls_of_a_remote_source_are_told_once(log: CallLog) -> None:
 
 async def test_a_stream_that_waits_for_its_consumer_reports_it(log: CallLog) -> None:
     bus = InProcessTransport()
-
-    async def count(input: Any, context: Any) -> AsyncIterator[int]:
-        for number in range(4):
-            yield number
-
-    served = OperationRegistry(plugins_of(log))
-    served.register(spec("count", type="subscription"), count)
     async with (
-        CallHandler(served, bus),
+        CallHandler(registry_of(log, count=count), bus),
         PendingRequestMap(bus) as calls,
         calls.subscribe("o.count", credit=1) as items,
     ):
         await anext(items)
         await asyncio.sleep(0.01)
-        assert len([item async for item in items]) == 3
+        assert len([item async for item in items]) == 4
     assert {report.kind for _, report in log.reported} == {"stall"}
 
 
@@ -506,9 +477,7 @@ def test_baggage_that_no_header_can_hold_or_is_too_long_counts_as_none(baggage: 
 async def test_a_call_that_no_observer_matches_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[str] = []
     made: list[str] = []
-    registry = OperationRegistry()
-    for name in ("one", "two"):
-        registry.register(spec(name, type="query"), one)
+    registry = registry_of(one=one, two=one)
 
     def observer(call: CallRecord) -> None:
         rows.append(call.operation_id)

@@ -11,6 +11,7 @@ import pytest
 
 from operad import OperationRegistry, OperationSpec, Plugins, hookimpl
 from operad.registry import catalogue
+from operad_testing import make_plugin, plugins_of
 
 
 def spec(operation_id: str, description: str = "", **fields: Any) -> OperationSpec:
@@ -88,19 +89,12 @@ class Reversed:
         return sorted(self.ids, reverse=True)[:limit]
 
 
-def plugin(make: Callable[[], Any], **options: Any) -> object:
-    class Plugin:
-        @hookimpl(**options)
-        def operad_search(self) -> Any:
-            return make()
-
-    return Plugin()
+def searching(make: Callable[[], Any]) -> Plugins:
+    return plugins_of(make_plugin("p", operad_search=make))
 
 
 def test_the_search_of_a_plugin_is_used_and_follows_changes() -> None:
-    plugins = Plugins()
-    plugins.register(plugin(lambda: Reversed))
-    registry = registry_of(*CATALOGUE, plugins=plugins)
+    registry = registry_of(*CATALOGUE, plugins=searching(lambda: Reversed))
     assert ids(registry, "whatever", 2) == ["petstore.getPetById", "petstore.addPet"]
     registry.register_spec(spec("zoo.feed"))
     registry.unregister("petstore.getPetById")
@@ -108,12 +102,14 @@ def test_the_search_of_a_plugin_is_used_and_follows_changes() -> None:
 
 
 def test_of_two_plugins_the_first_that_offers_a_search_is_used_and_ours_comes_last() -> None:
-    plugins = Plugins()
-    plugins.register(
-        plugin(lambda: pytest.fail("asked although another plugin comes first"), trylast=True), "ours"
-    )
-    plugins.register(plugin(lambda: None), "declines")
-    plugins.register(plugin(lambda: Reversed), "theirs")
+    ours = make_plugin("ours")
+    mark = hookimpl(trylast=True)
+    vars(ours)["operad_search"] = mark(lambda: pytest.fail("asked although another plugin comes first"))
+    theirs = [
+        make_plugin("declines", operad_search=lambda: None),
+        make_plugin("t", operad_search=lambda: Reversed),
+    ]
+    plugins = plugins_of(ours, *theirs)
     assert ids(registry_of(*CATALOGUE, plugins=plugins), "x", 1) == ["petstore.getPetById"]
 
 
@@ -121,10 +117,8 @@ def test_a_search_that_cannot_be_made_is_logged_and_words_are_counted(caplog: py
     def broken() -> Any:
         raise RuntimeError("no index today")
 
-    plugins = Plugins()
-    plugins.register(plugin(broken))
     with caplog.at_level(logging.ERROR, "operad"):
-        registry = registry_of(*CATALOGUE, plugins=plugins)
+        registry = registry_of(*CATALOGUE, plugins=searching(broken))
     assert "no index today" in caplog.text
     assert ids(registry, "pull") == ["github.pulls/create", "github.pulls/list"]
 
@@ -134,9 +128,7 @@ def test_an_index_that_returns_an_unknown_id_returns_one_operation_less() -> Non
         def search(self, query: str, limit: int) -> list[str]:
             return ["gone.gone", *self.ids]
 
-    plugins = Plugins()
-    plugins.register(plugin(lambda: Stale))
-    assert ids(registry_of(spec("a.b"), plugins=plugins), "x") == ["a.b"]
+    assert ids(registry_of(spec("a.b"), plugins=searching(lambda: Stale)), "x") == ["a.b"]
 
 
 @pytest.fixture

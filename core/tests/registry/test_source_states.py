@@ -23,10 +23,20 @@ from operad.plugin import Source, SourceSession
 from operad_testing import make_plugin, plugins_of
 
 
+@attrs.frozen
+class Empty:
+    pass
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+def configured(folder: Path, text: str, *sources: Source) -> OperationRegistry:
+    (folder / "operad.toml").write_text(text)
+    return OperationRegistry.from_config(folder, plugins_of(make_plugin("p", operad_sources=sources)))
 
 
 async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(tmp_path: Path) -> None:
@@ -43,12 +53,9 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
         spec = OperationSpec(namespace=context.namespace, name=(tmp_path / config.word).read_text())
         return SourceSession([Operation(spec, answer)])
 
-    (tmp_path / "operad.toml").write_text(
-        '[sources.a]\ntype = "files"\nword = "one"\n[sources.b]\ntype = "files"\nword = "two"\n'
-    )
+    text = '[sources.a]\ntype = "files"\nword = "one"\n[sources.b]\ntype = "files"\nword = "two"\n'
     (tmp_path / "one").write_text("first")
-    plugins = plugins_of(make_plugin("files", operad_sources=[Source("files", load, Config)]))
-    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+    async with configured(tmp_path, text, Source("files", load, Config)) as registry:
         await registry.load("files", namespace="c", word="one")
         told = [(s.name, s.type, s.status, s.operations, s.error) for s in registry.sources.states()]
         assert told == [
@@ -109,18 +116,13 @@ async def test_a_source_that_is_loaded_again_is_one_source_and_one_that_fails_ag
         async def aclose(self) -> None:
             closed.append(id(self))
 
-    @attrs.frozen
-    class Config:
-        pass
-
-    async def load(config: Config, context: Any) -> SourceSession:
+    async def load(config: Empty, context: Any) -> SourceSession:
         if broken:
             raise SourceError("it broke")
         return Counted()
 
-    (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "counted"\n')
-    plugins = plugins_of(make_plugin("counted", operad_sources=[Source("counted", load, Config)]))
-    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+    source = Source("counted", load, Empty)
+    async with configured(tmp_path, '[sources.a]\ntype = "counted"\n', source) as registry:
         await registry.sources.reload("a")
         await until(lambda: len(closed) == 1)
         assert len(registry.sources.states()) == 1
@@ -146,13 +148,12 @@ async def test_the_login_of_a_configured_source_is_made_from_its_table(tmp_path:
         return config.token, context.name, context.namespace, account
 
     monkeypatch.setenv("OPERAD_TEST_TOKEN", "s3cret-s3cret")
-    (tmp_path / "operad.toml").write_text(
+    text = (
         '[sources.a]\ntype = "files"\nnamespace = "n"\ntoken = "${OPERAD_TEST_TOKEN}"\n'
         '[sources.b]\ntype = "bare"\ntoken = "x"\n'
     )
-    sources = [Source("files", load, Config, login=login), Source("bare", load, Config)]
-    plugins = plugins_of(make_plugin("files", operad_sources=sources))
-    registry = OperationRegistry.from_config(tmp_path, plugins)
+    sources = Source("files", load, Config, login=login), Source("bare", load, Config)
+    registry = configured(tmp_path, text, *sources)
     assert await registry.source_login("a", "me") == ("s3cret-s3cret", "a", "n", "me")
     with pytest.raises(SourceError) as caught:
         await registry.source_login("a", "nobody")
@@ -161,11 +162,6 @@ async def test_the_login_of_a_configured_source_is_made_from_its_table(tmp_path:
         await registry.source_login("b")
     with pytest.raises(ConfigError, match='has no source "c"'):
         await registry.source_login("c")
-
-
-@attrs.frozen
-class Empty:
-    pass
 
 
 class Opened(SourceSession):
@@ -286,9 +282,7 @@ async def test_an_unknown_id_names_the_source_that_is_empty(tmp_path: Path) -> N
     async def load(config: Empty, context: Any) -> SourceSession:
         return SourceSession([])
 
-    (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "f"\n')
-    plugins = plugins_of(make_plugin("f", operad_sources=[Source("f", load, Empty)]))
-    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+    async with configured(tmp_path, '[sources.a]\ntype = "f"\n', Source("f", load, Empty)) as registry:
         with pytest.raises(CallError) as caught:
             await registry.execute("a.get")
         assert str(caught.value).endswith('"a.get" not found; source [sources.a] has no operations at present')
@@ -298,9 +292,8 @@ async def test_an_unknown_id_names_the_source_that_failed_and_why_but_not_to_pee
     async def load(config: Empty, context: Any) -> SourceSession:
         raise SourceError(f"{context.name}.json is not there")
 
-    (tmp_path / "operad.toml").write_text('[sources.a]\ntype = "f"\n[sources.b]\ntype = "f"\n')
-    plugins = plugins_of(make_plugin("f", operad_sources=[Source("f", load, Empty)]))
-    async with OperationRegistry.from_config(tmp_path, plugins) as registry:
+    text = '[sources.a]\ntype = "f"\n[sources.b]\ntype = "f"\n'
+    async with configured(tmp_path, text, Source("f", load, Empty)) as registry:
         with pytest.raises(CallError) as caught:
             await registry.execute("b.get")
         assert str(caught.value) == (
