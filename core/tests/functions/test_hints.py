@@ -24,7 +24,6 @@ from core.tests.functions.parts import assert_structured, call, made_of
 from operad import (
     CallError,
     Conversions,
-    ErrorCode,
     OperationRegistry,
     RegistrationError,
     operation,
@@ -118,9 +117,8 @@ Natural = Annotated[int, annotated_types.Ge(1)]
 )
 async def test_a_bound_and_the_keys_that_were_declared_are_checked_at_every_depth(hint: Any, bad: Any) -> None:
     made, seen = made_of(hint)
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^VALIDATION_ERROR"):
         await call(made, {"a": bad})
-    assert caught.value.code == ErrorCode.VALIDATION_ERROR
     assert not seen
 
 

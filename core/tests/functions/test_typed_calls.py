@@ -134,9 +134,8 @@ async def test_a_context_comes_with_the_arguments_or_is_bound(registry: Operatio
     assert await bound.call(who, OperationContext(identity=Identity("bob"))) == "bob"
     assert [name async for name in bound.stream(who, ann)] == ["ann"]
     assert (await bound.execute("t.guarded")).data == 1
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^ACCESS_DENIED"):
         await registry.call(guarded)
-    assert caught.value.code == "ACCESS_DENIED"
 
 
 async def test_a_bound_timeout_ends_calls() -> None:
@@ -148,9 +147,8 @@ async def test_a_bound_timeout_ends_calls() -> None:
 
     registry = OperationRegistry()
     registry.register(slow)
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^TIMEOUT"):
         await registry.bound(timeout=0.02).call(slow)
-    assert caught.value.code == "TIMEOUT"
 
 
 async def test_a_function_of_envelopes_answers_them_with_values_inside(registry: OperationRegistry) -> None:
@@ -172,9 +170,8 @@ async def test_what_is_no_argument_is_pythons_own_error(registry: OperationRegis
         with pytest.raises(TypeError, match=complaint):
             await registry.call(add, *args, **kwargs)
     for kwargs in ({"a": 1, "c": 2}, {}):
-        with pytest.raises(CallError) as caught:
+        with pytest.raises(CallError, match="^VALIDATION_ERROR"):
             await registry.call(add, **kwargs)
-        assert caught.value.code == "VALIDATION_ERROR"
 
 
 async def test_a_result_that_is_not_of_the_type_is_an_error_of_the_call(registry: OperationRegistry) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, ErrorCode, Identity, OperationContext, OperationRegistry, OperationSpec, build_env
+from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, build_env
 
 SECRET = {"required_scopes": ["secret"]}
 
@@ -70,9 +70,8 @@ async def test_every_namespace_and_name_is_listed(registry: OperationRegistry) -
 
 
 async def test_an_unknown_operation_is_not_found_when_called(registry: OperationRegistry) -> None:
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^OPERATION_NOT_FOUND"):
         await env_of(registry).no.such()
-    assert caught.value.code == ErrorCode.OPERATION_NOT_FOUND
 
 
 def test_an_env_can_be_copied_and_inspected(registry: OperationRegistry) -> None:
@@ -113,9 +112,8 @@ async def test_env_is_trusted_and_env_as_caller_is_checked(registry: OperationRe
     eve = OperationContext(identity=Identity("eve", ["secret"]))
     assert (await registry.execute("t.deputy", {"as_caller": False}, ann)).data["trusted"] is True
     for context in (ann, OperationContext(), OperationContext(trusted=True)):
-        with pytest.raises(CallError) as caught:
+        with pytest.raises(CallError, match="^ACCESS_DENIED"):
             await registry.execute("t.deputy", {"as_caller": True}, context)
-        assert caught.value.code == ErrorCode.ACCESS_DENIED
     assert (await registry.execute("t.deputy", {"as_caller": True}, eve)).data["trusted"] is False
 
 
@@ -130,9 +128,8 @@ async def test_what_a_trusted_handler_hands_on_as_caller_is_checked_again(regist
 
     registry.register(OperationSpec(namespace="t", name="gateway"), gateway)
     registry.register(OperationSpec(namespace="t", name="outer"), outer)
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^ACCESS_DENIED"):
         await registry.execute("t.outer", {}, OperationContext(identity=Identity("ann")))
-    assert caught.value.code == ErrorCode.ACCESS_DENIED
 
 
 async def test_a_handler_s_own_context_makes_a_nested_call(registry: OperationRegistry) -> None:

@@ -1,4 +1,4 @@
-"""The sources of a registry as they are, loading one again, and observers that come and go."""
+"""The sources of a registry as they are, and loading one again."""
 
 from __future__ import annotations
 
@@ -81,29 +81,6 @@ async def test_states_name_what_is_loaded_and_what_failed_and_a_reload_mends_it(
         assert [spec.id for spec in registry.specs()] == ["a.changed", "b.third", "c.changed"]
         with pytest.raises(ConfigError, match='unknown source "d"'):
             await registry.sources.reload("d")
-
-
-async def test_observers_see_calls_as_long_as_they_are_there() -> None:
-    seen: list[str] = []
-
-    async def inner(input: Any, context: OperationContext) -> int:
-        return 1
-
-    async def outer(input: Any, context: OperationContext) -> int:
-        return int((await context.env["x.inner"]()).data)
-
-    async with OperationRegistry() as registry:
-        registry.register(OperationSpec(namespace="x", name="inner"), inner)
-        registry.register(OperationSpec(namespace="x", name="outer"), outer)
-        stop = registry.observe(
-            lambda call: seen.append(f"> {call.operation_id}"),
-            lambda call, outcome: seen.append(f"< {call.operation_id} {outcome.error}"),
-        )
-        await registry.execute("x.outer")
-        stop()
-        stop()
-        await registry.execute("x.outer")
-    assert seen == ["> x.outer", "> x.inner", "< x.inner None", "< x.outer None"]
 
 
 async def test_a_source_that_is_loaded_again_is_one_source_and_one_that_fails_again_says_so(

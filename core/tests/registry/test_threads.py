@@ -121,9 +121,8 @@ async def test_a_call_ends_on_time_and_the_function_can_look(standing_clock: flo
 
     async with OperationRegistry() as registry:
         registry.register(spec(), work)
-        with pytest.raises(CallError) as caught:
+        with pytest.raises(CallError, match="^TIMEOUT"):
             await registry.execute("t.f", timeout=0.02)
-        assert caught.value.code == ErrorCode.TIMEOUT
         await until(looked.is_set)
 
 
@@ -275,9 +274,8 @@ async def test_a_generator_that_is_in_a_step_is_closed_when_the_step_ends(standi
 
     async with OperationRegistry() as registry:
         registry.register(spec(type="subscription"), slow)
-        with pytest.raises(CallError) as caught:
+        with pytest.raises(CallError, match="^TIMEOUT"):
             await anext(registry.subscribe("t.f", timeout=0.02))
-        assert caught.value.code == ErrorCode.TIMEOUT
         assert not closed.is_set()
         gate.set()
         await until(closed.is_set)

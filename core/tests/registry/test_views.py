@@ -106,9 +106,8 @@ async def test_a_prefix_and_new_names() -> None:
 
 async def test_an_operation_that_a_view_leaves_out_is_not_confused_with_one_of_its_name() -> None:
     view = registry().view(exclude="m.add", rename={"m.guarded": "m.add"})
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^OPERATION_NOT_FOUND"):
         await view.call(add, 1, 2)
-    assert caught.value.code == "OPERATION_NOT_FOUND"
     with pytest.raises(CallError):
         await registry().view(exclude="m.add").call(add, 1, 2)
 
@@ -121,12 +120,10 @@ async def test_access_is_added_and_never_removed() -> None:
     assert (await view.execute("m.guarded", {}, ANN)).data == "ann"
     assert (await view.execute("m.add", {"a": 1}, ANN)).data == 2
     for id, context in [("m.guarded", BOB), ("m.add", BOB), ("m.add", None)]:
-        with pytest.raises(CallError) as caught:
+        with pytest.raises(CallError, match="^ACCESS_DENIED"):
             await view.execute(id, {"a": 1}, context)
-        assert caught.value.code == "ACCESS_DENIED"
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^ACCESS_DENIED"):
         await anext(view.subscribe("m.count", {"to": 1}, BOB))
-    assert caught.value.code == "ACCESS_DENIED"
     assert (await view.execute("m.add", {"a": 1}, OperationContext(trusted=True))).data == 2
     weaker = registry().view(access=AccessControl())
     with pytest.raises(CallError):
@@ -300,6 +297,7 @@ async def test_an_observer_added_through_a_view_sees_the_calls_of_the_registry()
     stop = view.observe(lambda call: seen.append((call.operation_id, call.called_as)))
     await view.execute("x.m.add", {"a": 1})
     await base.execute("m.add", {"a": 1})
+    stop()
     stop()
     await view.execute("x.m.add", {"a": 1})
     assert seen == [("m.add", "x.m.add"), ("m.add", None)]

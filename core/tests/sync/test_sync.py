@@ -89,12 +89,10 @@ def test_calls_answer_what_the_asynchronous_registry_answers(registry: Operation
     assert (envelope.data, envelope.meta.operation_id) == (2, "t.add")
     assert registry.call(add, 1, b=2) == 3
     assert registry.execute(add, {"a": 5}).data == 6
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^VALIDATION_ERROR"):
         registry.execute("t.add", {"a": "x"})
-    assert caught.value.code == "VALIDATION_ERROR"
-    with pytest.raises(CallError) as caught:
+    with pytest.raises(CallError, match="^TIMEOUT"):
         registry.execute("t.slow", timeout=0.02)
-    assert caught.value.code == "TIMEOUT"
 
 
 def test_streams_are_iterators_and_close_where_a_loop_is_left(registry: OperationRegistry) -> None:
