@@ -35,7 +35,7 @@ def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str
 
 @record
 class AccessControl:
-    """The requirements of an operation on its callers. Without any, every caller may call the operation."""
+    """The requirements of an operation on its callers. If it is empty, every caller may call the operation."""
 
     required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
     """Scopes that the identity must all have."""
@@ -48,7 +48,7 @@ class AccessControl:
     resource_id_from: str | None = None
     """The input field that holds the resource's id.
 
-    Without it, only a grant on ``type:*`` meets the requirement.
+    If ``None``, only a grant on ``type:*`` meets the requirement.
     """
 
     def __attrs_post_init__(self) -> None:

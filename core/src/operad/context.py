@@ -121,7 +121,7 @@ class OperationContext:
         return self.worker is not None and self.worker.cancelled
 
     def remaining(self) -> float | None:
-        """Return the seconds until the deadline, never below 0; ``None`` without a deadline."""
+        """Return the seconds until the deadline, never below 0; ``None`` if the call has no deadline."""
         return None if self.deadline is None else max(0.0, self.deadline / 1000 - time.time())
 
     def call_sync(
@@ -156,7 +156,7 @@ class OperationContext:
 
         Args:
             progress: a number in any unit, which must increase from one report to the next.
-            total: the value of ``progress`` at the end, if it is known.
+            total: the value of ``progress`` when the work is complete, if it is known.
             message: a short text for people.
         """
         if self.watch is not None:
@@ -165,7 +165,7 @@ class OperationContext:
             await self.client.progress(progress, total, message)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a log message to observers and the client; without a client, to the logger ``operad``.
+        """Send a log message to observers and the client, or to the logger ``operad`` if the call has no client.
 
         Args:
             level: a severity of RFC 5424, 6.2.1: ``debug``, ``info``, ``notice``, ``warning``, ``error``,
@@ -298,7 +298,7 @@ class BoundOperation:
     async def __call__(
         self, input: Any = None, /, *, timeout: float | None = None, **fields: Any
     ) -> ResponseEnvelope[Any]:
-        """Call the operation with an input object, or with its fields as keywords. Raises `CallError`.
+        """Call the operation with an input object, or with its fields as keywords. Raises `CallError` if it fails.
 
         Args:
             input: the input.

@@ -90,7 +90,7 @@ def _go_on(work: Any, waits_for: Any) -> Generator[Any, Any, Any]:
 
 
 def earlier(deadline: float | None, timeout: float | None) -> float | None:
-    """Return the earlier of a deadline and ``timeout`` seconds from now, in epoch ms; ``None`` without both.
+    """Return the earlier of a deadline and ``timeout`` seconds from now, in epoch ms; ``None`` if neither is set.
 
     Raises:
         CallError: ``VALIDATION_ERROR`` if the timeout is not a number, or NaN, which would delay all timers of the

@@ -86,7 +86,7 @@ class CallError(OperadError):
     code: str
     message: str
     details: Any
-    """Any JSON value; ``None`` without details."""
+    """Any JSON value; ``None`` if it has no details."""
     undeclared: bool = False
     """Whether `map_error` made this error from an exception that the operation does not declare."""
     logged: str | None = None

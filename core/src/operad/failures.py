@@ -145,7 +145,7 @@ def mask_error(
     Args:
         error: the error of the call.
         declared: codes that are never masked.
-        mask: ``False`` returns every error unchanged (for development).
+        mask: whether to mask; if ``False``, every error is returned unchanged (for development).
         operation_id: the operation that failed, for the log.
         request_id: the reference for an error that is not in the log yet; by default a random one.
     """

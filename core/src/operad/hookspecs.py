@@ -81,7 +81,7 @@ def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
 def operad_search() -> Callable[[Iterable[OperationSpec]], SearchIndex] | None:
     """Return a function that makes a registry's search index from its specs, or ``None``.
 
-    The first result that is not ``None`` is used. Without any, search counts matching words.
+    The first result that is not ``None`` is used. If every result is ``None``, search counts matching words.
     """
 
 

@@ -77,7 +77,7 @@ class CallRecord:
     passed_on: dict[str, Any] = attrs.field(factory=dict)
     """Metadata that an observer adds at the start; nested calls and peers receive them, too."""
     called_as: str | None = None
-    """The id in the view through which the call was made; ``None`` without a view."""
+    """The id in the view through which the call was made; ``None`` if it was not made through a view."""
     is_outgoing: bool = False
     """Whether a call map made the call; it then runs at a peer, and its type is not known here."""
     input: Any = attrs.field(default=None, repr=False)
@@ -168,7 +168,7 @@ class Observers:
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:
-        """Return the observers of starts, ends and reports, in this order; ``None`` for a missing one."""
+        """Return the observers of starts, ends and reports, in this order; one that is ``None`` is left out."""
         return cls(*(() if one is None else (one,) for one in each))
 
     def with_others(self, others: Observers) -> Observers:

@@ -344,7 +344,7 @@ class Pages(Protocol):
         ...
 
     def items(self, envelope: ResponseEnvelope[Any]) -> Any:
-        """Return the list of items of a page. Raises `CallError` if the page does not show which list has them."""
+        """Return the list of items of a page. Raises `CallError` if the page has no such list, or several."""
         ...
 
 

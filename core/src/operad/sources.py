@@ -70,7 +70,7 @@ class SourceContext:
     """The logger for diagnostics: ``operad.<name of the source plugin>``."""
 
     def path(self, path: str | Path) -> Path:
-        """Return ``path`` made absolute from ``base_dir``; ``~`` is the user's home. Raises `ConfigError`."""
+        """Return ``path``, made absolute from ``base_dir``. Raises `ConfigError` for an unknown ``~name``."""
         return from_folder(self.base_dir or Path.cwd(), path)
 
 

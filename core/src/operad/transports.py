@@ -91,7 +91,7 @@ class Delivery:
     to: str | None = None
     """The address to which it was sent (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``).
 
-    With ``None`` the transport does not report it, and checks itself that a request arrives at the address of its
+    If ``None``, the transport does not report it, and checks itself that a request arrives at the address of its
     operation, and that only ``operad.discover`` arrives through ``all:``.
     """
     done: Callable[[], None] | None = None
@@ -99,7 +99,7 @@ class Delivery:
     held: float | None = None
     """Milliseconds for which the transport held the event, by its own clock; ``None`` if it does not know.
 
-    Without it, the deadline of a redelivered request depends on a common clock of caller and server.
+    If ``None``, the deadline of a redelivered request depends on a common clock of caller and server.
     """
 
 
@@ -127,7 +127,10 @@ class Link(Protocol):
         """The link's private, unguessable reply address, ``inbox:…``."""
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events sent to ``topic``; one member of ``group`` gets each event. Raises `TransportError`."""
+        """Receive events sent to ``topic``; one member of ``group`` gets each event.
+
+        Raises `TransportError` if ``topic`` is not an address, the server rejects it, or the link is down.
+        """
 
     async def send(self, to: str, event: Event) -> str | None:
         """Send an event, and wait until the write buffer has room. The caller must not use the event afterwards.
@@ -179,7 +182,7 @@ class TransportFactory:
             `operad_call_map` and `operad_call_server` recognise. It connects nothing. It raises `ConfigError` for
             an invalid URL or option.
         config_type: an attrs class, or a function that returns one; its fields are the options, for the
-            configuration reference and for editors. With ``None`` the options are not published.
+            configuration reference and for editors. If ``None``, the options are not published.
         given: the name of the field that is filled from the URL and is not an option.
     """
 

@@ -35,7 +35,7 @@ class Usage:
         self._ended = asyncio.Event()
 
     def within(self, outer: Usage | None) -> None:
-        """Count each call in ``outer`` too, the registry's lifespan; do nothing for ``None``."""
+        """Count each call in ``outer`` too, the registry's lifespan; do nothing if it is ``None``."""
         if outer is not None:
             self._outer, self.lifespan = outer, self.lifespan or outer.lifespan
 
@@ -135,7 +135,7 @@ class Lifespan(Usage):
             raise SourceError(f"{self._owner}: its lifespan raised {in_words(error)} at {when}") from error
 
     async def aclose(self, seconds: float = LAST_CALLS) -> None:
-        """Leave the function's context if no call runs, or after ``seconds``; idempotent. Raises `SourceError`."""
+        """Leave when no call runs, or after ``seconds``; idempotent. Raises `SourceError` if that fails."""
         if self._task is None:
             return
         await self.end(seconds)

@@ -209,5 +209,5 @@ def meta_to_wire(meta: Any) -> dict[str, Any]:
 
 
 def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
-    """Return a ``meta_type`` from its JSON form; unknown names are ignored. Raises the exceptions of cattrs."""
+    """Return a ``meta_type`` from its JSON form; unknown names are ignored. Raises cattrs' error on failure."""
     return wire_converter().structure(wire, meta_type)

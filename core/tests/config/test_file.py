@@ -268,7 +268,7 @@ def test_values_of_the_right_type_are_taken_and_a_true_is_no_number() -> None:
     assert made.auth is auth
     assert structure(Checked, {"either": None, "auth": {"kind": "basic"}}, "here").auth == Auth(kind="basic")
     assert structure(Levelled, {"level": "high"}, "here").level is Level.HIGH
-    with pytest.raises(ConfigError, match="expected one of 'low', 'high'"):
+    with pytest.raises(ConfigError, match="expected one of 'low', 'high', got another string"):
         structure(Levelled, {"level": "mid"}, "here")
     for table in ({"number": True}, {"either": True}, {"ratio": False}):
         with pytest.raises(ConfigError, match="got a boolean"):

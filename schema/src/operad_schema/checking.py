@@ -87,7 +87,7 @@ class Checks:
     def but_unevaluated(self, body: Node, *, in_place: bool = True) -> Check:
         """Return the check of a schema whose `unevaluated*` means the same as `additionalProperties` or `items`.
 
-        Without `in_place`, the check ignores the subschemas that apply to the same value.
+        If `in_place` is False, the check ignores the subschemas that apply to the same value.
         """
         types = types_of(body)
         checks: list[Check] = []
@@ -143,7 +143,7 @@ class Checks:
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function`, with a memory for each call in which `remembered` keeps its results.
 
-        Without it, a schema that refers to itself twice takes 2**depth steps.
+        Without that memory, a schema that refers to itself twice takes 2**depth steps.
         """
         local = self._local
 

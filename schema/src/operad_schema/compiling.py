@@ -144,7 +144,7 @@ class Compiled:
         return value
 
     def tracer(self, mode: Mode) -> Callable[[Any], Traced]:
-        """Return a function that casts and checks a value at once; see `operad_schema.schema.Schema.tracer`."""
+        """Return a function that both casts and checks a value; see `operad_schema.schema.Schema.tracer`."""
         if mode not in self._tracers:
             self._tracers[mode] = self._tracer(mode)
         return self._tracers[mode]

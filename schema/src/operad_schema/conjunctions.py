@@ -93,16 +93,16 @@ Caster = Callable[[Any, Call], Any]
 
 
 class Fills(Protocol):
-    """The value to fill in for a missing part; see `operad_schema.zeros.Fill`."""
+    """The interface of `operad_schema.zeros.Fill`: it fills in the value for a missing part."""
 
     invents: bool
     schemas: list[Body]
 
     def __call__(self, out: Any, key: Any, call: Call) -> bool:
-        """Fill in the property or position `key` of `out`; return False without a value, or at a limit."""
+        """Fill in the property or position `key` of `out`; return False if it has no value, or at a limit."""
 
     def template(self) -> Any:
-        """Return the value to fill in, which is made once; `ABSENT` without a value."""
+        """Return the value to fill in, which is made once; `ABSENT` if it has no value."""
 
 
 Row = tuple[str, frozenset[type], Caster, Fills | None]
@@ -193,7 +193,7 @@ def identity(value: Any, _call: Call) -> Any:
 
 
 def node_types(members: Members) -> list[str] | None:
-    """Return the JSON types that every member allows, in the order of the first `type`; None for any type."""
+    """Return the JSON types that every member allows, in the order of the first `type`; None if any is allowed."""
     types: list[str] | None = None
     for member in members:
         given = member.get("type")
@@ -215,7 +215,7 @@ def common_types(left: list[str], right: list[str]) -> list[str]:
 
 
 def allowed_values(members: Members) -> list[Any] | None:
-    """Return the values that every `enum` and `const` of the members allows; None without these keywords."""
+    """Return the values that every `enum` and `const` of the members allows; None if they have neither."""
     values: list[Any] | None = None
     for member in members:
         for given in ([member["const"]] if "const" in member else None, member.get("enum")):

@@ -13,7 +13,7 @@ Check = Callable[[Any], bool]
 
 
 def types_of(body: Node) -> list[str] | None:
-    """Return the types in the `type` of a schema; None without `type`."""
+    """Return the types in the `type` of a schema; None if it has no `type`."""
     types = body.get("type")
     return [types] if isinstance(types, str) else types
 
@@ -53,7 +53,7 @@ def _is_one_of(values: list[Any]) -> Check:
 
 
 def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
-    """Return the check of `types` (None for any type) and of `parts`, the checks for values of each kind."""
+    """Return the check of `types` (None if any is allowed) and of `parts`, the checks for values of each kind."""
     objects, items = parts.get("object"), parts.get("array")
     strings, numbers = parts.get("string"), parts.get("number")
     if types == ["object"] and objects is not None:
@@ -81,7 +81,7 @@ def check_types(types: list[str] | None, parts: dict[str, Check]) -> Check:
 
 
 def check_plain(body: Node, kind: str) -> list[Check]:
-    """Return a list with one check of all plain keywords for values of `kind`; an empty list without keywords."""
+    """Return a list with the check of all plain keywords for `kind`; empty if `body` has no such keyword."""
     rules = []
     for key, wanted in body.items():
         word = KEYWORDS.get(key)

@@ -73,7 +73,7 @@ class Pattern:
     written: str
     """The pattern as it is in the schema."""
     search: Callable[[Any], Any]
-    """The search of the engine; it returns None for text (or bytes, see `of_bytes`) without a match."""
+    """The search of the engine; it returns None if the text (or bytes, see `of_bytes`) does not match."""
     weight: int
     """The maximum number of steps that a match can take per character."""
     of_bytes: bool = False

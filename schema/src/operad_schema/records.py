@@ -45,7 +45,7 @@ class Change:
 class Origin(NamedTuple):
     """A schema, its document, its location in the document, and the options with which it is read.
 
-    Without `pointer`, the schema is not in its `document`, but its references point into the document.
+    If `pointer` is empty, the schema is not in its `document`, but its references point into the document.
     """
 
     raw: Any

@@ -159,8 +159,8 @@ class Schema:
     def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
         """Return a self-contained copy in JSON Schema 2020-12, with annotations.
 
-        Schemas that it refers to are in its `$defs`. With `shared`, they are added to `shared.definitions`
-        instead, once for all schemas that are bundled with it.
+        Schemas that it refers to are in its `$defs`. If `shared` is given, they are added to
+        `shared.definitions` instead, once for all schemas that are bundled with it.
         """
         from operad_schema.bundling import bundle
 
@@ -251,7 +251,7 @@ def from_schema(
         dialect: the dialect if neither the schema nor its document has a `$schema`; None means 2020-12.
         document: the document that contains `schema`; it is never copied and must not be changed.
         pointer: the location of the schema in the document, a JSON Pointer such as `/components/schemas/Pet`.
-            Without it, the schema is not in the document, but its references point into the document.
+            If it is empty, the schema is not in the document, but its references point into the document.
         trusted: lift the limits on the size of the schema, for your own documents; see `Limits.trusting`.
         limits: the limits on the schema, the values and the work.
         formats: check `format`, which is otherwise an annotation. Needs `operad-schema[formats]`; a format whose

@@ -180,7 +180,7 @@ class _Scanner:
         return f"{out}{atom}{{{low},{'' if high is None else high}}}{lazy}"
 
     def repeat(self) -> tuple[int, int | None]:
-        """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) without a quantifier."""
+        """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) if it is missing."""
         char = self.peek()
         if char in ("*", "+", "?"):
             self.at += 1
@@ -218,7 +218,7 @@ class _Scanner:
             found = _GROUP.match(self.text, self.at)
             if found is None:
                 text = self.text[self.at - 1 : self.at + 9]
-                raise UnsafePatternError(f"expected '(?:' or a named group, got {text!r}; flags are not supported")
+                raise UnsafePatternError(f"expected '(?:' or a named group without flags, got {text!r}")
             self.at = found.end()
             if found[1]:
                 opening = f"(?P<{found[1]}>" if self.captures else "(?:"
@@ -253,7 +253,8 @@ class _Scanner:
         name = _PROPERTY.match(self.text, self.at)
         ranges = None if name is None else property_ranges(name[1])
         if name is None or ranges is None:
-            raise UnsafePatternError(f"the escape \\{char}{self.text[self.at : self.at + 20]} is not supported")
+            got = f"\\{char}{self.text[self.at : self.at + 20]}"
+            raise UnsafePatternError(f"expected a category of Unicode such as \\p{{L}}, got {got}")
         self.at = name.end()
         return character_class(ranges if char == "p" else complement(ranges))
 
@@ -269,13 +270,14 @@ class _Scanner:
             self.at += 1
             return _literal(ord(self.text[self.at - 1]) % 32)
         if char.isalnum():
-            raise UnsafePatternError(f"the escape \\{char} is not supported")
+            raise UnsafePatternError(f"expected an escape of ECMA-262, got \\{char}")
         return _literal(ord(char))
 
     def code_point(self, char: str) -> str:
         digits = _HEX[char].match(self.text, self.at)
         if digits is None:
-            raise UnsafePatternError(f"expected hexadecimal digits after \\{char}")
+            got = repr(self.text[self.at : self.at + 8])
+            raise UnsafePatternError(f"expected hexadecimal digits after \\{char}, got {got}")
         self.at = digits.end()
         code = int(digits[0].strip("{}"), 16)
         if 0xD800 <= code < 0xDC00 and (low := _LOW_SURROGATE.match(self.text, self.at)) is not None:

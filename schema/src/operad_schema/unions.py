@@ -92,8 +92,8 @@ class Union:
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
         """Return (branch, cast value, count): the branch of a value, and the number of branches that accept it.
 
-        The cast value is `ABSENT` unless the branch was found by a cast. Without a fitting branch, or if the count
-        is not known, these are `None`.
+        The cast value is `ABSENT` unless the branch was found by a cast. If no branch fits, or the count is not
+        known, these are `None`.
         """
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
@@ -180,7 +180,7 @@ class Union:
 
 
 def branch_types(branch: Body, depth: int = 0) -> set[str] | None:
-    """Return the JSON types that a schema allows by `type`, `enum`, `const` and unions; None for all types."""
+    """Return the JSON types that a schema allows by `type`, `enum`, `const` and unions; None if it allows all."""
     if branch is False:
         return set()
     members, impossible = flatten([branch])

@@ -105,8 +105,9 @@ def _exactly(expected: type[Any], *also: type[Any]) -> Structure:
     return take
 
 
-def _choice(choices: tuple[Any, ...]) -> Unusable:
-    return Unusable(f"expected one of {', '.join(repr(choice) for choice in choices)}")
+def _choice(choices: tuple[Any, ...], value: Any) -> Unusable:
+    got = "another string" if isinstance(value, str) else _got(value)
+    return Unusable(f"expected one of {', '.join(repr(choice) for choice in choices)}, got {got}")
 
 
 def _is_literal(hint: Any) -> bool:
@@ -116,7 +117,7 @@ def _is_literal(hint: Any) -> bool:
 def _literal(value: Any, hint: Any) -> Any:
     choices = get_args(hint)
     if not any(value == choice and type(value) is type(choice) for choice in choices):
-        raise _choice(choices)
+        raise _choice(choices, value)
     return value
 
 
@@ -128,7 +129,7 @@ def _enum(value: Any, hint: Any) -> Any:
     try:
         return hint(value)
     except ValueError:
-        raise _choice(tuple(member.value for member in hint)) from None
+        raise _choice(tuple(member.value for member in hint), value) from None
 
 
 _LISTS = (list, tuple, set, frozenset)
@@ -216,7 +217,7 @@ def _union(converter: Converter, hint: Any) -> Structure:
                     raise
         tables = [m for m in members if _is_record(get_origin(m) or m)]
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
-            # Only one member can be meant: its error says more than "no member fits".
+            # Only one member can be meant: its error states more than "no member fits".
             raise errors[0]
         raise Unusable(f"expected one of {names}, got {_got(value)}")
 

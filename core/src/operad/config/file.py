@@ -59,7 +59,7 @@ class RegistryOptions:
     on_mismatch: OnMismatch = "warn"
     """What happens when a result does not match its output schema."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """The number of plain functions that run at once, each in a thread."""
+    """The number of plain functions that run at the same time, each in a thread."""
     limits: Limits | None = None
     """The table ``[registry.limits]``: limits for all schemas, by the names that error messages use."""
 
@@ -79,7 +79,7 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """The name of the file for messages; ``configuration`` without a file."""
+        """The name of the file for messages; ``configuration`` if it was not read from a file."""
         return "configuration" if self.path is None else self.path.name
 
     @property
@@ -103,7 +103,7 @@ class Configuration:
         return Place.of(name, self.lines, self.name)
 
     def placed(self, error: OperadError, *table: str) -> OperadError:
-        """Return the error with the place of a table or key in its message, if the message has no place yet."""
+        """Return the error with the place of a table or key added, unless its message names the file already."""
         if self.path is None or f"{self.name}:" in str(error):
             return error
         return type(error)(f"{error} @ {self.where(*table)}")
@@ -128,7 +128,7 @@ class Configuration:
         """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``.
 
         Raises:
-            ConfigError: as for `table`; the message has the number of the table, from 1.
+            ConfigError: a table has a fault that `table` reports; the message has its number, from 1.
         """
         made = []
         for number, values in enumerate(self.tables.get(table, ()), 1):
@@ -139,7 +139,7 @@ class Configuration:
     def transport_options(self) -> Mapping[str, Any]:
         """Return the table ``[transport]``, with the paths of its certificates resolved from this file's folder.
 
-        Raises `ConfigError`.
+        Raises `ConfigError` if a variable is not set, or ``url`` is not a string.
         """
         from operad.config.options import with_paths
 

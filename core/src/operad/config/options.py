@@ -81,4 +81,4 @@ def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLCont
 
 def _no_password() -> str:
     """Raise, instead of asking for a password on the terminal while a service starts."""
-    raise ValueError("the key has a password, which is not supported; decrypt the key")
+    raise ValueError("expected a key without a password; decrypt the key")

@@ -101,7 +101,7 @@ def below(where: str, tail: str) -> str:
 def exactly(where: str, message: str) -> str:
     """Return the message with more exact lines: a place that it names gets the line of its own key.
 
-    Without lines, when ``where`` is a plain string, the message is unchanged.
+    If ``where`` is a plain string, which has no lines, the message is unchanged.
     """
     if not isinstance(where, Place):
         return message

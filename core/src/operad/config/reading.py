@@ -144,7 +144,7 @@ def _document(file: Path) -> tuple[_Tables, dict[str, tuple[str, int]]]:
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file without the byte order mark that some editors write. Raises `ConfigError`."""
+    """Return the text of a file without its byte order mark. Raises `ConfigError` if it is not readable UTF-8."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -181,15 +181,17 @@ def _check(
             raise ConfigError(f"{where}: unknown table [{full}]{did_you_mean(name, known)}")
         if name in ARRAYS:
             if not isinstance(table, list) or not all(isinstance(each, dict) for each in table):
-                raise ConfigError(f"{where}: expected [[{full}]] with two brackets, because there may be several")
+                raise ConfigError(f"{where}: expected [[{full}]], because there may be several, got [{full}]")
         elif name != "include" and not isinstance(table, dict):
             raise ConfigError(f"{where}: [{full}] must be a table, got {type(table).__name__}")
 
 
 def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
     """Yield the files that ``include`` names, in order. A pattern may match no file; a name must exist."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'{where}: include: expected a list of files, such as include = ["sources/*.toml"]')
+    if odd := [name for name in names if not isinstance(name, str)] if isinstance(names, list) else [names]:
+        got = f"{'a list with ' if isinstance(names, list) else ''}{type(odd[0]).__name__}"
+        like = 'such as include = ["sources/*.toml"]'
+        raise ConfigError(f"{where}: include: expected a list of files, {like}, got {got}")
     for name in names:
         if any(sign in name for sign in "*?["):
             yield from sorted(path for path in file.parent.glob(name) if path != file)

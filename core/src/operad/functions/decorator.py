@@ -71,7 +71,7 @@ def operation(
         input_schema: the input schema; by default it is made from the type hints.
         output_schema: the output schema; by default it is made from the return hint.
         description: the description; by default the docstring.
-        blocking: ``False`` runs a plain ``def`` in the event loop instead of a worker thread.
+        blocking: whether a plain ``def`` runs in a worker thread (default) or, if ``False``, in the event loop.
         conversions: the conversions of the application's own types, see `Conversions.register`.
         access_control, error_schemas, idempotent, tags, …: as for `OperationSpec`.
 

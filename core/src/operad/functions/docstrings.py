@@ -27,7 +27,7 @@ def split_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[s
 
 
 def docstring_of(function: Any) -> str:
-    """Return the docstring of a function, of a partial's function, or of a callable object; empty without one."""
+    """Return the docstring of a function, of a partial's function, or of a callable object; empty if missing."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function):

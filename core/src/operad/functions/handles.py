@@ -89,7 +89,7 @@ class OperationHandle:
     def subscribe(
         self, input: Any = None, /, *, context: Any = None, timeout: float | None = None, **fields: Any
     ) -> Any:
-        """Subscribe to the operation; see `OperationRegistry.subscribe`."""
+        """Subscribe with an input object or its fields as keywords; see `OperationRegistry.subscribe`."""
         return self._registry.subscribe(
             self.id, input_of(self._registry, self.id, input, fields), context, timeout=timeout
         )

@@ -125,7 +125,7 @@ _OF_PYDANTIC = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
 
 @cache
 def adapter(model: Any) -> Any:
-    """Return pydantic's ``TypeAdapter`` for a pydantic class; it is made once. Raises the errors of pydantic."""
+    """Return pydantic's ``TypeAdapter`` for a class, made once. Raises pydantic's error if that fails."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)

@@ -21,7 +21,7 @@ from operad.functions.annotations import bounded, is_field, keywords
 from operad.functions.kinds import ARRAYS, OBJECTS, Types, adapter, bare, fields_of, is_model, is_union, library
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
-"""Formats that msgspec omits, because it also accepts times without an offset; they tell callers what to send."""
+"""Formats that msgspec omits, because it also accepts times without an offset; they show callers what to send."""
 _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
@@ -50,7 +50,7 @@ class Shapes:
         return {**shape, "$defs": self.definitions} if self.definitions else shape
 
     def part(self, hint: Any, at: str) -> dict[str, Any]:
-        """Return the schema of a hint, whose definitions are in `definitions`; raises as `schema` does."""
+        """Return the schema of a hint, with definitions in `definitions`. Raises the same errors as `schema`."""
         if get_origin(hint) is Annotated:
             core, *extras = get_args(hint)
             shape = self.part(core, at)

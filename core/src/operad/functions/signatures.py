@@ -37,7 +37,7 @@ class Method(NamedTuple):
     def bind(self, operation: Operation[..., Any], instance: object, owner: type | None) -> Operation[..., Any]:
         """Return the operation of the method bound to ``instance``, or to ``owner`` for a classmethod.
 
-        Without an instance, return ``operation`` unchanged.
+        If ``instance`` is ``None``, return ``operation`` unchanged, unless the method is a classmethod.
         """
         if instance is None and not isinstance(self.descriptor, classmethod):
             return operation
@@ -57,7 +57,7 @@ class TypedSignature:
         function: the function.
         hints: the type hints of the function, by parameter.
         conversions: converts values to JSON and back.
-        result: the type hint of the result, or of each item; `Any` without a hint.
+        result: the type hint of the result, or of each item; `Any` if it has no hint.
         in_envelope: whether the function returns envelopes, so that callers receive them.
         raw: whether the function is a handler of ``(input, context)``.
     """

@@ -90,7 +90,7 @@ def typed_operation(function: Callable[P, R], options: Mapping[str, Any]) -> Ope
 
 
 _standard = cache(Conversions)
-"""Returns the conversions of functions without ``conversions``; no types are registered in them."""
+"""Returns the conversions of functions without the option ``conversions``; no types are registered in them."""
 
 
 def _check_schemas(where: str, **schemas: Schema | Mapping[str, Any] | bool | None) -> None:
@@ -116,7 +116,7 @@ def _open_parameters(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def _name(function: Any) -> str:
-    """Return the name of a function, or of a partial's function. Raises `RegistrationError` without a name."""
+    """Return the name of a function, or of a partial's function. Raises `RegistrationError` if it has none."""
     named = function
     while isinstance(named, functools.partial):
         named = named.func
@@ -205,9 +205,9 @@ class _Arguments:
         self.shapes = shapes
         self.parameters: list[_Parameter] = []
         self.rest: _Parameter | None = None
-        """The parameter ``**kwargs``; ``None`` without one."""
+        """The parameter ``**kwargs``; ``None`` if the function has none."""
         self.context: str | None = None
-        """The name of the parameter that receives the context of the call; ``None`` without one."""
+        """The name of the parameter that receives the context of the call; ``None`` if no parameter does."""
 
     @classmethod
     def of(
@@ -383,7 +383,7 @@ def _handler(
 ) -> Callable[..., Any]:
     """Return a handler of ``(input, context)`` for a function, of the same kind: coroutine, generator or plain.
 
-    Without ``arguments`` the function takes the whole input and returns JSON.
+    If ``arguments`` is ``None``, the function takes the whole input and returns JSON.
     """
     make: Callable[[Any, OperationContext], dict[str, Any]] = _whole_input
     if arguments is None:

@@ -65,8 +65,8 @@ class TypedCalls(Callables):
     ) -> AsyncGenerator[Any, None]:
         """Yield the envelopes of all pages of a listing or, with ``items``, the items of all pages.
 
-        Each page is one `execute`, limited by ``timeout`` in seconds. An operation for which the source defines no
-        pagination has one page. After ``max_pages`` the generator ends without an error. Raises `CallError`.
+        Each page is one `execute`, limited by ``timeout`` in seconds. An operation without pagination has one
+        page. After ``max_pages`` the generator ends without an error. Raises `CallError` if a page cannot be read.
         """
         pages, current = self.pages(operation_id), dict(input or {})
         for _ in range(max_pages):
@@ -148,7 +148,7 @@ class TypedCalls(Callables):
     def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> TypedStream[Any]:
         """Subscribe to an operation with the arguments of its function; the items are of the function's type.
 
-        Raises `TypeError` as `call` does. Iterating raises `CallError`.
+        Raises the same `TypeError` as `call`. Iterating raises `CallError` if the call fails.
         """
         input, context = _signature(operation).input(args, kwargs)
         return TypedStream(self, operation, self.subscribe(operation, input, context))

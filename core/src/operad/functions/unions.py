@@ -32,10 +32,10 @@ class Member:
 
 @attrs.frozen(eq=False, repr=False)
 class Union:
-    """A converter to the member of a union for which a value is valid.
+    """A converter of JSON values to a union of types; it uses the member whose schema accepts the value.
 
-    If an object is valid for several classes, the class that knows most of its keys is used. Raises `ValueError`
-    for a value that is valid for no member.
+    If several members accept an object, it uses the one that declares most of its keys; among equals, the first.
+    Calling it raises `ValueError` if no member accepts the value.
     """
 
     members: list[Member]

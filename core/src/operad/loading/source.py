@@ -1,4 +1,4 @@
-"""One loaded source: its operations in a catalogue, its calls in progress, and its end."""
+"""One loaded source: its operations in a catalogue, its calls in progress, and how it is closed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ class LoadedSource:
 
     session: SourceSession
     owner: str
+    """The source in messages, such as ``source "shop" (openapi)``."""
     catalogue: Catalogue
     pipeline: ResultPipeline
     rules: AccessRules
     usage: Usage
+    """The counter of the source's calls in progress."""
     outer: Usage | None = None
     """The counter of the registry, if it has a lifespan."""
     name: str = ""
     type: str = ""
     exclusive: bool = False
+    """Whether a reload closes the source before it opens it again."""
     error: str | None = None
     """The reason why the last reload failed; ``None`` if it did not fail."""
     again: Callable[..., Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets

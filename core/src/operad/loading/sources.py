@@ -32,7 +32,7 @@ logger = logging.getLogger("operad")
 def chosen_plugins(configuration: Configuration) -> Plugins:
     """Load the plugins that the table ``[plugins]`` chooses.
 
-    Raises the errors of `load_plugins`, with the place of the table if a name in it is wrong.
+    Raises the same errors as `load_plugins`, with the place of the table if a name in it is wrong.
     """
     from operad.config.file import PluginOptions
     from operad.plugins.discovery import load_plugins
@@ -83,7 +83,7 @@ class SourceState:
     operations: int = 0
     """The number of operations that the source offers."""
     error: str | None = None
-    """The reason why the source could not be loaded or reloaded; ``None`` without a failure."""
+    """The reason why the source could not be loaded or reloaded; ``None`` if it did not fail."""
     session: Any = attrs.field(default=None, repr=False, eq=False)
     """The session of a loaded source; the sessions of some sources have a ``title`` and ``instructions``."""
 

@@ -131,7 +131,10 @@ class RegistryBase(TypedCalls, Browsable):
     async def download(
         self, operation_id: str, input: Any = None, context: OperationContext | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of a result as they arrive, for results too large for memory. Raises `CallError`."""
+        """Yield the bytes of a result as they arrive, for results too large for memory.
+
+        Raises `CallError` if the call fails, or if the source of the operation does not support downloads.
+        """
         execution = self._execution
         call = execution.new_call(context)
         stream = execution.stream(operation_id, input, call, None, in_pieces=True)

@@ -29,7 +29,7 @@ class Entry:
     handler: Handler | None
     """The handler of the operation; ``None`` until one is registered."""
     blocking: bool | None
-    """``False`` runs a plain ``def`` in the event loop instead of a worker thread."""
+    """Whether a plain ``def`` runs in a worker thread; if ``False``, it runs in the event loop."""
     owner: str | None
     """The source or hook that provided the operation; ``None`` if `OperationRegistry.register` added it."""
     pipeline: ResultPipeline
@@ -106,7 +106,7 @@ class Entry:
         signature = None if self.operation is None else self.operation.signature
         try:
             return (Types() if signature is None else signature.conversions.types).to_json(input)
-        except Exception:  # noqa: BLE001  # any object may come here; the validation says what is wrong
+        except Exception:  # noqa: BLE001  # any object may come here; validation reports the fault
             return input
 
     def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:

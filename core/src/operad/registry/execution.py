@@ -135,7 +135,7 @@ class Execution:
         )
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
-        """Call an operation in its context. Raises `CallError`, and passes a cancellation on unchanged."""
+        """Call an operation in its context. Raises `CallError` if it fails, or a cancellation unchanged."""
         if get_running_loop() is not self._loop:
             self._move()
         entry = self._entries.get(operation_id)

@@ -79,7 +79,7 @@ class InterceptedCall:
 
     @property
     def limit(self) -> float | None:
-        """The deadline in epoch ms that an interceptor set in addition to the call's own; ``None`` without one."""
+        """The deadline in epoch ms that an interceptor added to the call's own; ``None`` if no interceptor did."""
         deadline = self.context.deadline
         return None if deadline is self._checked[2] else deadline
 
@@ -116,15 +116,15 @@ ChangeOperation = Callable[[Operation[..., Any]], Operation[..., Any] | None]
 
 
 def _kind(is_of: Callable[[Any], bool], what: str) -> Callable[[Any, Any, Any], None]:
-    def check(owner: Any, _: Any, value: Any) -> None:
+    def check(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if value is not None and not is_kind(value, is_of):
-            raise TypeError(f"an interceptor of {what}, got {value!r:.80}")
+            raise TypeError(f"{attribute.name}: expected {what}, got {value!r:.80}")
 
     return check
 
 
-_is_call = _kind(inspect.iscoroutinefunction, "calls must be an async def")
-_is_stream = _kind(inspect.isasyncgenfunction, "streams must be an async def with yield")
+_is_call = _kind(inspect.iscoroutinefunction, "an async def")
+_is_stream = _kind(inspect.isasyncgenfunction, "an async def with yield")
 
 
 def patterns_of(match: str | Iterable[str]) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class Interceptor:
 
     Args:
         call: runs around single calls, including `execute` of a subscription.
-        subscribe: runs around subscriptions; without it they are not intercepted.
+        subscribe: runs around subscriptions; if ``None``, they are not intercepted.
         match: shell patterns of the operations' ids.
         order: the place among other interceptors; one with a lower number runs further outside.
         change: called with each `Operation` when it is registered; returns the operation to register in its
@@ -223,11 +223,11 @@ class Interceptors:
         return made
 
     def around_call(self, entry: Entry, handle: Proceed) -> Proceed | None:
-        """Return ``handle`` with the operation's interceptors around it; ``None`` without any."""
+        """Return ``handle`` with the operation's interceptors around it; ``None`` if it has none."""
         return self._around(entry, handle, attrgetter("call"), _call_step)
 
     def around_stream(self, entry: Entry, handle: StreamProceed) -> StreamProceed | None:
-        """Return ``handle`` with the interceptors of subscriptions around it; ``None`` without any."""
+        """Return ``handle`` with the interceptors of subscriptions around it; ``None`` if it has none."""
         return self._around(entry, handle, attrgetter("subscribe"), _stream_step)
 
     def _around(self, entry: Entry, handle: T, of: Callable[[Interceptor], Any], step: Step[T]) -> T | None:

@@ -42,7 +42,7 @@ class ResultPipeline:
         default="warn", validator=attrs.validators.in_(("warn", "raise", "ignore"))
     )
     limits: Limits | None = None
-    """Limits for all schemas; with ``None`` each schema has its own."""
+    """Limits for all schemas; if ``None``, each schema has its own."""
     usage: Usage | None = None
     """The counter of the calls in progress of the source that has this pipeline."""
 
@@ -57,7 +57,7 @@ class ResultPipeline:
         )
 
     def normalize_of(self, operation_id: str) -> Normalize:
-        """Return the rule for an operation's data, that of the longest matching pattern; ``cast`` without one."""
+        """Return the rule for an operation's data: that of the longest matching pattern, else ``cast``."""
         if isinstance(self.normalize, str):
             return self.normalize
         fitting = [pattern for pattern in self.normalize if fnmatch.fnmatchcase(operation_id, pattern)]

@@ -51,14 +51,14 @@ class OperationRegistry(RegistryBase):
     to it once, when it is made.
 
     Args:
-        plugins: the result of `load_plugins`; without it the registry has local operations only.
+        plugins: the result of `load_plugins`; if ``None``, the registry has local operations only.
         normalize: ``"cast"`` drops undeclared properties from results, fills in declared defaults and converts
             values; ``"complete"`` also fills in missing required values; ``"keep"`` converts and fills in declared
             defaults, but drops nothing; ``"off"`` changes nothing. A mapping sets these by patterns of ids; the
             longest matching pattern is used.
         on_mismatch: for a result that does not match its output schema: ``"warn"`` logs it, ``"raise"`` makes the
             call fail with ``EXECUTION_ERROR``, ``"ignore"`` does nothing.
-        max_threads: the number of plain ``def`` handlers that run at once, each in a worker thread.
+        max_threads: the number of plain ``def`` handlers that run at the same time, each in a worker thread.
         limits: limits for all schemas; by default each schema has its own.
         configuration: the configuration file that `from_config` read.
         lifespan: ``lifespan(registry)`` returns an async context manager. Entering the registry enters it
@@ -153,7 +153,7 @@ class OperationRegistry(RegistryBase):
 
         A failure is kept in `failures` or, with ``strict``, raised in an `ExceptionGroup`. If only one operation
         will be called, pass its id as ``operation``: a source may then load just that one. Raises `ConfigError`
-        for an unknown name, or without a configuration.
+        for an unknown name, or if the registry has no configuration.
         """
         if self.configuration is None:
             raise ConfigError("this registry has no configuration; use OperationRegistry.from_config")
@@ -166,7 +166,7 @@ class OperationRegistry(RegistryBase):
     async def aclose(self) -> None:
         """Close the sources, in reverse order, and the lifespan; idempotent.
 
-        With a lifespan, calls in progress get 10 s to end first. Without one, local operations stay callable.
+        A registry with a lifespan first waits up to 10 s for calls; others keep local operations callable.
         """
         async with AsyncExitStack() as closing:  # the last one first, the others even if one fails
             if self.lifespan is not None:
@@ -181,7 +181,7 @@ class OperationRegistry(RegistryBase):
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
-        """The table ``[transport]``, for `Plugins.transport`; empty if it is missing. Raises `ConfigError`."""
+        """The table ``[transport]``; empty if missing. Raises `ConfigError` if a variable in it is not set."""
         return {} if self.configuration is None else self.configuration.transport_options()
 
     def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
@@ -211,9 +211,11 @@ class OperationRegistry(RegistryBase):
         finished: MaybeObserver = None,
         reported: MaybeObserver = None,
     ) -> Callable[[], None]:
-        """Observe all calls with functions like the hooks ``operad_call_started``, ``…_finished``, ``…_reported``.
+        """Observe all calls. Each function gets the keyword arguments of its hook, such as `operad_call_started`.
 
-        Call the returned function to stop.
+        They are called as ``started(call=…)``, ``finished(call=…, outcome=…)`` and ``reported(call=…, report=…)``
+        in the event loop, so they must not block. Each may be ``None``. Their exceptions are logged. Call the
+        returned function to stop.
         """
         return self._execution.observe(Observers.of(started, finished, reported))
 
@@ -314,7 +316,7 @@ class OperationRegistry(RegistryBase):
             interceptor: ``async def tap(call, proceed): return await proceed(call)``; see `InterceptedCall`.
             match: shell patterns of the operations' ids.
             subscribe: the interceptor of subscriptions, an asynchronous generator function over ``proceed(call)``;
-                without it they are not intercepted.
+                if ``None``, they are not intercepted.
             order: a lower number runs further outside. Equal ones run in the order of adding, plugins first.
             change: a function that changes operations when they are registered; see `Interceptor`.
 

@@ -170,7 +170,7 @@ class Workers:
     """A bounded pool of threads, made at the first use.
 
     Args:
-        size: the number of functions that run at once. Raises `ValueError` below 1.
+        size: the number of functions that run at the same time. Raises `ValueError` if it is below 1.
     """
 
     __slots__ = ("_load", "_lock", "_pool", "_size")

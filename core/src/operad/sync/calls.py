@@ -48,7 +48,7 @@ class PendingRequestMap(Opened):
     def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:
         """Call an operation and return its envelope; options as for `operad.calls.CallMap.call`.
 
-        Raises `CallError`.
+        Raises `CallError` if the call fails.
         """
 
         async def call() -> ResponseEnvelope[Any]:
@@ -59,6 +59,6 @@ class PendingRequestMap(Opened):
     def subscribe(
         self, operation_id: str, input: Any = None, **options: Any
     ) -> Subscription[ResponseEnvelope[Any]]:
-        """Subscribe to an operation, and return an iterator over its envelopes, which raises `CallError`."""
+        """Return an iterator over the envelopes of an operation; it raises `CallError` if the call fails."""
         here = self._portal()
         return Subscription(here, here.call(self.asynchronous.subscribe, operation_id, input, **options))

@@ -95,7 +95,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
         *,
         replace: bool = False,
     ) -> None:
-        """Add an operation: a spec and its handler, or an `Operation`. Raises `RegistrationError`."""
+        """Add a spec and its handler, or an `Operation`; for errors see `operad.OperationRegistry.register`."""
         handlers = () if handler is None else (handler,)
         register: Callable[..., None] = self.asynchronous.register
         self._portal().call(register, spec, *handlers, replace=replace)

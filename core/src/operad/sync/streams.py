@@ -45,7 +45,7 @@ class Subscription(Generic[T]):
                 self._portal.run(close(self._items))
 
     def close_soon(self) -> None:
-        """Close the stream without waiting for the end."""
+        """Close the stream without waiting until it is closed."""
         if not self._closed:
             self._closed = True
             items = self._items
