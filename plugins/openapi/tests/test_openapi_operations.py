@@ -235,7 +235,7 @@ def test_a_path_parameter_without_a_placeholder_is_told(api):
 def test_a_method_in_upper_case_is_told(api):
     found = made(api({"GET /x": {}, "post /x": {}}))
     assert [operation.spec.name for operation in found] == ["post_x"]
-    assert 'lower case: "get"' in str(found.diagnostics[0])
+    assert 'expected a method in lower case, got "GET"' in str(found.diagnostics[0])
 
 
 def test_swagger_2_body_and_form(operations, api):

@@ -108,7 +108,10 @@ def test_an_action_without_a_target_in_the_document_is_told(api):
     ("overlay", "message"),
     [
         ({"actions": []}, "expected an OpenAPI overlay"),
-        ({"overlay": "1.0.0", "actions": [{"update": {}}]}, r'actions\[0\]: expected an object with "target"'),
+        (
+            {"overlay": "1.0.0", "actions": [{"update": {}}]},
+            r'actions\[0\]: expected an object with a JSONPath "target", got target None',
+        ),
         ({"overlay": "1.0.0", "actions": [{"target": "$.["}]}, "expected a JSONPath, got"),
     ],
 )

@@ -160,7 +160,7 @@ async def test_a_proxy_that_is_not_there_is_unavailable_and_its_password_in_no_m
 
 
 def test_a_proxy_of_another_kind_is_refused_when_it_is_configured():
-    with pytest.raises(ConfigError, match="proxy: expected an http or https URL"):
+    with pytest.raises(ConfigError, match="proxy: expected an http or https URL, or .*, got the scheme socks5$"):
         HTTPServiceConfig(namespace="a", proxy="socks5://127.0.0.1:1")
 
 

@@ -12,8 +12,8 @@ def building() -> Iterator[None]:
     """Pause Python's garbage collector while a large, long-lived structure is built. The block must not await.
 
     The collector would scan a growing number of live objects again and again, which for a large document takes
-    longer than everything else. Afterwards the new objects are moved to the oldest generation, so that they are
-    not scanned at once. In nested blocks, only the outermost one starts the collector again.
+    longer than everything else. Afterwards the new objects are in the oldest generation, which is rarely scanned.
+    A collector that is off stays off, so of nested blocks only the outermost one starts it again.
     """
     if not gc.isenabled():
         yield

@@ -85,7 +85,7 @@ class Loader:
         return document
 
     async def _changed(self, root: Any) -> Any:
-        """Return the document as changed by the configured overlays and ``patch``. Raises `SourceError`."""
+        """Return the document after all overlays and ``patch``. Raises `SourceError` if one of them fails."""
         Document(root)  # before anything is changed it has to be one
         for overlay in self._config.overlays:
             where = "an overlay"

@@ -41,7 +41,7 @@ class DocumentOperation(PlannedOperation):
         return self.call if self.stream_type is None else self.stream
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
-        """Send the request and return the response as an envelope of kind ``http``. Raises `CallError`."""
+        """Send the request and return the envelope of the response. Raises `CallError` if the request fails."""
         started = time.perf_counter_ns()
         source = self.source
         config = source.config
@@ -131,7 +131,7 @@ class DocumentOperation(PlannedOperation):
         )
 
     async def _first(self, request: Request, response: ClientResponse) -> ResponseEnvelope[Any]:
-        """Return the first item of a response that is a stream, and close it. Raises `CallError` without items."""
+        """Return the first item of a streamed response, and close it. Raises `CallError` if it has no item."""
         async with aclosing(self._items(response, request, self._parser(), is_text=False)) as items:
             async for envelope in items:
                 response.close()
@@ -142,7 +142,7 @@ class DocumentOperation(PlannedOperation):
     async def pieces(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[bytes], None]:
-        """Yield the bytes of the body as they are received, each piece in an envelope. Raises `CallError`."""
+        """Yield the body in pieces, each in an envelope, as they arrive. Raises `CallError` if that fails."""
         request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request, context)
@@ -155,7 +155,7 @@ class DocumentOperation(PlannedOperation):
             response.close()
 
     async def chunks(self, input: Any, context: OperationContext | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of the body as they are received. Raises `CallError`."""
+        """Yield the bytes of the body as they arrive. Raises `CallError` if the request or reading fails."""
         async with aclosing(self.pieces(input, context)) as pieces:
             async for piece in pieces:
                 yield piece.data
@@ -211,7 +211,7 @@ class DocumentOperation(PlannedOperation):
     async def _open(
         self, request: Request, context: OperationContext | None, *, needs_stream: bool = False
     ) -> ClientResponse:
-        """Return a successful response after its head has arrived within ``timeout``. Raises `CallError`."""
+        """Return the response when its head has arrived. Raises `CallError` on failure, or after ``timeout``."""
         where, config = str(request), self.source.config
         clock = asyncio.get_running_loop().time
         ends = None if config.timeout is None else clock() + config.timeout
@@ -275,7 +275,7 @@ class DocumentOperation(PlannedOperation):
 
 
 def _resumed_at(context: OperationContext | None) -> str:
-    """Return the id of the last event that the caller has received; ``""`` without one, or if it is nested."""
+    """Return the id of the last event that the caller has received; ``""`` if unknown, or if it is nested."""
     if context is None or context.parent_request_id is not None:
         return ""
     event_id = context.metadata.get("lastEventId")

@@ -148,7 +148,7 @@ class PlannedOperation:
                     self.plan.inputs, view, lambda schema: self.source.schema(schema, view).is_valid(None)
                 )
             except CallError:
-                return input  # the call itself says what is wrong
+                return input  # the call itself reports the fault
         return self._adapter(input)
 
     def output_schema(self) -> Schema:
@@ -170,7 +170,7 @@ class PlannedOperation:
         )
 
     async def _requested(self, input: Any, context: OperationContext | None) -> Request:
-        """Return the request for an input and its caller. Raises `CallError`."""
+        """Return the request for an input and its caller. Raises `CallError` if it cannot be made."""
         request = self._request(input)
         if self._is_personal:
             await self._personalize(request, context)
@@ -191,7 +191,7 @@ class PlannedOperation:
                 request.headers.setdefault(name, value)
 
     def _request(self, input: Any) -> Request:
-        """Return the request for an input, without the parts that depend on the caller. Raises `CallError`."""
+        """Return the request for an input, not yet for its caller. Raises `CallError` if it cannot be made."""
         try:
             plan = self._plan or self.plan
             if self.is_twin and isinstance(input, Mapping) and plan.stream_field is not None:
@@ -226,7 +226,7 @@ class PlannedOperation:
         self._is_settled = True
 
     async def _personalize(self, request: Request, context: OperationContext | None) -> None:
-        """Add the headers and credentials of the caller, and the hook ``on_request``. Raises `CallError`."""
+        """Add the caller's headers and credentials, and ``on_request``. Raises `CallError` if that fails."""
         config = self.source.config
         if config.on_request is not None:
             request.prepare = partial(_prepare, config.on_request, context)
@@ -288,7 +288,7 @@ class PlannedOperation:
 
 
 def _caller_auth(table: Mapping[str, Any]) -> HTTPAuth:
-    """Return the credential in a provider's table. Raises `CallError`; the message contains no value of it."""
+    """Return the credential in a provider's table. Raises `CallError`, without its values, if it is invalid."""
     try:
         auth = HTTPAuth(**table)
     except (ConfigError, TypeError, ValueError):

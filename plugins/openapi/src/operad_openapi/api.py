@@ -94,7 +94,7 @@ async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS |
 async def load_operation(path: Path, config: HTTPServiceConfig, name: str) -> OpenAPIOperations:
     """Return the operation ``name`` of a file if it is cached, else all operations, and cache ``name``.
 
-    Raises `SourceError` and `ConfigError` as `load_operations` does.
+    Raises the same errors as `load_operations`.
     """
     from operad_openapi._remembered import Remembered
 
@@ -119,7 +119,7 @@ def _built(document: Document, config: HTTPServiceConfig, found: list[Diagnostic
 
 
 async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:
-    """Return the document for a dict, a path or a URL, and the loader that read it. Raises `SourceError`."""
+    """Return the document in a dict, file or URL, and its loader. Raises `SourceError` if it is unreadable."""
     client = HTTPClient(config, trusted=config.trusted)
     try:
         loader = Loader(config, client, fs)

@@ -27,7 +27,7 @@ def _at_least(minimum: float) -> Any:
 
 
 def _secret(value: str | None) -> str | None:
-    """Return a secret without white space around it: a file or variable often has a line break at its end."""
+    """Return a secret without white space around it: a file or variable often ends in a line break."""
     return value.strip() if isinstance(value, str) else value
 
 
@@ -130,7 +130,7 @@ def _snake_case(name: str) -> str:
 
 @record(kw_only=True)
 class Pagination:
-    """The pagination of an operation. Without any field, ``Link: <…>; rel="next"`` is used (RFC 8288).
+    """The pagination of an operation. If no field is set, ``Link: <…>; rel="next"`` is used (RFC 8288).
 
     Paths lead into the data of a page (``meta.next``, ``data.-1.id``) or name a header (``header:x-next-page``).
     Keys are keys of the input; ``body.cursor`` is the member ``cursor`` of ``body``.
@@ -207,7 +207,9 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
 def _proxy(value: str | None) -> str | None:
     if value is None or value == "environment" or value.startswith(("http://", "https://")):
         return value
-    raise ConfigError('proxy: expected an http or https URL, or "environment"')
+    scheme, found, _ = value.partition("://")  # the rest may contain a password
+    got = f"the scheme {scheme}" if found else "no scheme"
+    raise ConfigError(f'proxy: expected an http or https URL, or "environment", got {got}')
 
 
 def _is_http(url: str) -> bool:
@@ -249,16 +251,15 @@ def _headers(value: Mapping[str, str]) -> dict[str, str]:
     return dict(value)
 
 
-def _named(_: Any, __: Any, value: Any) -> None:
-    if isinstance(value, str) and value != "fastapi":
-        raise ConfigError(f'names: expected a table, a function or "fastapi", got "{value}"')
-    if not isinstance(value, (str, Mapping)) and not callable(value):
-        raise ConfigError(f'names: expected a table, a function or "fastapi", got {type(value).__name__}')
+def _named(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, Mapping) and not callable(value) and value != "fastapi":
+        got = f'"{value:.100}"' if isinstance(value, str) else type(value).__name__
+        raise ConfigError(f'{attribute.name}: expected a table, a function or "fastapi", got {got}')
 
 
-def _known_way(_: Any, __: Any, value: Any) -> None:
+def _known_way(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value not in ("error", "warn", "off"):
-        raise ConfigError('validate_inputs: expected "error", "warn" or "off"')
+        raise ConfigError(f'{attribute.name}: expected "error", "warn" or "off", got {value!r:.100}')
 
 
 def shown_place(value: object) -> str:
@@ -339,7 +340,7 @@ class HTTPOptions:
     slashes: list[str] = attrs.field(factory=list)
     """Names of path parameters whose values may have several segments; slashes in them are kept."""
     upload_root: str | None = None
-    """The folder in which ``{"path": …}`` of an upload may name files. ``None`` forbids uploads by path."""
+    """The folder in which ``{"path": …}`` of an upload may name files. If ``None``, files cannot be named."""
     validate_inputs: Literal["error", "warn", "off"] = attrs.field(default="error", validator=_known_way)
     """Whether an input that does not match its schema is rejected (``error``), sent with a warning in the log
     (``warn``), or sent (``off``). An unknown key is always rejected."""

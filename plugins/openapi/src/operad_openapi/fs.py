@@ -29,7 +29,7 @@ class OpenAPIFS(Protocol):
 
 
 def read_file(path: str, limit: int) -> bytes:
-    """Return at most ``limit + 1`` bytes of a local file. Raises `OSError`."""
+    """Return at most ``limit + 1`` bytes of a local file. Raises `OSError` if it cannot be read."""
     with Path(path).open("rb") as file:
         # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
         return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
@@ -39,7 +39,7 @@ class LocalFS:
     """The file system of this machine; files are read in a worker thread."""
 
     async def read(self, path: str, limit: int) -> bytes:
-        """Return the content of a file; see `OpenAPIFS.read`. Raises `OSError`."""
+        """Return the content of a file; for arguments and errors see `OpenAPIFS.read`."""
         data = await asyncio.to_thread(read_file, path, limit)
         # The event loop holds the thread's result until the next step: a document should not live twice.
         await asyncio.sleep(0)

@@ -333,4 +333,5 @@ class _Checker:
     def _usable(self, node: Any) -> Json:
         if isinstance(node, dict) and isinstance(node.get("name"), str) and isinstance(node.get("in"), str):
             return node
-        raise NotUsableError('expected a parameter with "name" and "in"; at least one of them is missing')
+        got = f"one with {', '.join(map(str, node))[:100]}" if isinstance(node, dict) else type(node).__name__
+        raise NotUsableError(f'expected a parameter with "name" and "in" as text, got {got}')

@@ -39,7 +39,8 @@ def body_of(document: Document, operation: RawOperation, swagger_parameters: lis
         return None
     node = document.resolve(raw)
     if not isinstance(node, dict) or not isinstance(node.get("content"), dict):
-        raise NotUsableError('requestBody: expected an object with "content"')
+        got = "one without" if isinstance(node, dict) else type(node).__name__
+        raise NotUsableError(f'requestBody: expected an object with "content", got {got}')
     content = _content(document, node["content"])
     if not content:
         return None

@@ -119,7 +119,7 @@ class _Grafting:
                 self._base = urljoin(base, own)
             except ValueError as error:
                 report(f'$self: "{own}" is not a URL: {error}')
-        self._left = limit
+        self._left = self._most = limit
         self._known: dict[str, str] = {self._base: "", base: ""}
         """Locations -> prefixes of pointers."""
         self._grafts: dict[str, Any] = {}
@@ -169,7 +169,7 @@ class _Grafting:
         allowed = list(waiting)[: self._left]
         self._left -= len(allowed)
         contents = await self._read_all(allowed) if allowed else []
-        beyond = SourceError("the document refers to more files than allowed (limit documents)")
+        beyond = SourceError(f"expected references to at most {self._most} files (limit documents), got more")
         contents += [beyond] * (len(waiting) - len(allowed))
         wave = []
         for (absolute, references), content in zip(waiting.items(), contents, strict=True):

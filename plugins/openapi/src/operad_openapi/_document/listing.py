@@ -76,7 +76,7 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
             continue
         pointer = "#/paths/" + path.replace("~", "~0").replace("/", "~1")
         if not path.startswith("/"):
-            yield Diagnostic(pointer, 'a path has to start with "/"')
+            yield Diagnostic(pointer, f'expected a path that begins with "/", got {path!r:.100}')
             continue
         try:
             item = _path_item(document, raw_item)
@@ -89,7 +89,7 @@ def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
             elif key == "additionalOperations" and isinstance(node, dict):
                 yield from _additional_operations(document, path, item, node, f"{pointer}/{key}")
             elif str(key).lower() in METHODS:
-                yield Diagnostic(f"{pointer}/{key}", f'expected a method in lower case: "{str(key).lower()}"')
+                yield Diagnostic(f"{pointer}/{key}", f'expected a method in lower case, got "{key}"')
 
 
 def _path_item(document: Document, raw: Any) -> Json:
@@ -109,7 +109,7 @@ def _additional_operations(
         if isinstance(method, str) and _METHOD.match(method):
             yield _operation(document, method, path, item, node, where)
         else:
-            yield Diagnostic(where, "expected the name of a method")
+            yield Diagnostic(where, f"expected the name of a method, got {method!r:.100}")
 
 
 def _operation(

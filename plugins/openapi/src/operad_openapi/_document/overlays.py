@@ -31,11 +31,13 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
     version = overlay.get("overlay") if isinstance(overlay, dict) else None
     actions = overlay.get("actions") if isinstance(overlay, dict) else None
     if not str(version).startswith("1.") or not isinstance(actions, list):
-        raise SourceError(f"{where}: expected an OpenAPI overlay with `overlay: 1.x` and a list of actions")
+        got = f"version {version!r:.20}, actions {type(actions).__name__}"
+        raise SourceError(f"{where}: expected an OpenAPI overlay, `overlay: 1.x` and a list of actions, got {got}")
     for index, action in enumerate(actions):
         target = action.get("target") if isinstance(action, dict) else None
         if not isinstance(target, str):
-            raise SourceError(f'{where}: actions[{index}]: expected an object with "target", a JSONPath')
+            got = f"target {target!r:.60}" if isinstance(action, dict) else type(action).__name__
+            raise SourceError(f'{where}: actions[{index}]: expected an object with a JSONPath "target", got {got}')
         found = _matches(root, target, f"{where}: actions[{index}]")
         if not found:
             reason = f"{where}: actions[{index}]: there is nothing at {target}"

@@ -80,7 +80,8 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
             try:
                 node = document.resolve(raw)
                 if not isinstance(node, dict) or not isinstance(node.get("name"), str):
-                    raise NotUsableError("expected an object with a name")
+                    got = "one without" if isinstance(node, dict) else type(node).__name__
+                    raise NotUsableError(f"expected an object with a name, got {got}")
             except (PointerError, NotUsableError) as error:
                 # It may be required: without it, a request could be wrong.
                 raise NotUsableError(f"parameter {index}: {error}") from error

@@ -60,7 +60,7 @@ def _parsed(data: bytes, where: str) -> Any:
 
 
 async def parse_aside(data: bytes, where: str) -> Any:
-    """Return the value of a text, as `parse` does; parse a large text in a thread. Raises `SourceError`."""
+    """Return the value of a text; parse a large text in a thread. Raises the same errors as `parse`."""
     if len(data) < ASIDE_BYTES:
         return parse(data, where)
     return await asyncio.to_thread(parse, data, where)

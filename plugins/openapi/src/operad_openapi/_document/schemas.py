@@ -104,7 +104,7 @@ class SchemaView:
         return result
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node``, or the final target of its reference in this view. Raises `PointerError`."""
+        """Return ``node``, or the final target of its reference. Raises `PointerError` if it leads nowhere."""
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node

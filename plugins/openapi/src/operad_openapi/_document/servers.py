@@ -20,7 +20,7 @@ class Server:
     """The server that the requests of an operation are sent to."""
 
     url: str
-    """The base URL, without a slash at its end and without a query."""
+    """The base URL, without a trailing slash and without a query."""
     declared_origin: str
     """The origin that the document names, or that of ``base_url`` if it is set."""
     query: str = ""
@@ -88,7 +88,8 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     server = servers[0]
     url = server.get("url") if isinstance(server, dict) else None
     if not isinstance(url, str):
-        raise NotUsableError("servers[0]: expected an object with a url")
+        got = "no text" if isinstance(server, dict) else type(server).__name__
+        raise NotUsableError(f"servers[0]: expected an object with a url, got {got}")
     variables = server.get("variables")
     url = _VARIABLE.sub(
         lambda match: _variable(match[1], variables if isinstance(variables, dict) else {}, options), url

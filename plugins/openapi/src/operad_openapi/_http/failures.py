@@ -62,7 +62,7 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
         broke = "the connection was lost during the response" if is_within else "the server closed the connection"
         return ErrorCode.UNAVAILABLE, f": {broke}"
     if isinstance(error, (aiohttp.ClientOSError, ConnectionError)):
-        return ErrorCode.UNAVAILABLE, f": the connection was lost: {error}"
+        return ErrorCode.UNAVAILABLE, f": the connection was lost: {_why(error)}"
     if isinstance(error, aiohttp.ClientResponseError):
         if _is_caused_by(error, aiohttp.http_exceptions.LineTooLong):
             return ErrorCode.PAYLOAD_TOO_LARGE, ": a header of the response is too large (limit header_bytes)"
@@ -70,7 +70,7 @@ def _in_words(error: BaseException, timeout: float | None) -> tuple[ErrorCode, s
     if isinstance(error, UnicodeError):
         return ErrorCode.EXECUTION_ERROR, ": the host name is not valid"
     if isinstance(error, OSError):
-        return ErrorCode.UNAVAILABLE, f": {error}"
+        return ErrorCode.UNAVAILABLE, f": {error.strerror or error}"
     return ErrorCode.EXECUTION_ERROR, f": {type(error).__name__}: {error}"
 
 

@@ -23,7 +23,7 @@ _DONE = "[DONE]"
 
 
 def is_stream(response: ClientResponse, *kinds: str) -> bool:
-    """Return True if the content type of a response is one of ``kinds``, or without them that of any stream."""
+    """Return True if the content type of a response is one of ``kinds``, by default those of streams."""
     kind = essence(response.headers.get("Content-Type", ""))
     return response.status != 204 and kind in (kinds or STREAM_TYPES)
 

@@ -23,7 +23,7 @@ _EXCERPT = 500
 
 
 def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
-    """Return the value of a body: JSON, text, or bytes; ``None`` for an empty body that is not text.
+    """Return the value of a body: JSON, text, or bytes; ``None`` if it is empty and not text.
 
     With ``expects_json``, a body that is valid JSON is parsed even if it has no content type or is plain text.
 
@@ -54,7 +54,7 @@ def _text(body: bytes, content_type: str) -> str:
 
 
 def decode_json(body: bytes, content_type: str, where: object) -> Any:
-    """Return the value of a JSON text. Raises `CallError`, as `decode_body` does."""
+    """Return the value of a JSON text. Raises the same error as `decode_body`."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -124,7 +124,7 @@ def _scalar(value: Any, parts: list[Json]) -> Any:
         if any(map(_is_text, parts)):
             return format(value, "f")
         if not value.is_finite():
-            return float(value)  # which JSON has not either: the request says so
+            return float(value)  # which JSON has not either: the request reports it
         return int(value) if value == value.to_integral_value() else float(value)
     return value
 

@@ -95,7 +95,7 @@ def plan_body(body: Body, view: SchemaView, preferred: list[str], upload_root: s
         body: the body of an operation.
         view: the schemas of requests.
         preferred: media types to choose if the document offers them.
-        upload_root: the folder from which files may be named; ``None`` forbids it.
+        upload_root: the folder from which files may be named; if ``None``, no file may be named.
     """
     media_type = choose_media_type(list(body.content), preferred)
     media = body.content[media_type]

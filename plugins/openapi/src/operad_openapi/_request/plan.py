@@ -99,7 +99,8 @@ class Plan:
                 raise SerializationError(f"{key}: {error}") from error
             if text is None:
                 if is_required:
-                    raise SerializationError(f"{key}: required; expected a value that is not null or empty")
+                    got = f"got {value!r:.60}"
+                    raise SerializationError(f"{key}: required; expected a value that is not null or empty, {got}")
             elif location == "path":
                 paths[name] = text
             elif location == "header":
