@@ -94,9 +94,12 @@ async def test_a_saved_program_has_the_rights_of_its_caller(folder: Path) -> Non
         ("def main() -> int:\n    return 1\n", "expected `async def main"),
         ("async def main(*args: int) -> int:\n    return 1\n", ":1: the parameter"),
         ("\nasync def main(a: Shop) -> int:\n    return 1\n", ":2: expected str, int"),
-        ("async def main(a: int = print()) -> int:\n    return 1\n", ":1: expected a constant as the default"),
+        (
+            "async def main(a: int = print()) -> int:\n    return 1\n",
+            ':1: expected a constant as the default of "a", got print()',
+        ),
         ("async def main(a: 'int[') -> int:\n    return 1\n", ":1:"),
-        ("#" * 70_000, "max_code"),
+        ("#" * 70_000, "expected at most max_code = 65536 bytes, got 70000"),
         ("async def main() -> int:\n    return " + "(" * 500 + ")" * 500, "odd.py"),
     ],
 )

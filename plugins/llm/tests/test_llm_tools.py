@@ -57,14 +57,14 @@ def test_what_a_format_cannot_say_is_in_the_report(format: Any) -> None:
         assert lost == {}
     else:
         reasons = {
-            "m.mapped": "not strict: a map of names to values is not supported",
-            "m.open": "not strict: a value of any type is not supported",
-            "m.none": "not strict: an object with any fields is not supported",
+            "m.mapped": "not strict: expected an object with fixed properties, got a map of names; use a list of objects",
+            "m.open": "not strict: expected a schema with a type, got one for any value; add a type",
+            "m.none": "not strict: expected an object with properties, got one with any fields; declare them",
         }
         assert {id: lost[id][0] for id in reasons} == reasons
     if format == "anthropic":
         assert lost["m.odd"][-1].startswith("names of arguments: ")
-        assert "not strict: a schema that contains itself is not supported" in lost["m.recursive"]
+        assert "not strict: expected a schema that does not contain itself; limit its depth" in lost["m.recursive"]
 
 
 def test_strict_mode_of_openai_requires_everything_and_lets_what_was_optional_be_null() -> None:

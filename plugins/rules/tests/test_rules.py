@@ -445,7 +445,7 @@ async def test_an_operation_with_an_argument_of_the_new_name_is_left_out(caplog:
     assert 'cannot rename an argument of shop.look to "b", which is another argument' in caplog.text
     await registry.execute("shop.look", {"a": "text", "b": 7})
     assert shop.calls == [{"a": 7, "b": "text"}]
-    with pytest.raises(ValueError, match="expected one new name for each argument"):
+    with pytest.raises(ValueError, match="rename: expected one new name for each argument"):
         Rule(match="*", rename={"x": "a", "y": "a"})
 
 

@@ -167,7 +167,7 @@ async def test_a_scanned_spec_without_handler_is_known_and_takes_a_handler_later
 
 async def test_a_missing_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
     async with OperationRegistry(load_plugins(only=["scanner"])) as registry:
-        with pytest.raises(SourceError, match="no such file or folder: .*nowhere"):
+        with pytest.raises(SourceError, match="^scanner: no such file or folder: .*nowhere$"):
             await registry.load("scanner", path=tmp_path / "nowhere")
 
 

@@ -45,7 +45,7 @@ class CodeConfig(Limits):
     """The options of a ``code`` source."""
 
     path: str | Path | None = None
-    """A folder of saved programs, each of which is an operation. Without it the source offers ``search``,
+    """A folder of saved programs, each of which is an operation. If ``None``, the source offers ``search``,
     ``describe`` and ``run``."""
     include: list[str] = attrs.field(factory=lambda: ["*"])
     """Shell patterns of the ids of the operations that programs may use."""

@@ -63,7 +63,7 @@ class Host(Protocol):
     """The receiver of the calls and the output of a running program."""
 
     async def call(self, function: str, args: Sequence[Any], fields: Mapping[str, Any]) -> Any:
-        """Call ``namespace.function`` and return JSON. Raises `CallFailed`."""
+        """Call ``namespace.function`` and return JSON. Raises `CallFailed` if the call fails."""
 
     async def print(self, text: str) -> None:
         """Receive text that the program printed."""
@@ -81,7 +81,10 @@ class Sandbox(Protocol):
         """Return the mistakes of a program in syntax and types, without running it."""
 
     async def run(self, program: Program, host: Host) -> Any:
-        """Run a program and return the value of its last expression. Raises `ProgramFailed`."""
+        """Run a program and return the value of its last expression.
+
+        Raises `ProgramFailed` if it ends with an exception or exceeds a limit.
+        """
 
     async def aclose(self) -> None:
         """End all programs; idempotent."""

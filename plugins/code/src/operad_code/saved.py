@@ -44,14 +44,14 @@ def read(path: Path, namespace: str, max_code: int) -> Saved:
         Unusable: the file cannot be read, is too large, or has no such function with supported annotations.
     """
     try:
-        if path.stat().st_size > max_code:
-            raise Unusable(f"{path}: larger than max_code = {max_code} bytes")
+        if (size := path.stat().st_size) > max_code:
+            raise Unusable(f"{path}: expected at most max_code = {max_code} bytes, got {size}")
         code = path.read_text(encoding="utf-8")
         tree = ast.parse(code)
     except SyntaxError as error:
         raise Unusable(f"{path}:{error.lineno}: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
-        raise Unusable(f"{path}: cannot be read: {error}") from None
+        raise Unusable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     main = next(
         (each for each in tree.body if isinstance(each, ast.AsyncFunctionDef) and each.name == "main"), None
     )
@@ -94,7 +94,8 @@ def _input(args: ast.arguments) -> dict[str, Any]:
         try:
             properties[arg.arg] = {**properties[arg.arg], "default": ast.literal_eval(default)}
         except ValueError:
-            raise _NoSchema(default, f'expected a constant as the default of "{arg.arg}"') from None
+            got = ast.unparse(default)[:60]
+            raise _NoSchema(default, f'expected a constant as the default of "{arg.arg}", got {got}') from None
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -244,7 +245,7 @@ class SavedSession(SourceSession):
         return f"{saved.path}: {lines.message}", False
 
     def _report(self, path: Path, problem: str | None) -> None:
-        """Log the problem of a program, once until the problem changes; ``None`` forgets it."""
+        """Log the problem of a program, once until it changes; if ``None``, forget the last one."""
         if problem is not None and self._reported.get(path) != problem:
             self._context.logger.warning("program left out: %s", problem)
         if problem is None:

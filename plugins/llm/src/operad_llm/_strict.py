@@ -50,6 +50,8 @@ _OPENAI_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname",
 _ANTHROPIC_KEPT = frozenset({"type", "enum", "const", "anyOf", "allOf", "$ref", "$defs", "properties", "required",
                              "items", "description", "additionalProperties", "title"})  # fmt: skip
 _ANTHROPIC_FORMATS = (*_OPENAI_FORMATS, "uri")
+_UNTYPED = "expected a schema with a type, got one for any value; add a type"
+_NO_ITEMS = "expected an array with items, got one without; add items"
 
 
 class NotStrict(Exception):
@@ -63,7 +65,8 @@ def openai_strict(schema: Json) -> Json:
         NotStrict: the subset does not support the schema.
     """
     if "anyOf" in schema or "oneOf" in schema or "allOf" in schema:
-        raise NotStrict("alternatives at the root are not supported")
+        found = next(key for key in ("anyOf", "oneOf", "allOf") if key in schema)
+        raise NotStrict(f"expected an object at the root, got {found}; move it into a property")
     made: Json = _openai(schema, schema)
     _within_limits(made)
     return made
@@ -75,19 +78,19 @@ def _openai(node: Any, root: Mapping[str, Any]) -> Any:
         return {"$ref": node["$ref"]}
     for keyword in _OPENAI_REFUSED:
         if keyword in node:
-            raise NotStrict(f"the keyword {keyword} is not supported")
+            raise NotStrict(f"expected a schema without {keyword}; remove the keyword")
     if len(node.get("allOf", ())) == 1:
         merged = {**resolve(node["allOf"][0], root), **{k: v for k, v in node.items() if k != "allOf"}}
         return _openai(merged, root)
     if "allOf" in node:
-        raise NotStrict("the keyword allOf is not supported")
+        raise NotStrict(f"expected one schema in allOf, got {len(node['allOf'])}; merge them")
     made = {key: value for key, value in node.items() if key not in _OPENAI_DROPPED and not key.startswith("x-")}
     if "oneOf" in made:
         made["anyOf"] = made.pop("oneOf")
     if made.get("format") not in _OPENAI_FORMATS:
         made.pop("format", None)
     if _is_untyped(made):
-        raise NotStrict("a value of any type is not supported")
+        raise NotStrict(_UNTYPED)
     made.pop("additionalProperties", None)
     made = rebuilt(made, lambda child: _openai(child, root))
     if "properties" in made or _has_type(made, "object"):
@@ -100,7 +103,7 @@ def _openai(node: Any, root: Mapping[str, Any]) -> Any:
         made["required"] = list(made["properties"])
         made["additionalProperties"] = False
     if _has_type(made, "array") and "items" not in made:
-        raise NotStrict("an array without items is not supported")
+        raise NotStrict(_NO_ITEMS)
     return made
 
 
@@ -111,7 +114,7 @@ def anthropic_strict(schema: Json) -> Json:
         NotStrict: the subset does not support the schema.
     """
     if is_recursive(schema):
-        raise NotStrict("a schema that contains itself is not supported")
+        raise NotStrict("expected a schema that does not contain itself; limit its depth")
     made: Json = _anthropic(schema)
     return made
 
@@ -128,7 +131,7 @@ def _anthropic(node: Any) -> Any:
     if node.get("minItems") in (0, 1):
         made["minItems"] = node["minItems"]
     if _is_untyped(made):
-        raise NotStrict("a value of any type is not supported")
+        raise NotStrict(_UNTYPED)
     told = {
         key: value
         for key, value in node.items()
@@ -142,23 +145,22 @@ def _anthropic(node: Any) -> Any:
         made.pop("additionalProperties", None)
         return {**rebuilt(made, _anthropic), "additionalProperties": False}
     if _has_type(made, "array") and "items" not in made:
-        raise NotStrict("an array without items is not supported")
+        raise NotStrict(_NO_ITEMS)
     return rebuilt(made, _anthropic)
 
 
 def _closed(node: Any) -> Json:
     if not isinstance(node, Mapping):
-        kind = "a value of any type" if node is True else "a schema that allows no value"
-        raise NotStrict(f"{kind} is not supported")
+        raise NotStrict(_UNTYPED if node is True else "expected a schema that allows a value, got false")
     return dict(node)
 
 
 def _no_map(node: Mapping[str, Any]) -> None:
     extra = node.get("additionalProperties", False if node.get("properties") else None)
     if extra is None:
-        raise NotStrict("an object with any fields is not supported")
+        raise NotStrict("expected an object with properties, got one with any fields; declare them")
     if extra is not False and not (extra is True and node.get("properties")):
-        raise NotStrict("a map of names to values is not supported")
+        raise NotStrict("expected an object with fixed properties, got a map of names; use a list of objects")
 
 
 def _is_untyped(node: Mapping[str, Any]) -> bool:
@@ -193,7 +195,7 @@ def _within_limits(schema: Json) -> None:
         enums += len(values)
         letters += sum(len(value) for value in values if isinstance(value, str))
         if depth > MAX_DEPTH:
-            raise NotStrict(f"more than {MAX_DEPTH} levels are not supported")
+            raise NotStrict(f"expected at most {MAX_DEPTH} levels, got {depth}")
     for count, limit, what in (
         (properties, MAX_PROPERTIES, "properties"),
         (enums, MAX_ENUM, "values of enumerations"),

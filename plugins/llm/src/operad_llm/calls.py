@@ -59,7 +59,7 @@ async def run_tool_call(
             ``tool_use`` block, a ``functionCall`` part, params of MCP's ``tools/call``; JSON or the SDK's object.
         format: the format of the payload; ``None`` to derive it from the fields of the payload.
         offered: the tools that the model was offered; it can call no others. ``None`` for all operations.
-        context: the caller that lets the model call. Without a context the call is anonymous, and guarded
+        context: the caller that lets the model call. If ``None``, the call is anonymous, and guarded
             operations are denied.
         timeout: the time limit in seconds, or ``None``; the result of a subscription has the items until then.
         mask_errors: whether the model receives a reference to the log instead of undeclared exceptions.

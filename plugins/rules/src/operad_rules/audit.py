@@ -72,7 +72,7 @@ class Audit(Guard):
             raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False})
 
     def observe(self, registry: OperationRegistry) -> None:
-        """Observe the calls of a registry: digest the input at the start, and write the line at the end."""
+        """Observe the calls of a registry: digest the input before a call, and write the line after it."""
         name, matches = self._name, lru_cache(1_000)(self._rule.matches)
 
         def started(call: CallRecord) -> None:

@@ -192,7 +192,10 @@ class FirstResults:
             _wake(first)
 
     async def _claimed(self, name: str, digest: str, call: InterceptedCall) -> dict[str, Any] | None:
-        """Return the record of an earlier call; ``None`` if this call is the first. Raises `CallError`."""
+        """Return the record of an earlier call; ``None`` if this one is the first.
+
+        Raises `CallError` if the store fails, the input differs, or the first call still runs.
+        """
         deadline = call.context.deadline
         running = _RUNNING if deadline is None else max(0.0, deadline / 1000 - time.time()) + _GRACE
         mark, wait, ends = to_json({"digest": digest}), _POLL, time.monotonic() + running

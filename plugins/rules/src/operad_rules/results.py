@@ -40,7 +40,7 @@ class Shape(Step):
         self._kinds = kinds
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return the new data, or ``data`` itself to keep the envelope. Raises `CallError`."""
+        """Return the new data, or ``data`` itself to keep the envelope. Raises `CallError` if that fails."""
         raise NotImplementedError
 
     def _after(self, envelope: Envelope, call: InterceptedCall) -> Envelope:
@@ -208,7 +208,7 @@ READ = OperationSpec(
     namespace="operad",
     name="results.read",
     type="query",
-    description="Read a part of a result that was too large to be returned at once.",
+    description="Read a part of a result that was too large to be returned in one piece.",
     input_schema={
         "type": "object",
         "properties": {
@@ -228,7 +228,7 @@ READ = OperationSpec(
         "type": "object",
         "properties": {
             "text": {"type": "string"},
-            "next": {"type": ["integer", "null"], "description": "the offset of the next part; null at the end"},
+            "next": {"type": ["integer", "null"], "description": "the offset of the next part, if any"},
             "total": {"type": "integer", "description": "the number of characters of the whole result"},
         },
         "required": ["text", "next", "total"],

@@ -29,40 +29,44 @@ def seconds(value: str | float) -> float:
     return float(value)
 
 
-def _duration(_: object, __: object, value: str | float | None) -> None:
+def _duration(_: object, attribute: attrs.Attribute[Any], value: str | float | None) -> None:
     if value is not None:
-        seconds(value)
+        try:
+            seconds(value)
+        except ValueError as error:
+            raise ValueError(f"{attribute.name}: {error}") from None
 
 
-def _rate(_: object, __: object, value: str | None) -> None:
+def _rate(_: object, attribute: attrs.Attribute[Any], value: str | None) -> None:
     if value is not None:
         from limits import parse
 
         try:
             parse(value)
         except ValueError:
-            raise ValueError(f'expected a rate such as "100/minute", got "{value}"') from None
+            raise ValueError(f'{attribute.name}: expected a rate such as "100/minute", got "{value}"') from None
 
 
-def _expression(_: object, __: object, value: str | None) -> None:
+def _expression(_: object, attribute: attrs.Attribute[Any], value: str | None) -> None:
     if value is not None:
         import jmespath
 
         try:
             jmespath.compile(value)
         except jmespath.exceptions.JMESPathError as error:
-            raise ValueError(f"expected a JMESPath expression: {error}") from None
+            raise ValueError(f"{attribute.name}: expected a JMESPath expression: {error}") from None
 
 
-def _approval(_: object, __: object, value: str | None) -> None:
+def _approval(_: object, attribute: attrs.Attribute[Any], value: str | None) -> None:
     if value is not None and value not in ("client", "terminal", "queue") and ":" not in value:
-        raise ValueError(f'expected "client", "terminal", "queue" or "module:function", got "{value}"')
+        known = '"client", "terminal", "queue" or "module:function"'
+        raise ValueError(f'{attribute.name}: expected {known}, got "{value}"')
 
 
-def _renamed(_: object, __: object, value: Mapping[str, str]) -> None:
+def _renamed(_: object, attribute: attrs.Attribute[Any], value: Mapping[str, str]) -> None:
     if len(set(value.values())) < len(value):
         names = ", ".join(map(str, value.values()))
-        raise ValueError(f"expected one new name for each argument, got names for {names}")
+        raise ValueError(f"{attribute.name}: expected one new name for each argument, got names for {names}")
 
 
 _more_than_0 = attrs.validators.optional(attrs.validators.gt(0))

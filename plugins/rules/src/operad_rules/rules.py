@@ -105,7 +105,7 @@ class Rules:
             yield "retry", Retry(rule.retry)
 
     def _pool(self, url: str | None) -> Any:
-        """Return the connections to a Redis server; ``None`` without a URL. Raises `ConfigError`."""
+        """Return the connections to a Redis server; ``None`` if ``url`` is. Raises `ConfigError` on failure."""
         if url is None:
             return None
         if url not in self._pools:

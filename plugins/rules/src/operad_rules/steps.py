@@ -71,7 +71,7 @@ class Rate(Guard):
         rate: the maximum rate, such as ``"100/minute"``.
         per: ``"caller"``, ``"operation"`` or ``"rule"``.
         name: the name of the rule; rules with different names count separately.
-        shared: connections to a Redis server, for a limit that several processes share; ``None`` for this process.
+        shared: connections to a Redis server, for a limit of several processes; if ``None``, of this one.
     """
 
     def __init__(self, rate: str, per: str, name: str, shared: Any = None) -> None:

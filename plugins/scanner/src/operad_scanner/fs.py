@@ -21,7 +21,7 @@ class LocalFS:
     """The local file system. Names that begin with ``_`` or ``.`` are skipped."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
-        """Return the file ``root`` itself, or the ``.py`` files below the folder ``root``. Raises `OSError`."""
+        """Return ``root`` if it is a file, else the ``.py`` files below. Raises `OSError` if it is missing."""
         if root.is_file():
             return [root]
         if not root.is_dir():

@@ -133,7 +133,7 @@ class _Loader(SourceFileLoader):
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
-        """Return the source text of the module. Raises `OSError`."""
+        """Return the source text of the module. Raises `OSError` if it cannot be read."""
         return self._fs.read(Path(str(path)))
 
 

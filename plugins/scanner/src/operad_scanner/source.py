@@ -51,7 +51,7 @@ async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
 async def _lifespan(
     manifest: OperationManifest, path: Path, context: SourceContext, old: Usage | None
 ) -> Usage | None:
-    """Start the lifespan of a folder, if it has one. Raises `SourceError`."""
+    """Start the lifespan of a folder, if it has one. Raises `SourceError` if it fails."""
     from operad.usage import Lifespan, Usage
 
     if manifest.lifespan is None:
@@ -65,8 +65,9 @@ def _scan(path: Path, config: ScannerConfig, context: SourceContext) -> Operatio
     try:
         return scan_operations(path, config.fs, namespace=context.namespace)
     except OSError as error:
-        where = "" if str(path) in str(error) else f"{path}: "
-        raise SourceError(f"scanner: {where}{error}") from error
+        text = error.strerror or str(error)
+        where = "" if str(path) in text else f"{error.filename or path}: "
+        raise SourceError(f"scanner: {where}{text}") from error
 
 
 def _operations(
