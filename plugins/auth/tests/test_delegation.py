@@ -186,8 +186,8 @@ def test_keys_that_cannot_be_used_are_refused_and_never_quoted(server: Any, keys
     with pytest.raises(ConfigError, match="at most 60 s"):
         DelegationSigner(private, "gateway", lifetime=61)
     for arguments, complaint in [
-        ({"keys": {"keys": [public]}}, "at least one trusted issuer"),
-        ({"keys": {}}, "at least one trusted issuer"),
+        ({"keys": {"keys": [public]}}, "expected a trusted issuer"),
+        ({"keys": {}}, "expected a trusted issuer"),
         ({"keys": {"a": {"keys": [public]}}, "issuers": ["b"]}, 'keys for the issuer "b"'),
     ]:
         with pytest.raises(ConfigError, match=complaint):

@@ -82,15 +82,15 @@ class CallerCredentials:
     def __attrs_post_init__(self) -> None:
         if self.type == "table" and not self.entries:
             raise ConfigError(
-                'credentials: entries is required for this type, such as entries = {ann = "${ANN_TOKEN}"}'
+                f'credentials "{self.name}": type "table" requires entries; add entries = {{id = "${{TOKEN}}"}}'
             )
         if self.type == "forward" and not self.origins:
             raise ConfigError(
-                "credentials: origins is required for this type: where the caller's token may be sent, "
-                'such as origins = ["https://api.example.com"]'
+                f'credentials "{self.name}": type "forward" requires origins, to which the caller\'s token may be '
+                'sent; add origins = ["https://api.example.com"]'
             )
         if self.type == "exchange" and self.client_id is None:
-            raise ConfigError("credentials: client_id is required for this type")
+            raise ConfigError(f'credentials "{self.name}": type "exchange" requires client_id; add client_id')
         if self.type == "oauth":
             self._check_oauth()
         for origin in self.origins:
@@ -99,13 +99,14 @@ class CallerCredentials:
     def _check_oauth(self) -> None:
         if self.client_id is None or self.public_url is None:
             raise ConfigError(
-                "credentials: client_id and public_url, the URL of this server, are required for this type"
+                f'credentials "{self.name}": type "oauth" requires client_id and public_url, the URL of this '
+                "server; add them"
             )
         require_secure(self.public_url, "public_url")
         if self.issuer is None and (self.authorization_url is None or self.token_url is None):
             raise ConfigError(
-                "credentials: issuer is required for this type, or authorization_url and token_url of a server "
-                "without metadata"
+                f'credentials "{self.name}": type "oauth" requires issuer; add it, or authorization_url and '
+                "token_url for a server without metadata"
             )
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
@@ -134,7 +135,7 @@ def _origin(url: str) -> str:
     except ValueError:
         shown = shown_url(url)
         raise ConfigError(
-            f'credentials: expected an origin such as "https://api.example.com", got "{shown}"'
+            f'credentials: origins: expected an origin such as "https://api.example.com", got "{shown}"'
         ) from None
 
 

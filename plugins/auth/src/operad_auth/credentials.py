@@ -45,7 +45,7 @@ class Credentials:
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str], peer: str | None = None) -> Self:
-        """Return the credentials in the ``Authorization`` header (RFC 9110, 11.6.2); empty ones without it."""
+        """Return the credentials in ``Authorization`` (RFC 9110, 11.6.2); empty ones if it is missing."""
         lowered = _lower_names(headers)
         scheme, _, token = lowered.get("authorization", "").strip().partition(" ")
         return cls(scheme.lower(), token.strip() or None, lowered, peer)
@@ -119,8 +119,8 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
 def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
     """Return an authenticator that tries several in order and returns the first identity.
 
-    If an authenticator raises `CallError`, the next ones are tried. The first error is raised if none of them
-    returns an identity.
+    If an authenticator raises `CallError`, the next ones are tried. If none of them returns an identity, the first
+    error is raised; if there was no error, the result is ``None``.
 
     Raises:
         ConfigError: an authenticator is not callable.

@@ -65,7 +65,7 @@ class JWTDelegation:
         self._seen: dict[tuple[str, str], tuple[float, str, str | None]] = {}
 
     async def __call__(self, payload: dict[str, Any], delivery: Delivery) -> Identity | None:
-        """Return the identity on whose behalf the request is made, or ``None`` without a delegation.
+        """Return the identity on whose behalf the request is made; ``None`` if it has no delegation.
 
         Raises:
             CallError: ``ACCESS_DENIED`` if the delegation is invalid; ``UNAVAILABLE`` if the issuer's keys cannot
@@ -233,7 +233,7 @@ def _per_issuer(keys: Any, issuers: Iterable[str] | None) -> dict[str, KeySource
     else:
         sources = dict.fromkeys(names or (), keys)
     if not sources:
-        raise ConfigError("delegation: expected at least one trusted issuer; pass issuers=[…] or keys={issuer: …}")
+        raise ConfigError("delegation: expected a trusted issuer, got none; pass issuers=[…] or keys={issuer: …}")
     return sources
 
 

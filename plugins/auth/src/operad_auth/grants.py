@@ -12,7 +12,7 @@ from operad.errors import CallError, ErrorCode
 from operad_auth.http.urls import shown_url
 
 RETRIED = frozenset({429, 502, 503, 504})
-"""The HTTP statuses that say that the server did not process the request."""
+"""The HTTP statuses that mean that the server did not process the request."""
 
 
 class OAuthError(CallError):

@@ -67,7 +67,7 @@ class IntrospectionOptions:
                 "introspection: audience is required; without it tokens for other services would be valid"
             )
         if self.issuer is None and self.url is None:
-            raise ConfigError("introspection: expected an issuer or a url; set one of them")
+            raise ConfigError("introspection: expected an issuer or a url, got neither; set one of them")
         for name in ("issuer", "url"):
             value = getattr(self, name)
             if value is not None:
@@ -110,7 +110,7 @@ class IntrospectionAuthenticator:
         return f"IntrospectionAuthenticator({self._where()!r}, audience={self._options.audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None`` with the reason in the log of ``operad.auth``.
+        """Return the identity of a valid bearer token, else ``None``. ``operad.auth`` logs why it is refused.
 
         Raises:
             CallError: ``UNAVAILABLE`` if the authorization server gives no usable response.
@@ -168,7 +168,7 @@ class IntrospectionAuthenticator:
         return answer
 
     def _identity(self, answer: Mapping[str, Any]) -> tuple[Identity, float | None]:
-        """Return the identity of a response, and when the token expires. Raises `TokenRefused`."""
+        """Return the identity of a response, and when the token expires. Raises `TokenRefused` if invalid."""
         options = self._options
         if answer.get("active") is not True:
             raise TokenRefused("it is not active")

@@ -33,7 +33,7 @@ class Checks:
 
     algorithms: tuple[str, ...]
     types: tuple[str | None, ...]
-    """The accepted values of ``typ``, in lower case; ``None`` accepts a token without ``typ``."""
+    """The accepted values of ``typ``, in lower case. If they include ``None``, a token may omit ``typ``."""
     required: tuple[str, ...]
     """The claims that a token must have."""
     leeway: float
@@ -41,7 +41,7 @@ class Checks:
 
 
 class TokenRefused(Exception):
-    """Raised if a token is invalid. The message says why and never quotes the token."""
+    """Raised if a token is invalid. The message states why and never quotes the token."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +95,7 @@ class JWTAuthenticator:
         issuer: the required ``iss``, compared exactly.
         audience: the name of this service, or several. ``aud`` must contain one of them, because the issuer gives
             out tokens for other services, too.
-        jwks: the issuer's keys: a URL, a path or a JWKS; ``None`` uses ``jwks_uri`` in its metadata (RFC 8414).
+        jwks: the issuer's keys: a URL, a path or a JWKS; if ``None``, ``jwks_uri`` in its metadata (RFC 8414).
         algorithms: the accepted signature algorithms; default: those with public keys, such as ``RS256``.
         leeway: the accepted difference between clocks, in seconds.
         id_claim: the claim that is the identity's id, a string.
@@ -145,7 +145,7 @@ class JWTAuthenticator:
         return f"JWTAuthenticator(issuer={self._issuer!r}, audience={self._audience!r})"
 
     async def __call__(self, credentials: Credentials) -> Identity | None:
-        """Return the identity of a bearer token, or ``None`` with the reason in the log of ``operad.auth``.
+        """Return the identity of a valid bearer token, else ``None``. ``operad.auth`` logs why it is refused.
 
         Raises:
             CallError: ``UNAVAILABLE`` if the issuer's keys cannot be loaded.
@@ -214,7 +214,7 @@ async def verified_claims(
     """Return the claims of a compact JWS that passes all checks with one of ``keys``.
 
     Raises:
-        TokenRefused: the token is invalid; the message says why.
+        TokenRefused: the token is invalid; the message states why.
         CallError: ``UNAVAILABLE`` if the keys cannot be loaded.
     """
     header = unverified_header(token)

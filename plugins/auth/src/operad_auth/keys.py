@@ -31,7 +31,7 @@ _FAMILIES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP", "HS": "oct"}
 
 
 def pyjwt() -> Any:
-    """Return the module ``jwt`` of PyJWT. Raises `ConfigError` if it is not installed."""
+    """Return the module ``jwt`` of PyJWT. Raises `ConfigError` if it or cryptography is not installed."""
     try:
         import cryptography  # noqa: F401  # PyJWT verifies signatures with it
         import jwt
@@ -43,12 +43,12 @@ def pyjwt() -> Any:
 class KeySet:
     """The keys of one issuer, loaded when they are first needed.
 
-    The keys are loaded again after ``max_age`` seconds, and at once for an unknown key id, but never twice within
-    ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While keys cannot be loaded,
-    the last ones are valid for a day.
+    The keys are loaded again after ``max_age`` seconds, and immediately for an unknown key id, but never twice
+    within ``cooldown`` seconds, so that tokens with invented ids cost the issuer nothing. While keys cannot be
+    loaded, the last ones are valid for a day.
 
     Args:
-        source: see `KeySource`; ``None`` uses ``jwks_uri`` in the issuer's metadata.
+        source: see `KeySource`; if ``None``, ``jwks_uri`` in the issuer's metadata is used.
         issuer: the URL of the issuer, for ``source=None``.
         fetch: sends requests; default: the standard library in a thread.
         max_age: seconds after which keys are loaded again.
@@ -89,7 +89,7 @@ class KeySet:
         """Return the keys that may have signed a token.
 
         Args:
-            key_id: ``kid`` in the header of the token; ``None`` allows every key.
+            key_id: ``kid`` in the header of the token; if ``None``, every key is a candidate.
             algorithm: ``alg`` in the header of the token.
 
         Raises:
@@ -200,7 +200,9 @@ class KeySet:
             if not (public and key.get("kty") == "oct")
         ]
         if not usable:
-            raise ConfigError(f"{where}: expected at least one usable key in the JSON Web Key Set")
+            raise ConfigError(
+                f"{where}: expected at least one usable key in the JSON Web Key Set, got 0 of {len(keys)}"
+            )
         self._keys, self._made, self._loaded = usable, {}, self._clock()
 
     def _where(self) -> str:

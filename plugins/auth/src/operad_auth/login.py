@@ -15,7 +15,7 @@ class Login(Protocol):
     """The interface of a login to one service, such as `operad.auth.OAuthClient`."""
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in and keep the token. Return a sentence that says where the token is kept.
+        """Log in and keep the token. Return a sentence that states where the token is kept.
 
         Args:
             tell: shows a line to the user.

@@ -55,7 +55,7 @@ class LoopbackListener:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        if self._tasks:  # the page that says that all is well
+        if self._tasks:  # the page that reports success
             await asyncio.wait(self._tasks, timeout=1.0)
         for task in self._tasks:
             task.cancel()

@@ -127,9 +127,9 @@ class OAuthClient(Login):
     # --- logging in and out ----------------------------------------------------------------------------
 
     async def login(self, *, tell: Tell = print, open_url: OpenURL | None = None, timeout: float = 300.0) -> str:
-        """Log in with the grant of the options and store the token. Return a sentence that says where.
+        """Log in with the grant of the options and store the token. Return a sentence that states where.
 
-        Without ``open_url``, the device flow is used if the server supports it.
+        If ``open_url`` is ``None``, the device flow is used if the server supports it.
 
         Raises:
             CallError: the user or the server refused, or the user did not log in within ``timeout`` seconds.
@@ -149,7 +149,7 @@ class OAuthClient(Login):
         return f"the token is in {await self.keep(OAuthToken.from_answer(answer))}"
 
     async def keep(self, token: OAuthToken) -> str:
-        """Store a token in place of an earlier one. Return a phrase that says where, as `TokenStore.set`."""
+        """Store a token in place of an earlier one. Return a phrase that states where, as `TokenStore.set`."""
         # Not during a renewal, in whichever process: its result would replace this token.
         async with self._once(), self._store.lock(self._key):
             where = await self._store.set(self._key, token.to_record())
@@ -162,7 +162,7 @@ class OAuthClient(Login):
 
     async def logout(self) -> str:
         """Delete the token, and revoke it (RFC 7009) if the server can. Return a sentence with the outcome."""
-        # Not during a renewal, in whichever process: its result would be kept after the end of the login.
+        # Not during a renewal, in whichever process: its result would be kept after the logout.
         async with self._once(), self._store.lock(self._key):
             kept, self._token = await self._stored_or_nothing(), None
             found = await self._store.delete(self._key)

@@ -23,7 +23,7 @@ def authenticator_from(
     base_dir: str | Path | None = None,
     fetch: Fetch | None = None,
 ) -> Authenticator | None:
-    """Return the authenticator that ``[serve]`` or ``[hub]`` describes, or ``None`` without any of the arguments.
+    """Return the authenticator that ``[serve]`` or ``[hub]`` describes; ``None`` if no argument configures one.
 
     It tries listed tokens, JSON Web Tokens, token introspection and the function ``authenticate``, in this order.
 

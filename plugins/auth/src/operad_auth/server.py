@@ -73,12 +73,14 @@ class OAuthOptions:
 
     def __attrs_post_init__(self) -> None:
         if self.issuer is None and self.token_url is None:
-            raise ConfigError("oauth: expected an issuer or a token_url; set one of them")
+            raise ConfigError("oauth: expected an issuer or a token_url, got neither; set one of them")
         has_own = self.client_secret is not None or self.private_key is not None
         if self.grant == "client_credentials" and not has_own and self.client_auth != "none":
-            raise ConfigError("oauth: client_secret or private_key is required for this grant")
+            raise ConfigError(
+                'oauth: grant "client_credentials" requires client_secret or private_key; set one of them'
+            )
         if self.client_auth == "private_key_jwt" and self.private_key is None:
-            raise ConfigError("oauth: private_key is required for this client_auth")
+            raise ConfigError('oauth: client_auth "private_key_jwt" requires private_key; set it')
         for url in (self.issuer, self.token_url, self.authorization_url, self.device_url, self.revocation_url):
             if url is not None:
                 require_secure(url, "oauth")

@@ -59,7 +59,7 @@ class TokenStore:
 
     Args:
         folder: the folder of the file; default: ``operad`` in the user's configuration folder.
-        keyring: ``False`` uses the file only.
+        keyring: whether to use the system's keyring; if not, only the file is used.
         encryption_key: the key of the file; default: the value of ``OPERAD_TOKEN_KEY``.
     """
 
@@ -84,7 +84,7 @@ class TokenStore:
         return await asyncio.to_thread(self._get, key)
 
     async def set(self, key: TokenKey, record: Mapping[str, Any]) -> str:
-        """Store a record. Return a phrase that says where it is, and for the file whether it is encrypted.
+        """Store a record. Return a phrase that states where it is, and if a file, whether encrypted.
 
         Raises:
             ConfigError: the file cannot be read, or its folder cannot be written.
@@ -93,7 +93,7 @@ class TokenStore:
         return await asyncio.to_thread(self._set, key, dict(record))
 
     async def delete(self, key: TokenKey) -> bool:
-        """Delete a record, and return True if there was one. Raises as `set`."""
+        """Delete a record, and return True if there was one. Raises the same errors as `set`."""
         return await asyncio.to_thread(self._delete, key)
 
     @contextlib.asynccontextmanager
@@ -177,7 +177,7 @@ class TokenStore:
             return None
 
     def cipher(self) -> Any:
-        """Return the Fernet cipher of the file, or ``None`` without a key. Raises `ConfigError` for a bad key."""
+        """Return the Fernet cipher of the file; ``None`` if no key is set. Raises `ConfigError` for a bad key."""
         keys = self._encryption_key or os.environ.get(KEY_VARIABLE)
         if not keys:
             return None

@@ -63,7 +63,8 @@ class StaticTokens:
         for number, (token, owner) in enumerate(pairs, start=1):
             where = f"token {number}"
             if not isinstance(token, str) or not token.strip() or token != token.strip():
-                raise ConfigError(f"{where}: expected a string that is not empty and has no spaces around it")
+                kind = "other text" if isinstance(token, str) else type(token).__name__
+                raise ConfigError(f"{where}: expected a string without spaces around it, not empty; got {kind}")
             digest = self._digest(token)
             if digest in self._identities:
                 raise ConfigError(f"{where}: the same token is already used above; each caller needs its own")
@@ -87,7 +88,9 @@ class StaticTokens:
         if isinstance(document, Mapping) and isinstance(document.get("tokens"), (list, Mapping)):
             document = document["tokens"]
         if not isinstance(document, (list, Mapping)):
-            raise ConfigError(f"{file}: expected a table of tokens, or an array of tables with token and id")
+            raise ConfigError(
+                f"{file}: expected a table of tokens, or an array of tables, got {type(document).__name__}"
+            )
         try:
             return cls(document)
         except ConfigError as error:
@@ -130,5 +133,6 @@ def _identity(owner: Any, where: str) -> Identity:
         return Identity(owner) if isinstance(owner, str) else Identity.from_wire(owner)
     except (ValueError, TypeError):
         raise ConfigError(
-            f"{where}: expected an id, or a table with id, scopes (a list) and resources (a table of lists)"
+            f"{where}: expected an id, or a table with id, scopes (a list) and resources (a table of lists), "
+            f"got {type(owner).__name__}{' with other values' if isinstance(owner, Mapping) else ''}"
         ) from None

@@ -11,7 +11,12 @@ Values = float | Mapping[str, float]
 
 
 def metrics_text(metrics: Iterable[tuple[str, str, str, Values]]) -> str:
-    """Return metrics as text. Each is a name, type (``gauge``, ``counter``, ``histogram``), help and values."""
+    """Return metrics in the OpenMetrics text format.
+
+    Args:
+        metrics: a name, a type (``gauge``, ``counter``, ``histogram``), a help text and the values of each metric.
+            ``_total`` is added to the names of the samples of a counter.
+    """
     lines = []
     for name, kind, text, values in metrics:
         sample = f"{name}_total" if kind == "counter" else name

@@ -62,7 +62,7 @@ class RetryPolicy:
     backoff: float = attrs.field(default=0.25, validator=_at_least_0)
     """The longest first delay, in seconds. It doubles with each attempt."""
     max_delay: float = attrs.field(default=10.0, validator=_at_least_0)
-    """The longest delay, in seconds. A request with a longer ``Retry-After`` fails at once."""
+    """The longest delay, in seconds. A request with a longer ``Retry-After`` fails immediately."""
     methods: frozenset[str] = attrs.field(default=_METHODS, converter=_methods)
     """Methods that are repeated without an ``Idempotency-Key``."""
     statuses: frozenset[int] = attrs.field(default=_STATUSES, converter=_statuses)
@@ -121,7 +121,7 @@ class RetryPolicy:
         return wished if wished <= self.max_delay else None
 
     def jitter(self, attempt: int) -> float:
-        """Return a random delay in seconds for an attempt (from 0), so that callers do not retry all at once."""
+        """Return a random delay in seconds for an attempt (from 0), so that callers retry at different times."""
         return random.uniform(0, min(self.max_delay, self.backoff * 2**attempt))  # noqa: S311  # no secret
 
 
@@ -145,7 +145,7 @@ def retry_after(value: str | None, now: float | None = None) -> float | None:
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait by ``Retry-After-Ms``, or else ``Retry-After``; ``None`` without them."""
+    """Return the seconds to wait by ``Retry-After-Ms``, or else ``Retry-After``; ``None`` if neither is valid."""
     millis = headers.get("retry-after-ms", "").strip()
     if millis.isascii() and millis.isdigit() and len(millis) < 12:
         return int(millis) / 1000
