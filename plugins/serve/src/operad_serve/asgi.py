@@ -31,7 +31,7 @@ RECORD = "operad.record"
 """The key of the ASGI scope under which the front door puts the `RequestRecord` of a request."""
 
 _PART = 256 * 1024
-"""How many bytes of a response are passed to the connection at once."""
+"""How many bytes of a response are passed to the connection in one piece."""
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
 """Headers that proxies add."""
 _DISCARDED = 16 * 1024 * 1024
@@ -64,7 +64,7 @@ class Admission:
     has_authenticator: bool = False
     """Whether the server authenticates callers. If so, an anonymous request is refused by default."""
     credentials: Credentials | None = None
-    """The credentials of the request; None without an authenticator, or if it raised an error."""
+    """The credentials of the request; None if the authenticator is missing or raised an error."""
     metadata_url: str | None = None
     """The URL of the resource metadata (RFC 9728), which responses with status 401 name."""
 
@@ -154,7 +154,7 @@ class Exchange:
         """
         text = self.headers.get(b"content-length", b"")
         declared = int(text) if text.isdigit() else 0
-        # A client that waits for "100 Continue", or sends this much, is refused at once.
+        # A client that waits for "100 Continue", or sends this much, is refused immediately.
         if declared > limit and (b"expect" in self.headers or declared > limit + _DISCARDED):
             raise _too_large(limit)
         try:
@@ -305,7 +305,7 @@ class Gate:
         return not (is_own or (origin is not None and self._rules.allows_origin(origin)))
 
     def check(self, exchange: Exchange) -> None:
-        """Check that ``Host`` and ``Origin`` are allowed, and no header is ambiguous. Raises `Problem`."""
+        """Check that ``Host`` and ``Origin`` are allowed, and no header is ambiguous; else raise `Problem`."""
         scope = exchange.scope
         if isinstance(scope.get(ADMISSION), Admission):
             return

@@ -36,7 +36,7 @@ def to_openapi(
     (OpenAPI 3.1), ``/health`` reports whether calls are accepted, and ``/`` is the explorer.
 
     Args:
-        registry: the registry whose operations are served. Changes take effect at once.
+        registry: the registry whose operations are served. Changes take effect immediately.
         authenticate: a function that takes `operad_auth.Credentials` and returns the caller, or None. With it,
             requests without credentials are refused. Without it, every caller is anonymous and may only call
             operations without access requirements.

@@ -33,7 +33,7 @@ class Problem(Exception):
     Args:
         status: the HTTP status.
         detail: the error and how to fix it, as a message for the user.
-        code: the error code, as in `CallError`; None leaves it out.
+        code: the error code, as in `CallError`; if None, it is left out.
         details: further data about the error, for programs.
         headers: further response headers.
     """

@@ -1,4 +1,4 @@
-"""Unix sockets to listen on, whose files are protected from other users and removed at the end."""
+"""Unix sockets to listen on. Files are removed on exit, and closed to other users if callers are anonymous."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _free(path: Path) -> None:
 
 
 def behind_proxy(app: ASGIApplication) -> ASGIApplication:
-    """Wrap an application on a Unix socket so that it trusts the ``X-Forwarded-*`` headers of every client.
+    """Wrap an application on a Unix socket so that it trusts ``X-Forwarded-For`` and ``-Proto`` of all clients.
 
     The permissions of the socket's file decide which clients may connect.
     """

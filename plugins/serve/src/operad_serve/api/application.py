@@ -42,8 +42,8 @@ _CORS = {
 class OpenAPIApplication:
     """The HTTP API of a registry, an ASGI 3 application. `to_openapi` makes it.
 
-    It needs no lifespan, and can be mounted at any path. If the host forwards a lifespan, the end of the lifespan
-    drains the application, and a new lifespan starts it again.
+    It needs no lifespan, and can be mounted at any path. If the host forwards a lifespan, the application drains
+    when the lifespan ends, and starts again with a new one.
     """
 
     def __init__(self, registry: OperationRegistry, config: OpenAPIServerConfig) -> None:

@@ -204,7 +204,7 @@ class Calls:
             raise Problem(400, f"the body is {error}", code=ErrorCode.VALIDATION_ERROR, details=details) from None
 
     def _deadline(self, exchange: Exchange, spec: OperationSpec | None) -> float | None:
-        """Return the deadline of the call, in epoch ms. Raises `Problem`."""
+        """Return the deadline of the call, in epoch ms. Raises `Problem` (400) for a malformed timeout."""
         text = exchange.header("operad-timeout")
         if text is None:
             streams = spec is not None and spec.type is OperationType.SUBSCRIPTION

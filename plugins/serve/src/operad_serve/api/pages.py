@@ -75,9 +75,10 @@ class Explorer:
             await exchange.respond(200, to_json(self._state(exchange)), "application/json")
         elif name.startswith("trace/"):
             _expect(exchange, "GET")
-            tree = self._traces.tree(name.removeprefix("trace/"), exchange.identity)
+            id = name.removeprefix("trace/")
+            tree = self._traces.tree(id, exchange.identity)
             if tree is None:
-                raise Problem(404, "no such call tree; only the latest ones are kept, each for its caller")
+                raise Problem(404, f"no call tree of request {id!r:.100}; only the latest of each caller are kept")
             await exchange.respond(200, to_json(tree), "application/json")
         elif name.startswith("reload/"):
             _expect(exchange, "POST")

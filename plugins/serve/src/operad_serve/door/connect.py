@@ -48,7 +48,7 @@ class ConnectPages:
     Args:
         users: the tokens of users, by the name of their ``[[credentials]]`` table.
         authenticate: returns the identity of a token that a user enters; None if users can enter none.
-        login: logs browsers in; None without ``[serve.oauth]``.
+        login: logs browsers in; None if ``[serve.oauth]`` is missing.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class FrontDoor:
         self._is_draining = False
         self._drains: list[Callable[[float], Any]] = []
         self.url: str | None = None
-        """The URL of the HTTP server; None before `open`, or without one."""
+        """The URL of the HTTP server; None before `open`, or if HTTP is not served."""
         self.health_url: str | None = None
         self.has_explorer = False
         self.has_openapi = False
@@ -225,7 +225,7 @@ class FrontDoor:
 
     @asynccontextmanager
     async def _stdio(self, ended: asyncio.Event) -> AsyncIterator[None]:
-        """Serve MCP on standard streams. The event is set at the end of standard input."""
+        """Serve MCP on standard streams. The event is set when standard input ends."""
         server = server_plugins(self._registry).server("mcp")
 
         async def serve() -> None:

@@ -78,7 +78,7 @@ class ServeOptions:
     """A TOML or JSON file with more bearer tokens."""
 
     def tls(self, base_dir: Path) -> TLSFiles | None:
-        """Return the files for HTTPS; None without ``cert``. Raises `ConfigError` if they cannot be used."""
+        """Return the files for HTTPS; None if ``cert`` is not set. Raises `ConfigError` if they cannot be used."""
         if self.cert is None:
             if self.key is not None:
                 raise ConfigError("key: expected the certificate too; add --cert FILE, or cert in [serve]")
@@ -143,7 +143,7 @@ def configured_authenticator(
 
 
 def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
-    """Return a server's options: ``shared``, overridden by ``[serve.<server>]``. Raises `ConfigError`."""
+    """Return a server's options: ``shared``, overridden by ``[serve.<server>]``. Raises `ConfigError` if bad."""
     table = f"serve.{server.name}"
     values = {**shared, **server_tables(registry).get(server.name, {})}
     if server.name == "mcp":
@@ -214,7 +214,7 @@ def problems(registry: OperationRegistry) -> Iterator[tuple[str, OperadError]]:
 
 
 def _check(registry: OperationRegistry, servers: Collection[str]) -> None:
-    """Read ``[serve]`` as `operad serve` does. Raises `OperadError`."""
+    """Read ``[serve]`` as `operad serve` does. Raises the `OperadError` with which that would fail."""
     folder = Path() if registry.configuration is None else registry.configuration.base_dir
     options = registry.configured("serve", ServeOptions, exclude=servers)
     http = configured_address(registry, "http", options.http, folder)

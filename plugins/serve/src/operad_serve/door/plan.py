@@ -71,7 +71,7 @@ def plan_of(
 ) -> Plan:
     """Return the plan for the options of a command line. The configuration decides if they name no server.
 
-    ``changes`` are values of `ServeOptions` that the command line sets; None leaves a value as it is configured.
+    ``changes`` are values of `ServeOptions` that the command line sets; if None, the value stays as configured.
     If the configuration names no server either, HTTP is served on ``default_http``. The other parameters are
     those of `Plan` and `CallSettings`.
 

@@ -46,7 +46,7 @@ _share: Share | None = None
 
 
 def share() -> Share | None:
-    """Return the data that this process received from its supervisor; None without a supervisor."""
+    """Return the data that this process received from its supervisor; None if it has no supervisor."""
     return _share
 
 
@@ -136,7 +136,7 @@ class Supervisor:
         return process, ready
 
     def _stop(self, processes: list[Any]) -> int:
-        """Let processes drain, and end them at once on another signal. Return the exit code."""
+        """Let processes drain, and end them immediately on another signal. Return the exit code."""
         seen = self._signals
         for process in processes:
             process.terminate()

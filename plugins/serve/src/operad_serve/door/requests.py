@@ -125,7 +125,7 @@ class Metrics:
         self._registry = registry
         self._gate = gate
         self.requests: Requests | None = None
-        """The counted requests; None leaves out their metrics."""
+        """The counted requests; if None, their metrics are left out."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request. Raises `NotImplementedError` for a lifespan, which it does not need."""

@@ -22,6 +22,7 @@ import msgspec
 from operad import CallError, ConfigError, ErrorCode
 from operad.wire import to_json
 from operad_auth import Credentials
+from operad_auth.http.urls import shown_url
 from operad_serve.asgi import (
     ClientGoneError,
     Exchange,
@@ -176,7 +177,7 @@ class OAuthApplication:
             raise Refused(f"The application is not accepted: {refused}.") from None
         redirect_uri = _text(query, "redirect_uri")
         if not client.allows(redirect_uri):
-            raise Refused("redirect_uri is not one that the application has registered.")
+            raise Refused(f"redirect_uri: expected a registered one, got {shown_url(redirect_uri)[:200]}.")
         record = {"redirect_uri": redirect_uri, "state": query.get("state"), **self._request(query)}
         record |= {"client": client.id, "refreshes": client.refreshes}
         browser = self._known_browser(exchange)
@@ -193,7 +194,7 @@ class OAuthApplication:
         await show(exchange, 200, *page)
 
     def _request(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return what a client asks for. Raises `Refused`.
+        """Return what a client asks for. Raises `Refused` if a parameter is missing or not valid.
 
         A mistake is shown to the user and not sent to the client: any client can register itself, and a redirect
         before the user agrees would lead from this server to any address (RFC 9700, 4.11.2).
@@ -202,9 +203,9 @@ class OAuthApplication:
             raise Refused(f"response_type: expected code, got {query.get('response_type', 'nothing')[:50]}.")
         if query.get("response_mode", "query") != "query":
             raise Refused(f"response_mode: expected query, got {query['response_mode'][:50]}.")
-        challenge = query.get("code_challenge", "")
-        if query.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(challenge):
-            raise Refused("Expected code_challenge and code_challenge_method=S256 (PKCE).")
+        challenge, method = query.get("code_challenge", ""), query.get("code_challenge_method", "nothing")
+        if method != "S256" or not CHALLENGE.fullmatch(challenge):
+            raise Refused(f"PKCE: expected S256 with 43 characters, got {method[:50]} with {len(challenge)}.")
         resource = query.get("resource", self._options.base)
         if resource not in self._options.resources:
             raise Refused(f"resource: expected {self._options.mcp_url}, got {resource[:200]}.")
@@ -389,7 +390,7 @@ class OAuthApplication:
         try:
             metadata = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise RefusedClient("expected a JSON object with redirect_uris") from None
+            raise RefusedClient("expected a JSON object with redirect_uris, got other text") from None
         return 201, await self._clients.register(metadata)
 
     async def _token(self, exchange: Exchange) -> tuple[int, Any]:
@@ -405,7 +406,8 @@ class OAuthApplication:
         try:
             form = await self._form(exchange)
         except Refused as refused:
-            raise TokenError("invalid_request", str(refused)) from None
+            detail = str(refused)  # a sentence for a page
+            raise TokenError("invalid_request", detail[:1].lower() + detail[1:].removesuffix(".")) from None
         header = exchange.header("authorization")
         shown = Credentials.from_headers({} if header is None else {"authorization": header})
         return form, self._tokens.client(form, shown)
@@ -415,14 +417,14 @@ class OAuthApplication:
     async def _form(self, exchange: Exchange) -> dict[str, str]:
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise Refused("expected a form of application/x-www-form-urlencoded")
+            raise Refused(f"Expected a form of application/x-www-form-urlencoded, got {kind[:100] or 'no type'}.")
         return _fields(await exchange.body(MAX_BODY, _BODY_SECONDS))
 
     @staticmethod
     def _query(exchange: Exchange) -> dict[str, str]:
         query: bytes = exchange.scope.get("query_string", b"")
         if len(query) > MAX_QUERY:
-            raise Refused(f"The request is too long: expected a query of at most {MAX_QUERY} bytes.")
+            raise Refused(f"Expected a query of at most {MAX_QUERY} bytes, got {len(query)}.")
         return _fields(query)
 
 
@@ -432,10 +434,10 @@ def _fields(encoded: bytes) -> dict[str, str]:
         text = encoded.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     except ValueError:
-        raise Refused(f"expected at most {_FIELDS} parameters in percent-encoded UTF-8") from None
+        raise Refused(f"Expected at most {_FIELDS} parameters in percent-encoded UTF-8.") from None
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refused("expected each parameter once")
+        raise Refused(f"Expected each parameter once, got {len(pairs)} parameters with {len(found)} names.")
     return found
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from operad import CallError
-from operad_auth.http.urls import is_loopback_host
+from operad_auth.http.urls import is_loopback_host, shown_url
 from operad_serve.oauth.documents import fetch_document
 from operad_serve.oauth.options import ANY, OAuthServerOptions
 from operad_serve.oauth.store import Store, digest
@@ -114,7 +114,7 @@ class Clients:
             found = self.registered(id)
             if found is None:
                 raise RefusedClient(
-                    "this client is not registered here; remove its stored registration in the host"
+                    f"client {id!r:.100} is not registered here; remove its stored registration in the host"
                 )
             return found
         kept = self._documents.get(id)
@@ -146,9 +146,9 @@ class Clients:
                 raise RefusedClient(f"clients of {host} are not accepted; {fix}")
             document = json.loads(await fetch_document(url, is_private=is_listed))
             if not isinstance(document, Mapping) or document.get("client_id") != url:
-                raise RefusedClient("the document of the client does not have its own URL as client_id")
+                raise RefusedClient("the document: expected its own URL as client_id, got another value")
             if document.get("token_endpoint_auth_method", "none") != "none" or "client_secret" in document:
-                raise RefusedClient('the document of a client must have token_endpoint_auth_method = "none"')
+                raise RefusedClient('the document: expected token_endpoint_auth_method "none" and no secret')
             return self._client(url, document)
         except RefusedClient as refused:
             return refused
@@ -156,13 +156,14 @@ class Clients:
             return RefusedClient(f"the document of the client cannot be read: {error}")
 
     async def register(self, metadata: Any) -> dict[str, Any]:
-        """Register a client by its metadata (RFC 7591, 2), and return the response. Raises `RefusedClient`."""
+        """Register a client by its metadata (RFC 7591, 2). Return the response, or raise `RefusedClient`."""
         if not isinstance(metadata, Mapping):
-            raise RefusedClient("expected a JSON object with redirect_uris")
+            raise RefusedClient(f"expected a JSON object with redirect_uris, got {type(metadata).__name__}")
         client = self._client(secrets.token_hex(16), metadata)
         method = metadata.get("token_endpoint_auth_method", "client_secret_basic")
         if method not in _METHODS:
-            raise RefusedClient(f"token_endpoint_auth_method: expected one of {', '.join(_METHODS)}")
+            expected = f"expected one of {', '.join(_METHODS)}, got {_shown(method)}"
+            raise RefusedClient(f"token_endpoint_auth_method: {expected}")
         secret = None if method == "none" else secrets.token_urlsafe(32)
         client = attrs.evolve(client, secret=None if secret is None else digest(secret).hex())
         if not await self._store.add_client(client.id, attrs.asdict(client)):
@@ -182,50 +183,59 @@ class Clients:
         """Return the client that metadata describe. Fields that are not used here are ignored."""
         uris = metadata.get("redirect_uris")
         if not isinstance(uris, list) or not 1 <= len(uris) <= MAX_REDIRECTS:
-            raise RefusedClient(f"redirect_uris: expected 1 to {MAX_REDIRECTS} URIs", "invalid_redirect_uri")
+            got = len(uris) if isinstance(uris, list) else type(uris).__name__
+            why = f"redirect_uris: expected a list of 1 to {MAX_REDIRECTS} URIs, got {got}"
+            raise RefusedClient(why, "invalid_redirect_uri")
         for uri in uris:
             self._check_redirect(uri)
         grants = metadata.get("grant_types", list(_GRANTS))
         responses = metadata.get("response_types", ["code"])
         if not isinstance(grants, list) or _GRANTS[0] not in grants:
-            raise RefusedClient("grant_types: expected a list with authorization_code")
+            raise RefusedClient(f"grant_types: expected a list with authorization_code, got {_shown(grants)}")
         if not isinstance(responses, list) or "code" not in responses:
-            raise RefusedClient("response_types: expected a list with code")
+            raise RefusedClient(f"response_types: expected a list with code, got {_shown(responses)}")
         name = metadata.get("client_name")
         shown = "".join(c for c in name if c.isprintable()).strip()[:MAX_NAME] if isinstance(name, str) else ""
         return Client(id=id, name=shown, redirect_uris=uris, refreshes=_GRANTS[1] in grants)
 
     def _check_redirect(self, uri: Any) -> None:
-        """Check a redirect URI. Raises `RefusedClient`."""
+        """Raise `RefusedClient` unless a login may return to a URI."""
 
         def refused(why: str) -> RefusedClient:
             return RefusedClient(f"redirect_uris: {why}", "invalid_redirect_uri")
 
         if not isinstance(uri, str) or len(uri) > MAX_URI or not _URI.fullmatch(uri) or "#" in uri:
-            raise refused("expected an absolute URI without a fragment")
+            shown = _shown(shown_url(uri) if isinstance(uri, str) else uri)
+            raise refused(f"expected an absolute URI without a fragment, got {shown}")
         parts, host = _split(uri)
         scheme = parts.scheme
         if "@" in parts.netloc:
-            raise refused("expected a URI without a user name")
+            raise refused(f'expected a URI without a user name, got one for "{host:.100}"')
         if scheme == "https":
             hosts = self._options.redirect_hosts
             if not host or not (ANY in hosts or host in hosts or is_loopback_host(host)):
-                raise refused(f'host "{host}" is not allowed; add it to redirect_hosts in [serve.oauth]')
+                raise refused(f'host "{host:.100}" is not allowed; add it to redirect_hosts in [serve.oauth]')
         elif scheme == "http":
             if not is_loopback_host(host):
-                raise refused("expected https; http is only for 127.0.0.1, [::1] and localhost")
+                raise refused(f'expected https for "{host:.100}"; http is only for 127.0.0.1, [::1] and localhost')
         elif "." not in scheme and scheme not in self._options.redirect_schemes:
-            raise refused(f'scheme "{scheme}" is not allowed; add it to redirect_schemes in [serve.oauth]')
+            raise refused(f'scheme "{scheme:.100}" is not allowed; add it to redirect_schemes in [serve.oauth]')
+
+
+def _shown(value: Any) -> str:
+    """Return what a client sent, in at most 100 characters; only the type of a value that may be nested."""
+    is_flat = all(isinstance(item, str) for item in (value if isinstance(value, list) else [value]))
+    return repr(value)[:100] if is_flat else type(value).__name__
 
 
 def _split(uri: str) -> tuple[Any, str]:
-    """Return the parts of a URI and its host. Raises `RefusedClient`."""
+    """Return the parts of a URI and its host. Raises `RefusedClient` for a malformed host or port."""
     try:
         parts = urlsplit(uri)
         parts.port  # noqa: B018  # raises for one that is not a number
         return parts, (parts.hostname or "").rstrip(".")
     except ValueError:
-        raise RefusedClient("redirect_uris: expected an absolute URI", "invalid_redirect_uri") from None
+        raise RefusedClient("redirect_uris: expected a valid host and port", "invalid_redirect_uri") from None
 
 
 def _is_same_but_port(known: str, given: str) -> bool:
@@ -247,12 +257,12 @@ def _is_same_but_port(known: str, given: str) -> bool:
 
 
 def _host_of_document(url: str) -> str:
-    """Return the host of a document's URL, with the port unless it is 443. Raises `RefusedClient`."""
+    """Return the host of a document's URL, with the port unless it is 443. Raises `RefusedClient` if invalid."""
     parts, host = _split(url)
     is_plain = _URI.fullmatch(url) and len(url) <= MAX_URI and not parts.fragment and "#" not in url
     segments = parts.path.split("/")
     if not is_plain or not host or "@" in parts.netloc or parts.path in ("", "/") or {".", ".."} & {*segments}:
-        raise RefusedClient("a client id that is a URL needs a path, and no user name, fragment, . or ..")
+        raise RefusedClient("client_id: expected a URL with a path, and without user name, fragment, . and ..")
     if parts.port not in (None, 443):
         return f"{host}:{parts.port}"
     return host

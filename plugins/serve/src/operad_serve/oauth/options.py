@@ -9,6 +9,7 @@ import attrs
 
 from operad import ConfigError
 from operad_auth.fetching import require_secure
+from operad_auth.http.urls import shown_url
 
 ANY = "*"
 _PATHS = "/oauth"
@@ -71,10 +72,10 @@ class OAuthServerOptions:
         parts = urlsplit(self.url)
         if parts.query or parts.fragment or "@" in parts.netloc:
             raise ConfigError(
-                'url: expected a URL such as "https://gateway.example.com", without user name, query and fragment'
+                f'url: expected a URL without user name, query and fragment; write "{shown_url(self.url)}"'
             )
         if self.issuer is None and not (self.authorization_url and self.token_url and self.userinfo_url):
-            raise ConfigError("oauth: expected issuer; or authorization_url, token_url and userinfo_url")
+            raise ConfigError("oauth: expected issuer, or authorization_url, token_url and userinfo_url; set them")
         for name in ("issuer", "authorization_url", "token_url", "userinfo_url"):
             value = getattr(self, name)
             if value is not None:
@@ -82,7 +83,7 @@ class OAuthServerOptions:
 
     @property
     def base(self) -> str:
-        """The issuer of the tokens: `url` without a slash at the end."""
+        """The issuer of the tokens: `url` without a final slash."""
         return self.url.rstrip("/")
 
     @property

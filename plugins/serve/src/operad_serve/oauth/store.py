@@ -130,7 +130,9 @@ class Store:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(f"{self.path}: expected a file that this process can write: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else error
+            why = f"expected a SQLite file that this process can write: {reason}"
+            raise ConfigError(f"{self.path}: {why}; fix it, or set store in [serve.oauth]") from None
         connection.row_factory = sqlite3.Row
         return connection
 

@@ -1,7 +1,7 @@
 """The tokens of the authorization server: the token endpoint, revocation, and the authenticator of the front door.
 
 Tokens are opaque: a kind, the id of the grant, and a random text of 256 bits whose digest the store has. No key
-signs them, so no key must be protected or shared between processes, and a revoked token is invalid at once.
+signs them, so no key must be protected or shared between processes, and revocation is immediate.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class TokenEndpoint:
         self._options, self._store, self._clients, self._upstream = options, store, clients, upstream
 
     def client(self, form: Mapping[str, str], credentials: Credentials) -> Client:
-        """Return the client that sends a request (RFC 6749, 2.3). Raises `TokenError` ``invalid_client``."""
+        """Return the client that sends a request (RFC 6749, 2.3). Raises `TokenError` if its secret is wrong."""
         id, secret = form.get("client_id"), form.get("client_secret")
         if credentials.scheme:
             pair = credentials.basic
             if pair is None or secret is not None:
-                raise TokenError("invalid_client", "expected HTTP Basic, or client_id in the form, not both")
+                raise TokenError("invalid_client", "expected HTTP Basic, or client_secret in the form, not both")
             named, secret = (unquote_plus(part) for part in pair)
             if id is not None and id != named:
                 raise TokenError("invalid_client", "the header and the form name two clients; send one")
@@ -125,28 +125,32 @@ class TokenEndpoint:
         resource = form.get("resource")
         if resource is not None and resource not in self._options.resources:
             raise TokenError(
-                "invalid_target", f"resource: expected {self._options.mcp_url} or {self._options.base}"
+                "invalid_target",
+                f"resource: expected {self._options.mcp_url} or {self._options.base}, got {resource!r:.200}",
             )
         kind = form.get("grant_type")
         if kind == "authorization_code":
             return await self._redeemed(form, client)
         if kind == "refresh_token":
             return await self._refreshed(form, client)
-        raise TokenError("unsupported_grant_type", "grant_type: expected authorization_code or refresh_token")
+        why = f"grant_type: expected authorization_code or refresh_token, got {kind!r:.100}"
+        raise TokenError("unsupported_grant_type", why)
 
     async def _redeemed(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
         code = form.get("code", "")
         id = grant_of(code, "ac")
         grant = None if id is None else await self._store.redeem(id, client.id, code)
         if grant is None:
-            raise TokenError("invalid_grant", "the code is not valid, has expired, or was used before")
+            raise TokenError("invalid_grant", "the code is not valid or has expired or was used; log in again")
         verifier, expected = form.get("code_verifier", ""), grant.record
         is_proven = _VERIFIER.fullmatch(verifier) and hmac.compare_digest(
             challenge_of(verifier), expected["challenge"]
         )
         if not is_proven or form.get("redirect_uri") != expected["redirect_uri"]:
             await self._store.end(grant.id)
-            raise TokenError("invalid_grant", "code_verifier or redirect_uri does not match the login")
+            raise TokenError(
+                "invalid_grant", "code_verifier or redirect_uri is not that of the login; log in again"
+            )
         return await self._issued(grant, grant.scopes, None, refreshes=bool(expected["refreshes"]))
 
     async def _refreshed(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
@@ -157,9 +161,10 @@ class TokenEndpoint:
             raise TokenError("invalid_grant", "the refresh token is not valid, or has ended; log in again")
         if self._options.scopes_of(grant.user) is None:
             await self._store.end(grant.id)
-            raise TokenError("invalid_grant", "the user may no longer log in")
+            raise TokenError("invalid_grant", "the user may no longer log in; ask the operator of this server")
         if not {*form.get("scope", "").split()} <= {*grant.scopes}:
-            raise TokenError("invalid_scope", f"scope: expected no more than {' '.join(grant.scopes)!r}")
+            most = " ".join(grant.scopes)
+            raise TokenError("invalid_scope", f"scope: expected no more than {most!r}, got {form['scope']!r:.200}")
         if "login" in grant.record and hmac.compare_digest(grant.refresh or b"", digest(token)):
             try:
                 login = await self._upstream.renew(grant.record["login"])

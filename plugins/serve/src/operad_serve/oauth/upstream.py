@@ -90,13 +90,13 @@ class Upstream:
         """
         await self._check_issuer(query.get("iss"))
         if "code" not in query:
-            raise LoginFailed("the provider sent no code")
+            raise LoginFailed("expected a code from the provider, got a response without one")
         fields = {"grant_type": "authorization_code", "code": query["code"]}
         answer = await self._server.token({**fields, "redirect_uri": self._callback, "code_verifier": verifier})
         return self._id_of(await self._claims(answer, nonce)), self._sealed(answer)
 
     def _sealed(self, answer: Mapping[str, Any]) -> str | None:
-        """Return the encrypted refresh token of a response; None without a token, or without a key."""
+        """Return the encrypted refresh token of a response; None if it has none, or no key is set."""
         token = answer.get("refresh_token")
         if self._cipher is None or not isinstance(token, str):
             return None
@@ -111,13 +111,13 @@ class Upstream:
             CallError: the provider refused the request for another reason, or does not respond.
         """
         if self._cipher is None:
-            raise LoginFailed(f"{KEY_VARIABLE} is no longer set")
+            raise LoginFailed(f"environment variable {KEY_VARIABLE} is no longer set")
         from cryptography.fernet import InvalidToken
 
         try:
             token = self._cipher.decrypt(login.encode()).decode()
         except InvalidToken:
-            raise LoginFailed(f"{KEY_VARIABLE} has changed since this login") from None
+            raise LoginFailed(f"environment variable {KEY_VARIABLE} has changed since this login") from None
         try:
             answer = await self._server.token({"grant_type": "refresh_token", "refresh_token": token})
         except OAuthError as error:
@@ -133,7 +133,8 @@ class Upstream:
         metadata = await self._server.metadata()
         is_required = metadata.get("authorization_response_iss_parameter_supported") is True
         if issuer != self._options.issuer and (issuer is not None or is_required):
-            raise LoginFailed("the response came from another provider")
+            expected = f"expected issuer {self._options.issuer}, got {issuer or 'none':.200}"
+            raise LoginFailed(f"the response came from another provider: {expected}")
 
     async def _claims(self, answer: Mapping[str, Any], nonce: str) -> Mapping[str, Any]:
         """Return the user's claims, from the ID token and, if one is missing, from the provider's description."""
@@ -153,16 +154,16 @@ class Upstream:
         response = await self._fetch("GET", url, headers=headers)
         described = response.json() if response.status == 200 else None
         if not isinstance(described, Mapping):
-            raise LoginFailed(f"the provider does not describe the user (HTTP {response.status})")
+            raise LoginFailed(f"expected HTTP 200 and a JSON object for the user, got HTTP {response.status}")
         if claims and described.get("sub") != claims["sub"]:  # OpenID Connect Core, 5.3.2
-            raise LoginFailed("the provider describes another user")
+            raise LoginFailed("the provider describes another user than its ID token")
         return {**described, **claims}
 
     async def _id_token(self, token: Any, nonce: str) -> Mapping[str, Any]:
-        """Return the claims of a checked ID token (OpenID Connect Core, 3.1.3.7). Raises `LoginFailed`."""
+        """Return the claims of a checked ID token (OpenID Connect Core, 3.1.3.7), or raise `LoginFailed`."""
         options = self._options
         if not isinstance(token, str) or options.issuer is None or self._keys is None:
-            raise LoginFailed("the provider sent no ID token; scopes must contain openid")
+            raise LoginFailed("the provider sent no ID token; add openid to scopes in [serve.oauth]")
         try:
             claims = await verified_claims(token, self._keys, options.issuer, [options.client_id], _CHECKS)
         except TokenRefused as refused:
@@ -171,17 +172,18 @@ class Upstream:
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
             raise LoginFailed("the ID token belongs to another login")
         if claims.get("azp", options.client_id) != options.client_id:
-            raise LoginFailed("the ID token is for another client")
+            got = f"expected azp {options.client_id}, got {claims['azp']!r:.100}"
+            raise LoginFailed(f"the ID token is for another client: {got}")
         return claims
 
     def _id_of(self, claims: Mapping[str, Any]) -> str:
-        """Return the id in the claims of a user. Raises `LoginFailed`."""
+        """Return the id in the claims of a user. Raises `LoginFailed` if a claim is missing or wrong."""
         name = self._options.id_claim
         value = claims.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str) or not value or len(value) > 255 or not value.isprintable():
-            expected = "expected 1 to 255 printable characters"
+            expected = f"expected 1 to 255 printable characters, got {value!r:.100}"
             raise LoginFailed(f'the provider sent no claim "{name}" that can be an id: {expected}')
         if name == "email" and claims.get("email_verified") is not True:
             raise LoginFailed("the provider has not verified the email address")
