@@ -179,11 +179,11 @@ class Connection:
         self._on_lost(error)
 
     async def listen(self, subject: str, queue: str = "") -> Subscription:
-        """Subscribe to a subject; with ``queue``, as a member of a queue group. Raises `nats.errors.Error`."""
+        """Subscribe to a subject; with ``queue``, as a member of a group. Raises `nats.errors.Error` if lost."""
         return await self._client.subscribe(subject, queue=queue)
 
     async def write(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None = None) -> None:
-        """Publish a message, after waiting if too many bytes are unwritten. Raises one of `WRITE_ERRORS`."""
+        """Publish a message, after waiting if many bytes are unwritten. Raises `WRITE_ERRORS` if it fails."""
         client = self._client
         if client.pending_data_size > WRITE_AHEAD:
             async with self._turn:  # the first one looks, the others wait in line
@@ -196,7 +196,7 @@ class Connection:
         await client.publish(subject, data, reply, headers)
 
     async def _confirmed(self) -> None:
-        """Wait until the server has read all written bytes. Raises one of `WRITE_ERRORS`."""
+        """Wait until the server has read all written bytes. Raises one of `WRITE_ERRORS` if it is gone."""
         if self._unconfirmed > WRITE_AHEAD:
             lost, flushing = self._lost, asyncio.ensure_future(self._client.flush(self._longest_trip))
             self._trips.add(flushing)
@@ -223,7 +223,7 @@ class Connection:
     async def barrier(self) -> None:
         """Wait until the server has processed all earlier messages. Concurrent callers share one round trip.
 
-        Raises one of `WRITE_ERRORS`.
+        Raises one of `WRITE_ERRORS` if the connection is lost.
         """
         if self._trip is None:
             self._trip = asyncio.ensure_future(self._round_trip())
@@ -276,7 +276,7 @@ def reason(error: BaseException) -> str:
 
 
 async def _written(client: Client, most: int) -> None:
-    """Wait until at most ``most`` bytes are unwritten. Raises `nats.errors.ConnectionClosedError`."""
+    """Wait until at most ``most`` bytes are unwritten. Raises `nats.errors.ConnectionClosedError` if closed."""
     for turn in itertools.count():
         if client.pending_data_size <= most:
             return

@@ -98,7 +98,7 @@ class JetStream:
             await self.consume(operation_id, group)
 
     async def consume(self, operation_id: str, group: str) -> None:
-        """Make the consumer that pushes stored requests for an operation to a group. Raises `TransportError`."""
+        """Make the consumer that pushes an operation's requests to a group. Raises `TransportError` if refused."""
         config = {
             "name": self._consumer(operation_id),
             "durable_name": self._consumer(operation_id),
@@ -118,7 +118,7 @@ class JetStream:
         await self._ask(name, {"stream_name": self.stream, "config": config})
 
     async def _ask(self, name: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        """Send a request to JetStream and return the response. Raises `TransportError`."""
+        """Send a request to JetStream and return the response. Raises `TransportError` if it fails."""
         key = secrets.token_hex(16)  # a peer that knows the inbox must not reply in the server's place
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[key] = future
@@ -183,7 +183,7 @@ class JetStream:
                 del self._known[next(iter(self._known))]
 
     def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
-        """Return the headers that make the server delete a request after its deadline; None without one."""
+        """Return the headers that make the server delete a request after its deadline; None if it needs none."""
         limit = limit_of(payload)
         if not self._expires or limit is None:
             return None

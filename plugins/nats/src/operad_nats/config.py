@@ -99,8 +99,10 @@ class NATSConfig:
 
     def __attrs_post_init__(self) -> None:
         if not all(_is_server(server) for server in self.servers) or not self.servers:
+            wrong = [number for number, server in enumerate(self.servers, 1) if not _is_server(server)]
             raise ConfigError(
-                "servers: expected at least one URL, all like nats://host:4222 or tls+nats://host:4222"
+                "servers: expected at least one URL, all like nats://host:4222 or tls+nats://host:4222; got "
+                + (f"another text as number {wrong[0]}" if wrong else "an empty list")
             )
         if len({urlsplit(server).scheme for server in self.servers}) > 1:
             raise ConfigError("servers: expected the same scheme in all URLs, got both nats and tls+nats")

@@ -124,12 +124,12 @@ class NATSResults:
             return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name, for the given number of seconds. Raises as `claim`."""
+        """Replace the value of a name, for the given number of seconds. Raises the same errors as `claim`."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).put(name, _sealed(value, seconds))
 
     async def drop(self, name: str) -> None:
-        """Delete the value of a name, so that the name is free. Raises as `claim`."""
+        """Delete the value of a name, so that the name is free. Raises the same errors as `claim`."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).delete(name)
 

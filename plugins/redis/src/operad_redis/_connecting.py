@@ -13,7 +13,7 @@ from operad_redis._scripts import SCRIPTS
 
 
 async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
-    """Return a new open connection. Raises one of `operad_redis._connection.LOST`."""
+    """Return a new open connection. Raises one of `operad_redis._connection.LOST` if that fails."""
     connection = pool.connection_class(**pool.connection_kwargs)
     try:
         connecting = connection.connect()  # type: ignore[no-untyped-call]  # redis-py left it without types
@@ -30,7 +30,7 @@ async def connect_commands(
 ) -> Pipeline:
     """Connect to the node that holds a key, and load the scripts.
 
-    Later connections of the pool go to the same node. Raises one of `operad_redis._connection.LOST`.
+    Later connections of the pool go to the same node. Raises one of `_connection.LOST` if connecting fails.
     """
     for _ in range(3):
         pipeline = Pipeline(await connect(pool, timeout), on_lost)

@@ -21,7 +21,7 @@ HIGH_WATER = 4 * 1024 * 1024
 SMALL = 64 * 1024
 """The size in bytes up to which a command need not wait for larger commands."""
 _TOGETHER = 256 * 1024
-"""The maximum number of bytes of small commands that are written at once."""
+"""The maximum number of bytes of small commands that are written together."""
 
 LOST = (RedisError, OSError, EOFError)
 """The errors of a connection that is lost, or whose server does not behave like Redis."""
@@ -206,7 +206,7 @@ async def disconnect(connection: AbstractConnection) -> None:
 
 
 async def stop(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, except the current one, and wait for their end."""
+    """Cancel tasks, except the current one, and wait until they have ended."""
     current = asyncio.current_task()
     others = [task for task in tasks if task is not current]
     for task in others:

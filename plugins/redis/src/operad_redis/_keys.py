@@ -27,7 +27,7 @@ _INBOX = re.compile(r"inbox:([A-Za-z0-9_-]{1,64})")
 
 
 def _name(text: str) -> str:
-    """Return any text as the end of a key. Different texts give different keys."""
+    """Return any text as the last part of a key. Different texts give different keys."""
     encoded = quote(text, safe="./", errors="surrogatepass")
     if len(encoded) > MAX_NAME:
         # quote() never leaves a "=", so no short text looks like a digest.

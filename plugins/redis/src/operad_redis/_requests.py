@@ -83,7 +83,7 @@ class Requests:
 
 
 class ServerClock:
-    """The clock of the server, which tells how long a request was stored there."""
+    """The clock of the server, which measures how long a request was stored there."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None

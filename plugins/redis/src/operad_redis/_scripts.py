@@ -1,6 +1,6 @@
 """The Lua scripts for operations that must be atomic on the server (Redis 6.2 or newer).
 
-A link is alive as long as it listens at its inbox and gives signs of life. The first ends at once when its process
+A link is alive as long as it listens at its inbox and gives signs of life. The first ends as soon as its process
 dies, the second when the network is cut. All links of a bus are connected to the node that holds the keys of the
 bus, so ``PUBSUB NUMSUB`` sees each of them, in a cluster, too.
 """

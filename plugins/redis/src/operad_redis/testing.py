@@ -17,7 +17,7 @@ _EPHEMERAL = ("--save", "", "--appendonly", "no", "--protected-mode", "no")
 
 
 def find_server() -> str | None:
-    """Return the path of a ``redis-server`` binary, or None if there is none on this machine."""
+    """Return the path of a ``redis-server`` binary, or None if this machine has none."""
     beside = Path(sys.executable).with_name("redis-server")  # a virtual environment need not be on the path
     if beside.exists():
         return str(beside)

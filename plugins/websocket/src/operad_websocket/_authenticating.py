@@ -24,7 +24,7 @@ from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
 
 RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]
-"""``authenticate(request)`` returns the identity of the client; ``None`` refuses the connection."""
+"""``authenticate(request)`` returns the identity of the client, or ``None`` to refuse the connection."""
 Authenticator = RequestAuthenticator | CredentialsAuthenticator
 """A function of the aiohttp request, or an authenticator of `operad.auth`."""
 
@@ -63,7 +63,7 @@ class Gate:
     """The authentication of the clients of a hub.
 
     Args:
-        authenticate: the authenticator. With ``None``, every client on this machine may connect, anonymously.
+        authenticate: the authenticator; if ``None``, every client on this machine may connect, anonymously.
         origins: the origins of web pages that may connect.
         reports: counts and logs refusals.
         patience: seconds within which a first frame must arrive.
@@ -110,7 +110,9 @@ class Gate:
             raise web.HTTPForbidden(text=f"origin {origin[:200]!a} may not connect; add it to allowed_origins\n")
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.is_open and not is_loopback_host(host):  # a rebound DNS name
-            raise web.HTTPForbidden(text="expected a loopback host name, because the hub has no authenticator\n")
+            raise web.HTTPForbidden(
+                text=f"expected a loopback host name, got {request.host[:200]!a}: the hub has no authenticator\n"
+            )
 
     async def admit(self, request: web.Request) -> Identity | None:
         """Return the identity of a client, from the headers of the handshake.
@@ -138,7 +140,7 @@ class Gate:
     async def admit_by_frame(
         self, request: web.Request, socket: web.WebSocketResponse[Literal[False]]
     ) -> Identity | None:
-        """Return the identity of a client, from its first frame. ``None`` means that the connection was closed."""
+        """Return the identity of a client, from its first frame; ``None`` if the connection was closed."""
         identity = None
         try:
             async with asyncio.timeout(self._patience):

@@ -62,7 +62,7 @@ def hub(
     """Run a WebSocket hub.
 
     The hub routes calls between the processes that connect to it, until Ctrl-C. Running calls may then finish; a
-    second Ctrl-C stops the hub at once. Without tokens it listens on this machine only.
+    second Ctrl-C stops the hub immediately. Without tokens it listens on this machine only.
     """
     import attrs
 

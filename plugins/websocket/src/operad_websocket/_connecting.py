@@ -105,7 +105,7 @@ class Connecting:
         response, self._response = self._response, None
         connection = None if response is None else response.connection
         if response is None or connection is None or connection.transport is None:
-            raise LinkDownError(f"{shown_url(url)} cannot be reached: the connection was lost at once")
+            raise LinkDownError(f"{shown_url(url)} cannot be reached: the connection was lost immediately")
         return Connected(socket, Wire(connection.transport), self._carried(response))
 
     def _carried(self, response: ClientResponse) -> int:
@@ -131,7 +131,7 @@ def _reason(error: BaseException) -> str:
     """Return the reason why a connection failed; empty if the error states none."""
     if not isinstance(error, ClientConnectorError) or isinstance(error, ClientConnectorCertificateError):
         return str(error)
-    # aiohttp's own text repeats the address and says "ssl:default" without TLS.
+    # aiohttp's own text repeats the address and contains "ssl:default" without TLS.
     cause = error.os_error
     if cause.errno == errno.ECONNREFUSED:
         return "no process listens there; start a hub with `operad hub`"

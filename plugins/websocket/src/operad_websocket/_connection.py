@@ -54,8 +54,8 @@ class Unfinished:
 class Connection:
     """The connection of a spoke.
 
-    Frames are written directly to the transport. The hub never waits for a spoke: a spoke that does not read only
-    fills its own buffer.
+    Frames are written directly to the transport. The hub never waits for a spoke: if a spoke does not read, frames
+    stay in its own buffer. A spoke with more than ``max_buffer`` unwritten bytes is disconnected.
 
     Args:
         switch: receives the frames of the spoke.
@@ -66,7 +66,7 @@ class Connection:
         max_payload: the maximum size of an event, in bytes.
         max_buffer: the maximum number of unwritten bytes.
         unfinished: counts the bytes of unfinished messages.
-        frames: checks each frame against its schema; ``None`` checks nothing.
+        frames: checks each frame against its schema; if ``None``, frames are not checked.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Connection:
         return self._corked.unwritten > _SLOW
 
     def abort(self) -> None:
-        """Disconnect at once, without a close frame."""
+        """Disconnect immediately, without a close frame."""
         self._transport.abort()
 
     async def close(self) -> None:

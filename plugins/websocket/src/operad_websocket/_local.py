@@ -129,7 +129,7 @@ class HubLink:
         return to
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses. ``timeout`` is ignored, because events are delivered at once."""
+        """Stop serving all addresses. ``timeout`` is ignored, because events are delivered immediately."""
         self._ask(UNREGISTER, {"topics": list(self._peer.topics)})
 
     async def close(self) -> None:

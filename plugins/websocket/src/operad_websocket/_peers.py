@@ -30,7 +30,7 @@ class Peer:
     """A peer of a hub, which has one connection.
 
     Args:
-        deliver: sends the JSON of an event without waiting. It raises `PayloadTooLargeError`.
+        deliver: sends the JSON of an event without waiting. It raises `PayloadTooLargeError` above the limit.
         identity: the authenticated identity; None for an anonymous peer.
         trusted: whether the peer is in the process of the hub, and may set the identity of its calls.
         is_slow: returns True if many bytes are unwritten.
@@ -107,7 +107,7 @@ class Peer:
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:
-        """Remember a request that has ended. ``over`` says whether the peer knows that."""
+        """Remember a request that has ended. ``over``: whether the peer knows that."""
         ended = self._ended
         ended[request_id] = over
         if len(ended) >= _REMEMBERED:
@@ -138,7 +138,7 @@ class Route:
         """The handlers, and the request id that each of them received."""
 
     def forget(self, handler: Peer, over: bool) -> None:
-        """Remove a handler. ``over`` says whether the handler knows that the request has ended."""
+        """Remove a handler. ``over``: whether the handler knows that the request has ended."""
         handler_id = self.handlers.pop(handler)
         if handler.serving.pop(handler_id, None) is not None:
             owed, debtor = handler.owed, self.caller.debtor

@@ -29,7 +29,7 @@ class Registering:
     """The registration of the addresses of one spoke.
 
     Args:
-        ask: sends a frame to the hub itself and returns the payload of the response. It raises `TransportError`.
+        ask: sends a frame to the hub itself; returns the payload of the response, or raises `TransportError`.
         tell: passes an event to the owner of the link.
     """
 

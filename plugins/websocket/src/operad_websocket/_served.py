@@ -88,7 +88,7 @@ def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
 
 def _no_password() -> str:
     """Raise `ValueError` instead of asking for a password on the terminal."""
-    raise ValueError("the key has a password, which is not supported; decrypt the key")
+    raise ValueError("expected a key without a password, got an encrypted key; decrypt it")
 
 
 def _rule(names: Mapping[str, Sequence[str]]) -> Callable[[Identity | None, str], bool]:

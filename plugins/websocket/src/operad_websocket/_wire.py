@@ -22,7 +22,7 @@ _WITHIN_LARGE = 256 * 2**10
 _CLOSE_BY = 0.0001
 """The interval between frames, in seconds, below which they are written together."""
 _TOGETHER = 64 * 2**10
-"""The number of bytes above which frames are written at once."""
+"""The number of bytes above which frames are written immediately."""
 _shared = threading.local()
 
 
@@ -96,9 +96,9 @@ class Wire(asyncio.BufferedProtocol):
 
 
 class Corked:
-    """A writer that writes a single frame at once, and the frames of a burst together.
+    """A writer that writes a single frame immediately, and the frames of a burst together.
 
-    A burst is written at the end of the turn of the event loop. With many calls in flight, a system call for each
+    A burst is written when the turn of the event loop ends. With many calls in flight, a system call for each
     frame would be most of the cost of a frame.
 
     Args:
@@ -126,7 +126,7 @@ class Corked:
         return self._size + self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        """Write a frame now, or at the end of the turn of the event loop."""
+        """Write a frame now, or when the turn of the event loop ends."""
         if not self._kept:
             now = _now()
             is_single = not self._is_burst and now - self._last >= _CLOSE_BY

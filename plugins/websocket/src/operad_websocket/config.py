@@ -157,7 +157,7 @@ class WebSocketConfig:
         return tuple(url.strip() for url in self.url.split(",") if url.strip()) or ("",)
 
     def ssl_context(self) -> ssl_module.SSLContext | None:
-        """Return the TLS context; None means the system's certificates. Raises `ConfigError` for a bad file."""
+        """Return the TLS context; None for the system's certificates. Raises `ConfigError` for a bad file."""
         return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def __repr__(self) -> str:

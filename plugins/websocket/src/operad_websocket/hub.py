@@ -314,7 +314,7 @@ class _ServerLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def _frame_check() -> FrameCheck:
-    """Return a check of all frames between a spoke and a hub. Raises `ConfigError` without fastjsonschema."""
+    """Return a check of frames between spokes and a hub. Raises `ConfigError` if fastjsonschema is missing."""
     from operad_websocket._schemas import LINK_FRAMES
 
     try:

@@ -90,7 +90,7 @@ class SpokeLink:
         return frozenset(served)
 
     async def _ask(self, type_: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Send a frame to the hub itself and return the payload of its response. Raises `TransportError`."""
+        """Send a frame to the hub itself. Return the payload of its response, or raise `TransportError`."""
         frame_id = f"f{next(self._counter)}"
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._asked[frame_id] = answer
@@ -116,7 +116,7 @@ class SpokeLink:
         return to
 
     async def _write(self, data: bytes) -> None:
-        """Write a frame, and wait while writing is paused. Raises `LinkDownError` or `PayloadTooLargeError`."""
+        """Write a frame, and wait while writing is paused. Raises `TransportError` if down or too large."""
         connected = self._connected
         limit = self._config.max_payload if connected is None else connected.max_payload
         if len(data) > limit:
