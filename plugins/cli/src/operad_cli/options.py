@@ -65,13 +65,14 @@ def _has_tables(project: Path) -> bool:
 
 
 def require_configuration(config: Path | None) -> Path:
-    """Return the configuration to use. Raises `ConfigError` if there is none, or ``OPERAD_CONFIG`` is wrong."""
+    """Return the configuration to use. Raises `ConfigError` if it is missing, or ``OPERAD_CONFIG`` is wrong."""
     from operad import ConfigError
 
     path = find_configuration(config)
     if path is None:
         raise ConfigError(
-            "no operad.toml in this folder or a parent folder; create one with `operad init` or use --config PATH"
+            "no operad.toml in this folder or a parent folder, and no pyproject.toml with [tool.operad]; "
+            "create one with `operad init`, or use --config PATH or OPERAD_CONFIG"
         )
     if config is None and str(path) == os.environ.get("OPERAD_CONFIG") and not path.exists():
         raise ConfigError(f"OPERAD_CONFIG is {path}, but there is no such file; correct or unset it")

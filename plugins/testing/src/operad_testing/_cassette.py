@@ -152,7 +152,7 @@ class Cassette:
     def _next(self, call: InterceptedCall, kind: str) -> dict[str, Any] | None:
         """Return the recording to replay; None if the call must be made.
 
-        Raises `CallError` ``NOT_RECORDED``.
+        Raises `CallError` ``NOT_RECORDED`` if the recording is missing and the mode allows no call.
         """
         if not self._plays:
             return None

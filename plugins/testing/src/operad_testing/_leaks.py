@@ -83,7 +83,7 @@ async def assert_nothing_pending(before: HeldResources | None = None, *, grace: 
     """Check that nothing except the caller is pending in the running event loop.
 
     Args:
-        before: the resources held before the test (`HeldResources.now`); None checks only tasks and timers.
+        before: the resources held before the test (`HeldResources.now`); if None, only tasks and timers count.
         grace: seconds to wait for objects that are being closed.
 
     Raises:

@@ -38,7 +38,10 @@ class ResultStoreConformance:
         raise NotImplementedError("the suite needs a store; override store()")
 
     def away(self) -> AbstractAsyncContextManager[ResultStore]:
-        """Return a context with a store that detects within seconds that its server cannot be reached."""
+        """Return a context with a store without a server, and with `secret` as the password in its URL.
+
+        The server cannot be reached, and each method of the store must raise within seconds.
+        """
         raise NotImplementedError("the suite needs a store without a server; override away()")
 
     @in_loop

@@ -64,7 +64,7 @@ class ServerProcess(ABC):
         raise RuntimeError(f"{command[0]} did not come up on port {self.port}; run it by hand to see why")
 
     def stop(self) -> None:
-        """Stop the server with SIGTERM, if it runs, and wait for its end."""
+        """Stop the server with SIGTERM, if it runs, and wait until it has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -112,7 +112,7 @@ class SourceConformance:
         raise NotImplementedError("the suite declares the capability changes; override change()")
 
     async def stir(self, registry: OperationRegistry) -> None:
-        """Make the subscription ``stream`` yield items, if it needs a trigger for them.
+        """Make the subscription ``stream`` yield items. Override this if the server yields none by itself.
 
         This runs at the same time as the subscription, and is cancelled with it. For ``registry`` see `change`.
         """

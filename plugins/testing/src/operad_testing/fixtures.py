@@ -61,8 +61,9 @@ def operad_operation() -> Callable[..., Operation[..., Any]]:
 def operad_cassette(request: pytest.FixtureRequest) -> Iterator[Callable[..., Cassette]]:
     """Yield a function that opens the test's cassette for a registry: ``operad_cassette(registry)``.
 
-    The cassette is ``cassettes/<file>.<test>.json`` beside the file of the test. The environment variable
-    ``OPERAD_CASSETTES`` sets the mode, such as ``record``; the default is ``once``.
+    Keyword arguments are those of `cassette`. The cassette is ``cassettes/<file>.<test>.json`` beside the file of
+    the test, and is closed after the test. The mode is the argument ``mode``, else the environment variable
+    ``OPERAD_CASSETTES``, such as ``record``, else ``once``.
     """
     name = re.sub(r"[^\w.-]+", "_", request.node.name)
     path = Path(request.path).parent / "cassettes" / f"{Path(request.path).stem}.{name}.json"

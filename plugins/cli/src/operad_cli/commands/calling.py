@@ -68,8 +68,9 @@ def call(
     """Call an operation and print its envelope.
 
     KEY=VALUE is converted to the type in the input schema, KEY:=JSON is JSON, KEY@FILE is a file (text, bytes or
-    an upload, as the schema says), KEY:=@FILE is the JSON in a file, --json '{…}' is the whole input. A terminal
-    prompts for missing fields. With --data, a pipe gets bytes as they are. With --all --json, a line is a page.
+    an upload, as the schema requires), KEY:=@FILE is the JSON in a file, --json '{…}' is the whole input. A
+    terminal prompts for missing fields. With --data, a pipe gets bytes as they are. With --all --json, a line
+    is a page.
 
     \b
     operad call shop.getBook bookId=3

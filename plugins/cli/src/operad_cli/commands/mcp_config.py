@@ -41,9 +41,9 @@ def mcp_config(
     """Print the entry for an MCP host's configuration, or install it.
 
     With this entry the host starts `operad serve --mcp stdio`, or connects to --url. --install writes it into the
-    host's own file and keeps a copy of the old one. Each environment variable of the configuration, ${NAME}, is in
-    the entry's env. --install writes the values, because a host does not know the environment of your shell. The
-    same holds for --header, which the host sends to --url.
+    host's own file and keeps a copy of the old one. The entry has the environment variables ${NAME} of the
+    configuration, and the headers that the host sends to --url. --install writes their values, because a host does
+    not know the environment of your shell. A printed entry has placeholders such as <value of NAME>.
 
     \b
     operad mcp-config --install cursor

@@ -106,7 +106,7 @@ async def _keep(registry: OperationRegistry, url: str) -> None:
 
 
 class _Show:
-    """The output of the demo: text for each step, or one JSON document at the end."""
+    """The output of the demo: text for each step, or one JSON document when the demo has finished."""
 
     def __init__(self, as_json: bool) -> None:
         self._json: dict[str, Any] | None = {"operations": [], "calls": []} if as_json else None

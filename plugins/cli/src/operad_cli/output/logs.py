@@ -101,8 +101,8 @@ class JSONLines(logging.Formatter):
 class Sparing(logging.Filter):
     """A filter that limits how many records are written, because clients can cause thousands of records.
 
-    Each logging statement may write 20 records at once, and one more each second. All statements together may
-    write 200 records at once, and 10 more each second.
+    Each logging statement may write 20 records in a burst, and one more each second. All statements together may
+    write 200 records in a burst, and 10 more each second.
     The next record of a statement states how many were left out (``leftOut``).
     """
 

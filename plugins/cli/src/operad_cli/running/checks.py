@@ -46,13 +46,13 @@ async def examine(path: Path | None, timeout: float) -> list[Check]:
     """Run all checks and return their results. Errors of the configuration are results too.
 
     Args:
-        path: the configuration; None checks the installation alone.
+        path: the configuration; if None, the installation alone is checked.
         timeout: seconds for each source, for the schemas and for the transport.
     """
     checks = [*_machine()]
     if path is None:
         checks += _plugins(load_plugins_quietly())
-        fix = "create one with operad init, or use --config PATH"
+        fix = "create one with operad init, or use --config PATH or OPERAD_CONFIG"
         return [
             *checks,
             Check("warning", "configuration", "no operad.toml in this folder or a parent folder", fix),

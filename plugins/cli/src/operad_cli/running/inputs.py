@@ -124,7 +124,7 @@ def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
 
 
 def ask(values: dict[str, Any], schema: Schema) -> None:
-    """Ask the user for missing required fields, and add them to ``values``. Raises `click.UsageError`."""
+    """Ask the user for missing required fields, and add them. Raises `click.UsageError` for unknown ones."""
     lacking = missing(values, schema)
     if not lacking:
         return
@@ -180,7 +180,7 @@ def _kind(shape: Any, root: Schema) -> str:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a prompt at once. asyncio's own handler would wait until the prompt ends."""
+    """Let Ctrl-C end a prompt immediately. asyncio's own handler would wait until the prompt ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

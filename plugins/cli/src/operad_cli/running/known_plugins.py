@@ -83,7 +83,7 @@ class KnownPlugins:
             return None
 
     def registry(self, path: str | os.PathLike[str], profile: str | None) -> OperationRegistry | None:
-        """Return a registry without passive plugins (`is_passive`); None if the configuration needs them all."""
+        """Return the registry of a configuration without passive plugins; None if it may need all plugins."""
         plugins = load_plugins(entry_points=self._others)
         registry = OperationRegistry.from_config(path, plugins, profile=profile, sources=())
         configuration = registry.configuration

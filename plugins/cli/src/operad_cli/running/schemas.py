@@ -28,7 +28,7 @@ def errors_of_schemas(specs: Iterable[OperationSpec], seconds: float) -> Iterato
 
     Raises:
         ModuleNotFoundError: jsonschema is not installed.
-        Unchecked: there was no time for all, or some are too large or too deep. It is raised at the end.
+        Unchecked: there was no time for all, or some are too large or too deep. It is raised last.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match

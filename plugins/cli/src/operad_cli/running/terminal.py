@@ -19,7 +19,7 @@ _LEVELS = {"debug": 10, "info": 20, "notice": 20, "warning": 30, "error": 40}
 
 
 def client_of_terminal() -> Terminal | None:
-    """Return the client for a terminal, or None without a terminal."""
+    """Return the client for a terminal; None if standard input or standard error is another file."""
     return Terminal() if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 

@@ -188,7 +188,7 @@ class Flow(TransportSuite):
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
-            for stream in streams:  # a handler that starts at once may have sent the first item already
+            for stream in streams:  # a handler that starts immediately may have sent the first item already
                 await stream.aclose()
             await asyncio.wait(sending)
             await receiver.wait_for("news", 32)

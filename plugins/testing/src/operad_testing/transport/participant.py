@@ -103,15 +103,18 @@ class Participant:
 
 @attrs.define(eq=False)
 class Served:
-    """The record of the kit's operations, and the gate for which some of them wait."""
+    """A record of the calls of the kit's operations, and the gate for which some of them wait."""
 
     runs: list[str] = attrs.field(factory=list)
-    """The inputs of `kit.work`, in order."""
+    """The inputs of ``kit.work``, in order."""
     started: int = 0
+    """The number of calls of ``kit.wait`` and ``kit.count`` that began."""
     ended: int = 0
-    """The number of waits and streams that ended, in any way."""
+    """The number of these calls that ended, in any way."""
     yielded: int = 0
+    """The number of items that streams have made."""
     gate: asyncio.Event = attrs.field(factory=asyncio.Event)
+    """The event for which ``kit.wait`` and some streams wait."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition is true."""
@@ -330,7 +333,7 @@ class TransportSuite:
         raise NotImplementedError("the transport declares authenticates_peer; override authenticated()")
 
     async def sever(self, transport: Transport) -> None:
-        """Cut all connections of the transport's links at once, as a lost network would. The links may reconnect.
+        """Cut all connections of the transport's links immediately, as a lost network would. They may reconnect.
 
         Do not override this if links cannot be cut.
         """

@@ -139,7 +139,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_handler_says_that_it_has_a_stream_before_its_first_item(self, kit: Kit) -> None:
-        """A handler acknowledges a stream at once, because the caller could not end the stream otherwise."""
+        """A handler acknowledges a stream immediately, because the caller could not end the stream otherwise."""
         if kit.capabilities.detects_peer_loss:
             skip("the transport knows which handler has a request")
         hand = PendingRequestMap(kit.transport, on_request=lambda _: None)

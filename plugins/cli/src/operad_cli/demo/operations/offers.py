@@ -19,7 +19,7 @@ async def offer(
 ) -> dict[str, Any]:
     """Return the most expensive book that a customer can afford, and the customer's local time.
 
-    Asks the bookshop's API and the MCP server through the same registry.
+    The operation asks the bookshop's API and the MCP server through the same registry.
     """
     books = await context.env.shop.listBooks({"maxPrice": max_price})
     now = await context.env.time.get_current_time({"timezone": timezone})
