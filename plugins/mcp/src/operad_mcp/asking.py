@@ -38,7 +38,7 @@ class CallClient(Protocol):
 
 
 def askable(client: object) -> CallClient | None:
-    """Return ``client`` if it can be asked; ``None`` for the client of a protocol without questions."""
+    """Return ``client`` if it can be asked; ``None`` if its protocol has no questions."""
     found: Any = client
     return found if hasattr(found, "elicit") else None
 

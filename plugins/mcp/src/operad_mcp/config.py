@@ -52,7 +52,7 @@ class MCPCall:
     identity: Identity | None = None
     """The caller; ``None`` if it is anonymous or not known."""
     report: Callable[..., None] | None = attrs.field(default=None, repr=False, eq=False)
-    """The function `operad.OperationContext.report` of the call; ``None`` without observers."""
+    """The function `operad.OperationContext.report` of the call; ``None`` if the call has no observers."""
     client: CallClient | None = attrs.field(default=None, repr=False, eq=False)
     """The client that waits for the call, if it can be asked; see `client_of`."""
 
@@ -191,9 +191,9 @@ class MCPAuth:
         if self.type == "caller" and self.provider is None:
             raise ConfigError('auth: type "caller" needs provider; set it to the name of a table [[credentials]]')
         if self.type != "caller" and (self.type == "provider") != (self.provider is not None):
-            raise ConfigError(
-                'auth: expected type = "provider" together with provider, an httpx2.Auth, got only one of them'
-            )
+            if self.provider is None:
+                raise ConfigError('auth: type "provider" needs provider; set it to an httpx2.Auth')
+            raise ConfigError(f'auth: provider needs type "caller" or "provider", got "{self.type}"; set type')
 
 
 def _shown_url(url: str | None) -> str:
@@ -231,7 +231,7 @@ class MCPClientConfig:
     stderr: str | None = None
     """A file to which the program's standard error is appended.
 
-    With or without a file, errors quote the end of the standard error, and the debug log has all of it.
+    With or without a file, errors quote the last lines of the standard error, and the debug log has all of it.
     """
     url: str | None = attrs.field(default=None, repr=_shown_url)
     """The URL of a server over HTTP."""
@@ -269,7 +269,7 @@ class MCPClientConfig:
 
     mode: Mode = "auto"
     """``auto`` asks for the stateless protocol (2026-07-28) and falls back to the handshake. ``legacy`` uses the
-    handshake at once, which helps if a server never responds to the question. ``2026-07-28`` never falls back.
+    handshake immediately, which helps if a server never responds to the question. ``2026-07-28`` never falls back.
     """
     connect_timeout: float = 30.0
     """Seconds in which a connection must be ready."""
@@ -330,8 +330,8 @@ class MCPClientConfig:
     """The callback for questions to a user, in the JSON of the protocol.
 
     ``await elicitation(params)`` returns ``{"action": "accept", "content": {…}}``, or the action ``decline`` or
-    ``cancel``. ``None`` as the result cancels. With a second parameter, it receives the `MCPCall`. ``caller`` asks
-    the client that waits for the call: the terminal of ``operad call``, or the client of a served registry.
+    ``cancel``; the result ``None`` means ``cancel``. With a second parameter, it gets the `MCPCall`. ``caller``
+    asks the client that waits for the call: the terminal of ``operad call``, or the client of a served registry.
     """
     sampling: Sampling | Literal["caller"] | None = None
     """The callback for requests to a model, in the JSON of the protocol. ``await sampling(params)`` returns
@@ -353,7 +353,7 @@ class MCPClientConfig:
     """Called with the server's log messages, ``{level, logger, data}``. ``None``: they go to the logger
     ``operad.mcp``."""
     log_level: LogLevel | None = None
-    """The lowest level of log messages to request from the server. ``None`` requests no level."""
+    """The lowest level of log messages to request from the server; if ``None``, no level is requested."""
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("command", "url", "server") if getattr(self, name) is not None]
@@ -380,9 +380,7 @@ class MCPClientConfig:
             raise ConfigError("auth and headers need a url, and none is set; pass the secrets of a program in env")
         self._check_callers()
         if self.tls_key is not None and self.tls_cert is None:
-            raise ConfigError(
-                "tls_key without tls_cert: expected the certificate of the key as well; set tls_cert"
-            )
+            raise ConfigError("tls_cert: expected the certificate of the key in tls_key, got none; set tls_cert")
         token = {} if self.auth is None or self.auth.token is None else {"the token of auth": self.auth.token}
         for name, value in {**self.headers, **token}.items():
             if not _VALUE.fullmatch(value) or (name not in token and not _NAME.fullmatch(name)):
@@ -395,7 +393,7 @@ class MCPClientConfig:
                 raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r}')
 
     def _check_callers(self) -> None:
-        """Check the options for credentials of callers. Raises `ConfigError`."""
+        """Raise `ConfigError` if the options do not fit credentials of callers."""
         is_callers = self.auth is not None and self.auth.type == "caller"
         if self.list_auth is not None and (not is_callers or self.list_auth.type == "caller"):
             raise ConfigError('list_auth needs auth with type "caller" beside it, and a different type itself')

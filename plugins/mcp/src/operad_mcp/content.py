@@ -82,7 +82,7 @@ class ContentBlock:
 
     @property
     def annotations(self) -> Annotations | None:
-        """The block's annotations; ``None`` without annotations. Fields of a wrong type are ``None``."""
+        """The block's annotations; ``None`` if it has none. Fields of a wrong type are ``None``."""
         found = self.wire.get("annotations")
         if not isinstance(found, Mapping):
             return None
@@ -232,7 +232,7 @@ def map_mcp_content_blocks(blocks: Any) -> list[ContentBlock]:
 
     Args:
         blocks: JSON as a server sends it, objects of the SDK, or `ContentBlock` objects. A single block is treated
-            as a list with one item, ``None`` as an empty list.
+            as a list with one item, and ``None`` as an empty list.
     """
     return [block if isinstance(block, ContentBlock) else _block(block) for block in _each(blocks)]
 

@@ -52,7 +52,8 @@ class PinFile:
         except KeyError as error:
             raise ConfigError(f"pin: {path} has no table {error}; restore or delete the file") from None
         except (OSError, msgspec.DecodeError) as error:
-            raise ConfigError(f"pin: {path} cannot be read: {error}") from None
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"pin: {path} cannot be read: {reason}; restore or delete the file") from None
 
     def write(self) -> None:
         """Replace the file in one step. Raises `ConfigError` if it cannot be written."""
@@ -106,7 +107,7 @@ class Pins:
 
     Args:
         server: the name of the server in the file.
-        place: the path of a file that keeps the definitions; True keeps them in this process.
+        place: the path of a file that keeps the definitions; if True, they are kept in this process.
         logger: receives a warning for each held tool.
     """
 

@@ -24,7 +24,7 @@ __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
 
 Complete = Callable[[OperationSpec, str, str], "Sequence[str] | Awaitable[Sequence[str] | None] | None"]
 """A function ``complete(spec, argument, value)`` that returns, or awaits, values for an argument of a prompt or
-resource template. ``value`` is the text typed so far. ``None`` means the values that the schema enumerates."""
+resource template. ``value`` is the text typed so far. If the result is ``None``, the schema's values are used."""
 
 
 def to_mcp(
@@ -111,7 +111,7 @@ class MCPServing:
         await self._served.changes.updated(uri)
 
     def well_known_routes(self) -> list[Any]:
-        """Return Starlette routes for the metadata of the protected resource; none without ``resource_url``.
+        """Return Starlette routes for the metadata of the protected resource; empty without a `resource_url`.
 
         Add them to an application that mounts this one. Clients request the metadata at the root of the address
         (RFC 9728, 3.1), which a mounted application does not serve.

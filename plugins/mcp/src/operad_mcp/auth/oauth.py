@@ -94,7 +94,7 @@ def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
 
 
 def client_of(auth: MCPAuth) -> OAuthClientInformationFull | None:
-    """Return the client in a configuration; None without ``client_id``."""
+    """Return the client in a configuration; None if ``client_id`` is not set."""
     if auth.client_id is None:
         return None
     given = "none" if auth.client_secret is None else "client_secret_basic"
@@ -154,7 +154,7 @@ class KeptAuth(httpx2.Auth):
     Args:
         url: the URL of the server.
         auth: the credentials.
-        redirect: awaited with the URL that the user must visit; ``None`` raises `LoginRequired` instead.
+        redirect: awaited with the URL that the user must visit; if ``None``, `LoginRequired` is raised instead.
         callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
         name: the name of the source.
     """

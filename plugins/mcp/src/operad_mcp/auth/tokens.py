@@ -32,7 +32,7 @@ class KeptTokens:
         store: the store.
         key: the key of the account and the server in the store.
         client: the client in the configuration, or None. It takes precedence over a stored client.
-        issuer: the only authorization server at which clients may be registered; None allows any.
+        issuer: the only authorization server at which clients may be registered; if None, any may.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class OwnTokens:
             await self._store.set_client_info(self._client)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the client in the configuration, else the stored registration; None without both."""
+        """Return the client in the configuration, else the stored registration, else None."""
         return self._client if self._client is not None else await self._store.get_client_info()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -190,7 +190,7 @@ class MemoryTokens:
         self._client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens; None before the first were stored."""
+        """Return the tokens; None if none were stored yet."""
         return self._tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -198,7 +198,7 @@ class MemoryTokens:
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return this client's registration at the authorization server; None before it was stored."""
+        """Return this client's registration at the authorization server; None if none was stored yet."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:

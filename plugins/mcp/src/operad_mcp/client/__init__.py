@@ -1,1 +1,1 @@
-"""MCP servers as a source of operations: clients, and the makers of operations."""
+"""MCP servers as a source of operations: clients, and the conversion of what servers offer."""

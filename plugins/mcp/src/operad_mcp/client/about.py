@@ -44,7 +44,7 @@ _COMPLETION: Json = {
 
 
 class About:
-    """The maker of the operations on a server itself."""
+    """Makes the operations on a server itself, such as ``server.ping``."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker

@@ -1,4 +1,4 @@
-"""The parts that the makers of operations share: names, metadata, and the request of each operation."""
+"""The parts that all conversions to operations share: names, metadata, and the request of each operation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BAD = re.compile(r"[^!-~]")
 
 
 class Maker:
-    """The maker of the operations of one server.
+    """Makes the operations of one server.
 
     Args:
         connection: the connection for listings, and for calls unless each caller has a session.

@@ -16,7 +16,7 @@ _MESSAGES: Json = {
 
 
 class Prompts:
-    """The maker of operations from prompts."""
+    """Converts the prompts of an MCP server to operations."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker

@@ -27,7 +27,7 @@ _CONTENTS: Json = {
 
 
 class Resources:
-    """The maker of operations from resources and resource templates."""
+    """Converts the resources and resource templates of an MCP server to operations."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker

@@ -1,4 +1,4 @@
-"""The clients of connected servers, with their operations: one client, or several at once."""
+"""The clients of connected servers, with their operations: one client, or several at the same time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class MCPClientWrapper:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for its use; ``None`` without any, or before it is connected."""
+        """The server's instructions for its use; ``None`` if it has none, or before it is connected."""
         return self.client.instructions
 
     def on_change(self, callback: OnChange) -> None:

@@ -1,6 +1,6 @@
 """Tools that run as tasks: the server responds immediately, and the client polls it until there is a result.
 
-There are two protocols. With that of 2025-11-25, the client asks for a task, and fetches the result at the end.
+There are two protocols. With that of 2025-11-25, the client asks for a task, and fetches the result after it.
 With the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28, the server decides whether to make a task, and
 the state of the task contains the result.
 """
@@ -256,7 +256,7 @@ class Handles:
         return task
 
     def keep(self, task: str, lifetime: float | None, params: Json, context: OperationContext, name: str) -> None:
-        """Store the task of a call for its time to live in seconds, or for 7 days without a ``lifetime``."""
+        """Store the task of a call for its time to live in seconds, or for 7 days if ``lifetime`` is ``None``."""
         if not self.remembers(context):
             return
         until = time.time() + (_KEPT if lifetime is None else lifetime)

@@ -17,7 +17,7 @@ _AS_IT_IS = MCPTool()
 
 
 class Tools:
-    """The maker of operations from tools."""
+    """Converts the tools of an MCP server to operations."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker

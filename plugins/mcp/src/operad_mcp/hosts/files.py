@@ -95,7 +95,8 @@ def _document(path: Path) -> Any:
         return _loads(_read(path))
     except (OSError, ValueError, RecursionError) as error:
         hint = "; write a backslash inside a string twice" if "escape" in str(error) else ""
-        raise ConfigError(f"{path} cannot be read as JSON: {error}{hint}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path} cannot be read as JSON: {reason}{hint}") from error
 
 
 def _servers(document: Any) -> tuple[Any, str]:
@@ -306,7 +307,7 @@ def _warn(entry: Json, where: str) -> None:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file: UTF-8, or the encoding of its byte order mark. Raises `OSError`, `ValueError`."""
+    """Return the text of a file in UTF-8, or with a byte order mark. Raises `OSError` or `ValueError` else."""
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as Windows' shell writes files
     return content.decode("utf-16" if wide else "utf-8-sig")
@@ -323,14 +324,14 @@ def _loads(text: str) -> Any:
 
 
 def _variables(text: str) -> dict[str, str]:
-    """Return the variables of a ``.env`` file: ``NAME=value`` per line, quoted or not. Raises `ValueError`."""
+    """Return the variables of a ``.env`` file: ``NAME=value`` per line, or raise `ValueError`."""
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise ValueError(f"line {number}: expected NAME=value; correct or remove the line")
+            raise ValueError(f"line {number}: expected NAME=value, got other text; correct or remove the line")
         found[match[1]] = _env_value(match[2])
     return found
 

@@ -165,7 +165,10 @@ class Watching:
                 self.leave(uri)
 
     async def join(self, ctx: Any, uri: str) -> None:
-        """Follow a resource, if a server behind the registry has it and allows the caller to watch it."""
+        """Count a client of a resource, and follow the resource. Call `leave` once for each call of this method.
+
+        The resource is followed if a server behind the registry has it, and access control allows the caller.
+        """
         self._watchers[uri] = self._watchers.get(uri, 0) + 1
         if uri in self._tasks:
             return

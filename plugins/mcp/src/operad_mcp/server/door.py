@@ -142,7 +142,9 @@ class Door:
         start = 0
         if cursor is not None:
             if not cursor.isascii() or not cursor.isdigit() or int(cursor) > len(items):
-                raise MCPError(types.INVALID_PARAMS, f"Invalid cursor: expected a nextCursor of {method}")
+                raise MCPError(
+                    types.INVALID_PARAMS, f"Invalid cursor: expected a nextCursor of {method}, got {cursor!r:.100}"
+                )
             start = int(cursor)
         end = start + self.config.page_size
         kept = []

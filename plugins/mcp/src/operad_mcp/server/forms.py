@@ -1,4 +1,4 @@
-"""The forms of operations as tools: their JSON, and how input and output are wrapped. Does not need the SDK."""
+"""The forms of operations as tools: their JSON and its wrappers. This module does not import the SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ASGI application that serves all revisions of MCP over streamable HTTP. Needs operad-serve."""
+"""The ASGI application that serves all revisions of MCP over streamable HTTP. It requires operad-serve."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MCPApplication:
 
     Args:
         served: the registry that is served.
-        authenticate: returns the caller of a request; with None, every caller is anonymous.
+        authenticate: returns the caller of a request; if None, every caller is anonymous.
         path: the path besides the root.
     """
 

@@ -1,4 +1,4 @@
-"""The kinds of operations for MCP clients: tools, resources, resource templates and prompts. Needs no SDK.
+"""The kinds of operations for MCP clients. This module does not import the SDK.
 
 The kind of an operation is in its ``metadata["mcp"]``: ``{"kind": "resource", "uri": …}``, ``{"kind":
 "resourceTemplate", "uriTemplate": …}`` or ``{"kind": "prompt"}``. Operations of an MCP source have this metadata.

@@ -1,4 +1,4 @@
-"""The options for serving a registry as an MCP server. Does not need the SDK."""
+"""The options for serving a registry as an MCP server. This module does not import the SDK."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MCPServeConfig:
         default=None, validator=attrs.validators.in_((None, "all", "search", "code"))
     )
     """``all``: a tool for each operation; ``search``: three tools that search, describe and call; ``code``: the
-    three of operad-code, which search, describe and run programs. ``None`` decides by `search_above`.
+    three of operad-code, which search, describe and run programs. If ``None``, `search_above` decides.
     """
     search_above: int = 100
     """With more tools than this, the three tools of ``search`` are offered instead of one for each operation."""
@@ -109,7 +109,9 @@ class MCPServeConfig:
                 "because the metadata of a protected resource (RFC 9728) has both"
             )
         if self.poll_after is not None and not self.resumable:
-            raise ConfigError("poll_after needs resumable = true, so that a closed stream can be resumed")
+            raise ConfigError(
+                "poll_after requires resumable = true, got false; set it, so that closed streams resume"
+            )
         if self.state_key is not None and len(self.state_key.encode()) < 32:
             got = len(self.state_key.encode())
             raise ConfigError(f"state_key: expected 32 bytes or more of secret randomness, got {got} bytes")
@@ -127,7 +129,7 @@ class MCPServeConfig:
 
     @property
     def metadata_url(self) -> str | None:
-        """The URL of the protected resource's metadata (RFC 9728, 3.1); None without ``resource_url``."""
+        """The URL of the protected resource's metadata (RFC 9728, 3.1); None if ``resource_url`` is not set."""
         if self.resource_url is None:
             return None
         parts = urlsplit(self.resource_url)
@@ -135,7 +137,7 @@ class MCPServeConfig:
 
     @property
     def resource_metadata(self) -> dict[str, Any] | None:
-        """The metadata of the protected resource (RFC 9728, 2); None without ``resource_url``."""
+        """The metadata of the protected resource (RFC 9728, 2); None if ``resource_url`` is not set."""
         if self.resource_url is None:
             return None
         document: dict[str, Any] = {

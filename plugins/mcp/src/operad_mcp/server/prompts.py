@@ -33,7 +33,10 @@ class Prompts:
         self._complete = complete
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """Handle ``prompts/list``: return a page of the prompts that the caller may use."""
+        """Handle ``prompts/list``: return a page of the prompts that the caller may use.
+
+        Raises `MCPError` if the cursor is invalid.
+        """
         identity = self._door.caller(ctx)
         items = [
             _prompt(name, spec)
@@ -62,7 +65,10 @@ class Prompts:
             raise self._door.refused(error, spec.id) from error
 
     async def complete(self, ctx: Any, params: Any) -> Json:
-        """Handle ``completion/complete``: return the application's values, else those that a schema enumerates."""
+        """Handle ``completion/complete``: return the application's values, else those that a schema enumerates.
+
+        A prompt or template that is unknown, or that the caller may not use, has no values.
+        """
         spec = self._referred(params.ref)
         identity = self._door.caller(ctx)
         values: list[str] = []

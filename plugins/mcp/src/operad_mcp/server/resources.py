@@ -33,7 +33,10 @@ class Resources:
         self._known: dict[str, str] = {}  # URI -> id of the operation that lists it
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """Handle ``resources/list``: return a page of the resources that the caller may read."""
+        """Handle ``resources/list``: return a page of the resources that the caller may read.
+
+        Raises `MCPError` if the cursor is invalid.
+        """
         listing, identity = self._door.listing, self._door.caller(ctx)
         found = [
             _described(spec, {"uri": uri})
@@ -46,7 +49,10 @@ class Resources:
         return self._door.page("resources/list", "resources", items, ctx, params)
 
     async def templates(self, ctx: Any, params: Any) -> Json:
-        """Handle ``resources/templates/list``: return a page of the templates that the caller may use."""
+        """Handle ``resources/templates/list``: return a page of the templates that the caller may use.
+
+        Raises `MCPError` if the cursor is invalid.
+        """
         identity = self._door.caller(ctx)
         items = [
             _described(spec, {"uriTemplate": template})
@@ -121,7 +127,7 @@ class Resources:
         )
 
     async def _lister(self, ctx: Any, uri: str) -> Upstream | None:
-        """Return the server behind the registry that listed a URI, else the only server; None without one."""
+        """Return the server behind the registry that listed a URI, else the only server, else None."""
         upstreams = self._door.listing.upstreams
         if uri not in self._known and len(upstreams) > 1:
             await self._of_others(ctx, upstreams)

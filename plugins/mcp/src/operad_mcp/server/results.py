@@ -1,4 +1,4 @@
-"""The results of tools, resources and prompts, made from envelopes and errors. Does not need the SDK."""
+"""The results of tools, resources and prompts, made without the SDK from envelopes and errors."""
 
 from __future__ import annotations
 

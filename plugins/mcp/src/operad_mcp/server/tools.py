@@ -51,12 +51,17 @@ class Tools:
     # --- listing ---------------------------------------------------------------------------------
 
     async def listed(self, ctx: Any, params: Any) -> Json:
-        """Handle ``tools/list``: return a page of the tools that the caller may call, or the search tools."""
+        """Handle ``tools/list``: return a page of the tools that the caller may call, or the search tools.
+
+        Raises `MCPError` if the cursor is invalid.
+        """
         if self._door.searches:
             return {**PRIVATE, "tools": list(_SEARCH_TOOLS.values())}
         cursor = None if params is None else params.cursor
         if cursor is not None and not cursor.startswith(_CURSOR):
-            raise MCPError(types.INVALID_PARAMS, "Invalid cursor: expected a nextCursor of tools/list")
+            raise MCPError(
+                types.INVALID_PARAMS, f"Invalid cursor: expected a nextCursor of tools/list, got {cursor!r:.100}"
+            )
         after = None if cursor is None else cursor.removeprefix(_CURSOR)
         door, handshake = self._door, is_handshake(ctx)
         found, last = door.listing.page(after, door.config.page_size, door.caller(ctx))
@@ -104,7 +109,8 @@ class Tools:
     async def call(self, ctx: Any, params: Any) -> Json:
         """Handle ``tools/call``: call the operation of a tool, or one of the three search tools.
 
-        Raises `MCPError` if the tool does not exist.
+        A failed operation is returned as an error result. Raises `MCPError` if the tool does not exist, the client
+        lacks a capability that the handler needs, or the user must visit a URL first.
         """
         arguments: Json = params.arguments or {}
         listing = self._door.listing

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _MOST_ASKED = 64
-"""The maximum number of a server's questions that are handled at once. Further ones are rejected."""
+"""The maximum number of a server's questions that are handled at the same time. Further ones are rejected."""
 _LEVELS = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -159,7 +159,7 @@ class Callbacks:
     async def _ask(self, callback: Callable[..., Any], params: Json) -> Any:
         """Return the application's answer. While it is pending, no call of this server times out."""
         if self._asked >= _MOST_ASKED:
-            raise Declined(BUSY, f"the client accepts at most {_MOST_ASKED} questions at once; ask again later")
+            raise Declined(BUSY, f"the client accepts at most {_MOST_ASKED} concurrent questions; ask again later")
         call = self._calls.asking()
         self._asked += 1
         try:
@@ -171,7 +171,7 @@ class Callbacks:
             self._asked -= 1
 
     def _checked(self, answer: Any, name: str, **wanted: tuple[str, ...]) -> Json:
-        """Return the answer of a callback, if it has the fields that the protocol requires. Raises `Declined`."""
+        """Return the answer of a callback. Raises `Declined` if a field that the protocol requires is missing."""
         fits = isinstance(answer, Mapping) and all(answer.get(key) in known for key, known in wanted.items())
         if not fits:
             self._logger.error("%s: expected a mapping with %s, got %.200r", name, wanted, answer)

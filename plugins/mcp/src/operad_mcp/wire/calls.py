@@ -21,7 +21,7 @@ _PROTOCOLS_OWN = ("accept", "content-type", "content-length", "host", "connectio
 class Clock:
     """The time limit of a request. Progress can restart it, and questions of the server pause it.
 
-    ``None`` as ``seconds`` sets no limit.
+    If ``seconds`` is ``None``, the time is not limited.
     """
 
     def __init__(self, seconds: float | None) -> None:

@@ -370,7 +370,7 @@ class Connection:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for its use; ``None`` without any, or before it is connected."""
+        """The server's instructions for its use; ``None`` if it has none, or before it is connected."""
         return None if self._current is None else self._current.instructions
 
     # --- errors ----------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
     """Negotiate the protocol. Ask for that of 2026-07-28, and fall back to the handshake.
 
     Returns:
-        True if the server uses the handshake, so that the next connection can use it at once.
+        True if the server uses the handshake, so that the next connection can begin with it.
 
     Raises:
         ServerError, Fault, TimeoutError: the server rejected the negotiation, or sent an invalid response.
@@ -92,7 +92,7 @@ async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) 
 
 
 def _discover_timeout(config: MCPClientConfig) -> float | None:
-    """Return the seconds for the question; None, no limit, without a fallback or if a user may have to log in."""
+    """Return the seconds for the question; None if it has no fallback, or a user may have to log in."""
     auth = config.auth
     patient = config.mode == MODERN or (auth is not None and auth.type != "bearer")
     return None if patient else config.discover_timeout

@@ -56,7 +56,7 @@ class _Tree:
         self._strays: set[int] = set()
 
     async def wait(self, patience: float, *, all_of_it: bool = False) -> None:
-        """Wait at most ``patience`` seconds for the end of the program, or with ``all_of_it`` of all processes."""
+        """Wait at most ``patience`` seconds until the program has ended, or with ``all_of_it`` all processes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         while self._process.get_returncode() is None or (all_of_it and self._lives()):
@@ -65,7 +65,7 @@ class _Tree:
             await asyncio.sleep(_POLL)
 
     def signal(self, sign: signal.Signals) -> None:
-        """Send a signal to the program's process group, and to processes that have left the group."""
+        """Send a signal to the program's process group, and to its processes that have left the group."""
         if sys.platform == "win32":
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()

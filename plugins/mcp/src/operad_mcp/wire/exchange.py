@@ -148,7 +148,7 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
     """Return the response with the request's id, else the first response, because it came on the same exchange.
 
-    Return None without a response or without a ``request_id``.
+    Return None if ``messages`` have no response, or ``request_id`` is None.
     """
     answers = [message for message in messages if isinstance(message, Answer)]
     if request_id is None or not answers:

@@ -11,7 +11,7 @@ from operad_mcp.errors import Fault
 from operad_mcp.wire.messages import Json, Message
 
 KEPT = 256
-"""The number of a server's requests and reports that are handled at once. At this number, a transport pauses."""
+"""The number of a server's requests and reports in progress at which its transport pauses."""
 
 
 class Sink(Protocol):

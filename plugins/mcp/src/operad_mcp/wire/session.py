@@ -340,7 +340,7 @@ class Session:
         if pending is None or pending.progress is None or progress is None or pending.answer.done():
             return
         if len(pending.reports) >= KEPT:
-            return  # too many requests at once
+            return  # too many requests at the same time
         message = params.get("message")
         text = one_line(message) if isinstance(message, str) else None
         pending.reports.append((progress, _number(params.get("total")), text))

@@ -46,7 +46,7 @@ _CAUSE = re.compile(r"(?:error|exception): ", re.IGNORECASE)
 
 @asynccontextmanager
 async def stdio_link(config: MCPClientConfig, logger: ServerLogger, sink: Sink) -> AsyncIterator[ServerProcess]:
-    """Start the program, and yield its transport. At the end, end all processes of the program.
+    """Start the program, and yield its transport. On exit, end all processes of the program.
 
     Raises:
         OSError: the program cannot be started.
@@ -137,7 +137,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Parse the lines of standard output. Log standard error, and keep the end of it for messages."""
+        """Parse the lines of standard output. Log standard error, and keep its last lines for messages."""
         if fd == 2:
             self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
             if self._stderr_file is not None and not self._stderr_file.closed:

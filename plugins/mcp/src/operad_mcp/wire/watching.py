@@ -65,7 +65,7 @@ class Watchers:
 
 
 async def listen(session: Session, logger: ServerLogger) -> None:
-    """Listen for changed listings until the session ends. Return at once for a server that needs no listening.
+    """Listen for changed listings until the session ends. Return immediately if the server needs none.
 
     In the stateless protocol, only clients that listen are notified.
     """
