@@ -100,19 +100,19 @@ BUDGETS: dict[str, int] = {
     "operad/sync": 660,  # with docstrings, 10
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
     # And what callers see of errors of upstream servers, 45 lines from operad_serve.
-    # And docstrings with arguments and errors, 130.
-    "operad_auth": 4110,  # and credentials of callers, 305; accounts that users connect, 330; introspection, 215
+    # And docstrings with arguments and errors, and messages with what was received, 140.
+    "operad_auth": 4120,  # and credentials of callers, 305; accounts that users connect, 330; introspection, 215
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     # And Python values in inputs, 20.
     "operad_calls": 5187,  # with the docstrings of its three folders, 3
-    "operad_cli": 4732,  # files, pages, completed values, 250 lines; entries of MCP hosts, init, 250; docstrings
+    "operad_cli": 4733,  # files, pages, completed values, 250 lines; entries of MCP hosts, init, 250; docstrings
     "operad_code": 1650,
     "operad_llm": 1150,
     # With the bound of results, CORS, clean descriptions of remote servers, and code mode; sessions of callers,
     # 265 lines; links to open, 20.
     # And held definitions in a file, and the command for them, 190; servers of a file that all fail, 5.
     # And held tools that are new, 25.
-    "operad_mcp": 10500,  # and a check of server objects, 5; docstrings that say more, 190
+    "operad_mcp": 10520,  # and a check of server objects, 5; docstrings that say more, 210
     "operad_nats": 1835,  # with docstrings, 35
     # Streams of JSON values, inputs by intent, hooks of requests and responses, links to follow: 650 lines;
     # credentials of callers, 40; and newer ones after a refusal, 20; declared values of Accept-Encoding, 20;
@@ -132,12 +132,12 @@ BUDGETS: dict[str, int] = {
     # health with failed sources and bounded results, 350; programs, workers, reloading, 350; uploads, 150; what
     # upstreams are kept inside, and what the explorer needs, 150; pages where users connect accounts, 250; the
     # authorization server for MCP hosts and browsers, 1,590, its logins for those pages, 100, and renewals, 40.
-    "operad_serve": 6917,  # and docstrings, 67
+    "operad_serve": 6940,  # and docstrings, 67; messages with what was received, 23
     # With checks of frames and published schemas, 90 lines, and of results that a store cannot keep, 20; the JSON
     # Schema of envelopes, 65.
     "operad_testing": 3950,  # threads that a test leaves behind, 60 lines
-    # With anonymous spokes beside authenticated ones, 30 lines, checked frames, 50, and docstrings, 20.
-    "operad_websocket": 3400,
+    # With anonymous spokes beside authenticated ones, 30 lines, checked frames, 50, and docstrings, 22.
+    "operad_websocket": 3402,
 }
 """Lines of Python that a room or a distribution may have; whoever raises one writes the reason beside it."""
 
