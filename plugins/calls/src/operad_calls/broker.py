@@ -57,7 +57,7 @@ class BrokerLink(ABC):
 
     @abstractmethod
     async def establish(self) -> None:
-        """Connect, subscribe to the inbox, and register all addresses. Raises one of `lost_errors`."""
+        """Connect, subscribe to the inbox, register all addresses. Raises one of `lost_errors` if that fails."""
 
     @abstractmethod
     async def disconnect(self) -> None:
@@ -93,7 +93,10 @@ class BrokerLink(ABC):
         self._on_link("up", self._epoch)
 
     def lost(self, error: BaseException | None) -> None:
-        """Handle a broken connection: report "down", and connect again."""
+        """Handle a broken connection, whose ``error`` may be unknown: report "down", and connect again.
+
+        During an attempt to connect, this makes the attempt fail. A closed link ignores it.
+        """
         if self.is_closed:
             return
         if not self.is_up:
@@ -114,7 +117,7 @@ class BrokerLink(ABC):
                 await self._start()
             except self.lost_errors as error:
                 self._logger.debug("no connection to %s: %r", self.host(), error)
-            except Exception:  # no error may be the end of the link
+            except Exception:  # no error may end the link
                 self._logger.exception("the connection to %s", self.host())
             else:
                 return
@@ -150,7 +153,7 @@ class BrokerLink(ABC):
 
         Args:
             data: the message.
-            delivery: the delivery of the message. It is acknowledged at once unless the event is a request.
+            delivery: the delivery of the message. It is acknowledged immediately unless the event is a request.
             is_address: returns True if a request arrived at the address of its operation. Brokers check
                 permissions by address, so other requests are refused.
             where: the address at which the message arrived, for the log.

@@ -12,9 +12,7 @@ from operad.records import record
 
 def _is_url(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
     if "://" not in value:
-        raise ValueError(
-            f"{attribute.name}: expected scheme://…, such as ws://127.0.0.1:8765; the scheme is missing"
-        )
+        raise ValueError(f"{attribute.name}: expected a URL such as ws://127.0.0.1:8765, got one without a scheme")
 
 
 @record(kw_only=True)

@@ -137,7 +137,7 @@ class FrameCheck:
         }
 
     def error(self, event: Event) -> str | None:
-        """Return a message that says why an event is invalid, or ``None`` if it is valid."""
+        """Return a message that states why an event is invalid, or ``None`` if it is valid."""
         check = self._checks.get(event["type"])
         if check is not None:
             try:

@@ -31,7 +31,7 @@ class InProcessTransport:
 
     Args:
         strict: whether to encode and decode every event, as other transports do. For tests.
-        max_payload: the maximum size of an encoded event in bytes; requires ``strict``. ``None`` sets no limit.
+        max_payload: the maximum size of an encoded event in bytes; requires ``strict``; default: unlimited.
 
     Raises:
         ValueError: ``max_payload`` is given without ``strict``.
@@ -137,7 +137,7 @@ class InProcessLink:
             member.deliver(event, Delivery(self.inbox, to=to))
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses. ``timeout`` is ignored, because events are delivered at once."""
+        """Stop serving all addresses. ``timeout`` is ignored, because events are delivered immediately."""
         for topic in tuple(self._topics):
             self._unregister(topic)
 

@@ -9,7 +9,7 @@ _KEPT = 16 * 2**20
 def keep_memory() -> None:
     """Let this process keep the memory of large messages for the next one.
 
-    glibc returns each large block to the system at once, and the next block causes a page fault for each 4 KiB.
+    glibc immediately returns each large block to the system. The next block causes a page fault for each 4 KiB.
     These take half of the time that a message of 1 MB spends in a hub. Which blocks are large depends on the
     largest block that was ever freed (mallopt(3), ``M_MMAP_THRESHOLD``), so this function allocates and frees a
     block of 16 MiB without writing to it. The process then keeps at most 32 MiB. With another allocator, or with

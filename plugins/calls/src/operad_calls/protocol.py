@@ -25,15 +25,15 @@ ABORTED = "call.aborted"
 COMPLETED = "call.completed"
 CREDIT = "call.credit"
 LOST = "link.lost"
-"""The event of a transport, never of a peer, that says that ``payload.peer`` was lost."""
+"""The event of a transport, never of a peer, that reports that ``payload.peer`` was lost."""
 STORED = "link.stored"
-"""The event of a transport, never of a peer, that says that the request ``payload.requestId`` is stored."""
+"""The event of a transport, never of a peer, that reports that the request ``payload.requestId`` is stored."""
 REGISTERED = "link.registered"
 """The reply to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
 registers again after a lost connection passes the reply on. A refused topic is not served until a later reply."""
 
 CHANGED = "operad.changed"
-"""The topic and type of the event that says that the operations of the handler ``payload.instance`` changed."""
+"""The topic and type of the event that reports that the operations of the handler ``payload.instance`` changed."""
 DISCOVER = "operad.discover"
 """The operation that every handler serves, and the only operation that can be called at ``all:``."""
 
@@ -118,14 +118,14 @@ def encode(event: Event) -> bytes:
     """Return the JSON of an event of this process. An envelope in ``payload.output`` is converted.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form; the message says where the value is.
+        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form; the message states its place.
     """
     data = encode_in_parts(event)
     return bytes(data) if type(data) is Parts else data
 
 
 def encode_in_parts(event: Event) -> bytes | Parts:
-    """Return the JSON of an event as `encode` does, but a large one in parts. Raises as `encode`."""
+    """Return the JSON of an event as `encode` does, but a large one in parts. Raises the same errors."""
     payload = event["payload"]
     if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
         return event.data

@@ -10,9 +10,9 @@ from operad_calls.requests import remember
 
 _LONGEST = 200
 _BURST, _A_SECOND = 20, 1.0
-"""The number of lines that one peer may cause at once, and how many more per second."""
+"""The number of lines that one peer may cause in a burst, and how many more per second."""
 _ALL_BURST, _ALL_A_SECOND = 200, 10.0
-"""The limits for all peers together: lines at once, and per second."""
+"""The limits for all peers together: lines in a burst, and per second."""
 _REMEMBERED = 1_000
 
 
@@ -20,7 +20,7 @@ class Allowance:
     """A rate limit for log lines (a token bucket).
 
     Args:
-        burst: the number of lines that may be written at once.
+        burst: the number of lines that may be written in a burst.
         a_second: the number of further lines per second.
     """
 

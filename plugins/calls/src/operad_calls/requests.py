@@ -37,7 +37,7 @@ class CallRequest:
     idempotency_key: str | None = None
     baggage: str | None = None
     request_id: str | None = None
-    """The id of the first attempt, if observers know it; ``None`` makes a new one."""
+    """The id of the first attempt, if observers know it; if ``None``, a new one is made."""
     limit: float = math.inf
     """When the call must finish, in epoch ms."""
     timeout: float | None = None

@@ -45,6 +45,6 @@ class CallSettings:
         return max(1, self.max_concurrent // 2) if given is None else given
 
     def updated(self, **given: Any) -> CallSettings:
-        """Return a copy with the given settings. ``None`` keeps a setting. Raises `ValueError` for bad values."""
+        """Return a copy with the given settings that are not ``None``. Raises `ValueError` for bad values."""
         changes = {name: value for name, value in given.items() if value is not None}
         return attrs.evolve(self, **changes) if changes else self

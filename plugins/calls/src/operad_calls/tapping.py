@@ -19,7 +19,7 @@ class Passed:
 
     direction: Literal["in", "out"]
     event: Event = attrs.field(repr=False)  # holds inputs and answers
-    """The event. Do not change it, and read it at once, because a link may change it later."""
+    """The event. Do not change it, and read it immediately, because a link may change it later."""
     to: str | None
     """The address to which the event goes, or at which it arrived; ``None`` if it is unknown."""
     delivery: Delivery | None

@@ -30,7 +30,7 @@ class Arrivals:
 
     Args:
         size: the maximum number of granted bytes in flight.
-        tell: tells the handler of a request how many bytes it may send.
+        tell: informs the handler of a request how many bytes it may send.
     """
 
     def __init__(self, size: int, tell: Callable[[Pending], None]) -> None:
@@ -104,7 +104,7 @@ class Departures:
         """Requests that wait for their turn, in order; none of them has been sent."""
 
     def take(self, pending: Pending, size: int) -> bool:
-        """Return True if a request of ``size`` bytes may be sent at once, and record it as sent."""
+        """Return True if a request of ``size`` bytes may be sent immediately, and record it as sent."""
         if self.waiting or not self._fits(size):
             return False
         self._take(pending, size)

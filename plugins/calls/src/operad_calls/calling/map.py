@@ -365,7 +365,7 @@ class PendingRequestMap:
         await self._hand(request_id).end(request_id, completed)
 
     async def emit_error(self, request_id: str, code: str, message: str = "", details: Any = None) -> None:
-        """End a request with an error; ``details`` is any JSON value. Raises `LookupError` as `complete`."""
+        """End a request with an error; ``details`` is any JSON value. Raises `LookupError` if it has ended."""
         await self._hand(request_id).emit_error(request_id, CallError(code, message, details))
 
     async def abort(self, request_id: str) -> None:

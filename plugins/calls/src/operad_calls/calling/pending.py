@@ -299,7 +299,7 @@ class PendingRequests:
             self.up.set()
             return
         self.up.clear()
-        unsent = set(self.departures.waiting)  # before the end of others lets them go
+        unsent = set(self.departures.waiting)  # before others end and let them go
         for pending in [item for item in self.table.values() if not item.stored]:
             self.end(pending)
             if pending in unsent:
@@ -338,7 +338,7 @@ class PendingRequests:
 
 
 def encoded(event: Event) -> bytes:
-    """Return the JSON of a request. Python values in the input, such as dates, become JSON. Raises `CallError`."""
+    """Return the JSON of a request, also of Python values such as dates. Raises `CallError` if it has none."""
     try:
         return protocol.encode(event)
     except CallError as error:

@@ -46,7 +46,7 @@ class Retries:
     async def call(
         self, call: CallRequest, retry: Retry, sign: Callable[[CallRequest], None] | None = None
     ) -> ResponseEnvelope[Any]:
-        """Make a call, and repeat it as ``retry`` allows until the deadline. Raises `CallError`.
+        """Make a call, and repeat it as ``retry`` allows until the deadline. Raises `CallError` if it fails.
 
         If an earlier attempt may have run and the last one did not, the error of the earlier attempt is raised, so
         that the caller does not conclude that nothing ran.
@@ -84,7 +84,7 @@ class Retries:
         return retry is True or await self._is_repeatable(call)
 
     def _may_come_back(self, operation_id: str) -> bool:
-        """Return True if a peer may serve the operation again soon. A misspelled id fails at once."""
+        """Return True if a peer may serve the operation again soon. A misspelled id fails immediately."""
         requests = self._requests
         after_break = requests.epoch > 1 and time.monotonic() - requests.up_since < _YOUNG
         return after_break or operation_id in requests.answered

@@ -97,7 +97,7 @@ class Single(Pending):
 
 
 async def call_once(requests: PendingRequests, call: CallRequest) -> ResponseEnvelope[Any]:
-    """Make one attempt at a call and return its response. Raises `CallError`.
+    """Make one attempt at a call and return its response. Raises `CallError` if it fails.
 
     Until the transport has taken the request, the deadline cancels this task, and the cancellation becomes the
     ``TIMEOUT`` of the call. Afterwards the deadline ends the future for which this task waits. In any case the

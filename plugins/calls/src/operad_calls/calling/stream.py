@@ -38,7 +38,7 @@ class Stream(Pending):
         self.top_up = max(1, window // 2)
         """The value of ``taken`` at which credit is renewed."""
         self.end: CallError | Literal[True] | None = None
-        """The error that ended the stream, ``True`` for success, or ``None`` before the end."""
+        """The error that ended the stream, ``True`` for success, or ``None`` while it runs."""
         self.waiter: asyncio.Future[None] | None = None
         self.heard: float | None = None
         """When the handler last sent something, by `time.monotonic`; ``None`` if it sends no signs of life."""
@@ -119,7 +119,7 @@ class Stream(Pending):
         requests.on_notice(self, payload, Stream.ask)
 
     def ask(self) -> bool:
-        """Grant the bytes for which the handler asks, if there is room. Return True if the handler was told."""
+        """Grant the bytes for which the handler asks, if there is room. Return True if it was notified."""
         if self.wants <= self.read + self.window_bytes:
             self.granted = self.wants
             self.requests.grant(self)
@@ -194,7 +194,7 @@ class Streams:
     async def items(
         self, call: CallRequest, sign: Callable[[CallRequest], None] | None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """Sign and send a request, and yield the items of its subscription. Raises `CallError`."""
+        """Sign and send a request, and yield the items of its subscription, or raise its `CallError`."""
         requests = self._requests
         link = requests.admit()
         check_loop(requests.loop, "call map")

@@ -31,7 +31,7 @@ class _Carrier:
 async def watched_call(
     observers: Observers, call: CallRequest, request_id: str, start: Callable[[], Awaitable[Envelope]]
 ) -> Envelope:
-    """Make a call and report it to observers. Raises `CallError`.
+    """Make a call and report it to observers. Raises the `CallError` of a failed call.
 
     Args:
         observers: the observers.

@@ -43,7 +43,7 @@ _listed = attrgetter(
 
 
 def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
-    """Return the offer in an entry of a listing. If the entry is not valid, log a warning and return ``None``."""
+    """Return the offer in an entry. Warn and return ``None`` if it is invalid or `MAX_VIA` handlers forward it."""
     try:
         if not isinstance(wire, Mapping):
             raise TypeError(f"expected an object, got {type(wire).__name__}")

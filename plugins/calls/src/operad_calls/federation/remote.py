@@ -28,7 +28,7 @@ from operad_calls.tapping import Passed, tap
 logger = logging.getLogger("operad.calls")
 
 _SETTLE = 0.2
-"""Seconds between two updates, because changes usually arrive many at once."""
+"""Seconds between two updates, because many changes usually arrive together."""
 _DESCRIBING = 1.0
 """Seconds in which an instance must describe an operation before another instance is asked."""
 _DESCRIBE_AGAIN = 30.0
@@ -57,7 +57,7 @@ async def from_remote(
 
     Args:
         transport: the transport to the peers.
-        namespace: a prefix of the ids (``math.add`` becomes ``<namespace>.math.add``); ``None`` keeps the ids.
+        namespace: a prefix of the ids (``math.add`` becomes ``<namespace>.math.add``); if ``None``, they stay.
         plugins: the plugins with the envelope kinds of responses; default: the installed plugins.
         wait: seconds to wait for the responses of peers. The wait ends early if the transport knows that all peers
             have responded. The operations of a peer that responds later are added then.
@@ -105,7 +105,7 @@ class RemoteSession(SourceSession):
         self._describing: dict[str, asyncio.Task[None]] = {}
         self._asking: asyncio.Task[None] | None = None
         self._changed: set[str | None] = set()
-        """The instances that have changed since they were last listed; ``None`` stands for an unknown one."""
+        """The instances that have changed since they were last listed; ``None`` represents an unknown one."""
         self._told = 0.0
         """When described operations were last reported, by `time.monotonic`."""
         self._telling: asyncio.TimerHandle | None = None
@@ -191,7 +191,7 @@ class RemoteSession(SourceSession):
             return None
 
     async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:
-        """Return the offers that the instance serves, or all offers if the transport cannot tell."""
+        """Return the offers that the instance serves, or all offers if the transport does not know."""
         served_by = getattr(self._calls.link, "served_by", None)
         if served_by is None or not offers:
             return offers
@@ -237,7 +237,7 @@ class RemoteSession(SourceSession):
         self._tell()
 
     def _tell_soon(self) -> None:
-        """Report described operations, at once or up to 0.2 s after the last report."""
+        """Report described operations, immediately or up to 0.2 s after the last report."""
         if self._telling is None:
             wait = self._told + _SETTLE - time.monotonic()
             if wait <= 0:

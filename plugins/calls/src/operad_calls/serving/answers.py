@@ -64,7 +64,7 @@ class Answers:
         request.sent_bytes = total  # only of what the transport took: an error sent instead needs the room
 
     async def send_item(self, request: ActiveRequest, output: Any) -> None:
-        """Send the next item of a stream. Raises as `send`."""
+        """Send the next item of a stream. Raises the same errors as `send`."""
         link, number = self.link, request.sent
         if link is None:
             return

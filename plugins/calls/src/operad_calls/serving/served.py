@@ -93,7 +93,7 @@ class ServedRequests:
             self._acknowledge_large()
 
     async def settle(self, timeout: float | None = None) -> None:
-        """Wait for background tasks, at most ``timeout`` seconds; ``None`` sets no limit."""
+        """Wait for background tasks, at most ``timeout`` seconds, or without limit if it is ``None``."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 

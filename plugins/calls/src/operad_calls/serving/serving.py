@@ -71,7 +71,7 @@ class Serving(ServedRequests):
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
         """Run a request in its own task.
 
-        If possible, the first step runs at once: a handler that never waits then needs no other turn of the loop.
+        If possible, the first step runs now: a handler that never waits then needs no other turn of the loop.
         """
         work, loop = self.serve(request, payload, delivery), asyncio.get_running_loop()
         # Not within a process: a caller must not run its handler inside its own `send`.
