@@ -479,7 +479,7 @@ async def test_a_configured_source_is_what_the_peers_of_a_url_serve(tmp_path):
         assert (await registry.execute("far.t.op", 3)).data == 3
         assert given == [("bus://here", {"word": 5}), ("bus://there", {})]
         assert "secret" not in repr(RemoteConfig(url="ws://me:secret@here", options={"token": "secret"}))
-        with pytest.raises(ConfigError, match=r"url: expected scheme://…, such as ws://127\.0\.0\.1:8765"):
+        with pytest.raises(ConfigError, match=r"url: expected a URL such as ws://127\.0\.0\.1:8765"):
             await registry.load("remote", url="here")
 
 

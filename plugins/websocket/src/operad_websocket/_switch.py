@@ -271,7 +271,7 @@ class Switch:
         _readdress(route, peer, payload)
         self._deliver(route.caller, write(type_, payload))
         if type_ == protocol.COMPLETED and not route.has_credit:
-            # A peer that knows only the original events expects an abort at the end.
+            # A peer that knows only the original events expects an abort as the last event.
             self._deliver(route.caller, write(protocol.ABORTED, {"requestId": route.caller_id}))
         self._answered(route, peer, over=True)
 
