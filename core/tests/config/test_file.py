@@ -260,9 +260,7 @@ def test_no_message_about_a_value_quotes_it(table: dict[str, Any]) -> None:
 def test_values_of_the_right_type_are_taken_and_a_true_is_no_number() -> None:
     auth = Auth(token="x")
     made = structure(
-        Checked,
-        {"ratio": 1, "path": "a/b", "names": ["x"], "env": {"A": "b"}, "either": 3, "auth": auth},
-        "here",
+        Checked, {"ratio": 1, "path": "a/b", "names": ["x"], "env": {"A": "b"}, "either": 3, "auth": auth}, "here"
     )
     assert (made.ratio, made.path, made.names, made.env, made.either) == (1.0, Path("a/b"), ["x"], {"A": "b"}, 3)
     assert made.auth is auth

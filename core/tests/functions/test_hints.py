@@ -21,13 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.tests.functions.parts import assert_structured, call, made_of
-from operad import (
-    CallError,
-    Conversions,
-    OperationRegistry,
-    RegistrationError,
-    operation,
-)
+from operad import CallError, Conversions, OperationRegistry, RegistrationError, operation
 
 UserId = NewType("UserId", int)
 
@@ -145,10 +139,7 @@ async def test_a_bound_and_the_keys_that_were_declared_are_checked_at_every_dept
             list[Annotated[int | None, pydantic.Field(pattern="a")]],
             "pattern does not apply to a JSON integer or null",
         ),
-        (
-            Annotated[int, pydantic.Field(default=7)],
-            "a default inside Annotated is not supported; write it after",
-        ),
+        (Annotated[int, pydantic.Field(default=7)], "a default inside Annotated is not supported; write it after"),
         (Annotated[list[int], fastapi.Query(default_factory=list)], "a default inside Annotated is not supported"),
         (
             dataclasses.make_dataclass("Wrong", [("count", int, pydantic.Field(3, gt=0))]),

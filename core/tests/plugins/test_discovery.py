@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from operad import PluginError, Plugins, load_plugins
+
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
 SOURCE = """
 import attrs
@@ -174,21 +177,7 @@ def test_a_plugin_is_left_out_by_its_name_or_its_distributions(name: str, instal
     assert plugins.records[1].error is None
 
 
-@pytest.mark.parametrize(
-    ("chosen", "only", "disable", "loaded"),
-    [
-        (["a"], None, "", "a"),
-        (["operad-a"], None, "", "a"),
-        ("a", None, "", "a"),
-        ([], None, "", ""),
-        (["a"], "a,b", "", "a"),
-        (None, "a, b", "", "ab"),
-        (None, "", "", ""),
-        (None, "operad-a", "", "a"),
-        (None, "a,b", "operad_b", "a"),
-        (None, None, " b ,,c", "a"),
-    ],
-)
+@pytest.mark.parametrize(("chosen", "only", "disable", "loaded"), TABLES["choice_of_plugins"])
 def test_the_application_chooses_plugins_and_the_environment_can_only_narrow_its_choice(
     chosen: list[str] | str | None,
     only: str | None,

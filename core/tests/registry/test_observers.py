@@ -119,9 +119,7 @@ async def test_an_observer_that_raises_is_logged_and_disturbs_neither_call_nor_o
         raise OSError("full")
 
     plugin = make_plugin(
-        "broken",
-        operad_call_started=lambda call: broken(),
-        operad_call_finished=lambda call, outcome: broken(),
+        "broken", operad_call_started=lambda call: broken(), operad_call_finished=lambda call, outcome: broken()
     )
     registry = registry_of(plugin, log, one=one)
     assert (await registry.execute("o.one")).data == 1
@@ -432,12 +430,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.mark.parametrize(
     "parent",
-    [
-        PARENT,
-        PARENT.replace("-01", "-00"),
-        "cc" + PARENT[2:],
-        "cc" + PARENT[2:] + "-what-the-future-will-be-like",
-    ],
+    [PARENT, PARENT.replace("-01", "-00"), "cc" + PARENT[2:], "cc" + PARENT[2:] + "-what-the-future-will-be-like"],
 )
 def test_a_trace_context_is_taken_as_the_recommendation_has_it(parent: str) -> None:
     carrier = {"traceparent": parent, "tracestate": "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE", "else": 1}

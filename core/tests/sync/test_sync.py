@@ -164,9 +164,7 @@ async def test_it_works_where_a_loop_runs_already(registry: OperationRegistry) -
     assert list(registry.stream(points, 1)) == [Point(0)]
 
 
-def test_a_plain_handler_may_use_it_and_an_asynchronous_one_is_told_to_await(
-    registry: OperationRegistry,
-) -> None:
+def test_a_plain_handler_may_use_it_and_an_asynchronous_one_is_told_to_await(registry: OperationRegistry) -> None:
     @operation(namespace="t")
     def outer(a: int) -> int:
         return registry.call(add, a)
