@@ -15,7 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, load_plugins, operation
+from operad import CallError, OperationContext, OperationRegistry, operation
+from plugins.calls.tests.links import until
+from plugins.code.tests.programs import failure, registry_of, run
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
@@ -51,33 +53,13 @@ async def numbers() -> AsyncIterator[int]:
 
 
 async def registry_with(**bounds: Any) -> OperationRegistry:
-    registry = OperationRegistry(load_plugins())
-    for each in (wait, echo, large, numbers):
-        registry.register(each)
-    await registry.load("code", **bounds)
-    return registry
+    return await registry_of(wait, echo, large, numbers, **bounds)
 
 
 @pytest.fixture
 async def registry() -> AsyncIterator[OperationRegistry]:
     async with await registry_with(compute=0.5, memory=32 * 1024 * 1024, check=False) as registry:
         yield registry
-
-
-async def run(registry: OperationRegistry, code: str) -> Any:
-    return (await registry.execute("code.run", {"code": code})).data
-
-
-async def failure(registry: OperationRegistry, code: str) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await run(registry, code)
-    return caught.value
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 HOSTILE = TABLES["hostile"]
@@ -178,9 +160,7 @@ async def test_a_program_ends_after_its_timeout_and_its_calls_with_it() -> None:
 
 async def test_a_program_ends_at_the_deadline_of_its_caller(registry: OperationRegistry) -> None:
     context = OperationContext(deadline=(time.time() + 0.5) * 1000)
-    with pytest.raises(CallError) as caught:
-        await registry.execute("code.run", {"code": "await work.wait()"}, context)
-    assert caught.value.code == "TIMEOUT"
+    assert (await failure(registry, "await work.wait()", context)).code == "TIMEOUT"
     assert not running
 
 

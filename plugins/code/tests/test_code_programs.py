@@ -10,8 +10,9 @@ from typing import Any, TypedDict
 
 import pytest
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
+from operad import CallError, Identity, OperationContext, OperationRegistry, operation
 from operad.observers import CallRecord
+from plugins.code.tests.programs import failure, registry_of, run
 
 
 class Entity(TypedDict):
@@ -54,33 +55,22 @@ BOB = OperationContext(identity=Identity("bob"))
 
 @pytest.fixture
 async def registry() -> AsyncIterator[OperationRegistry]:
-    async with OperationRegistry(load_plugins()) as registry:
-        for each in (find, buy, fail, events, open_vault):
-            registry.register(each)
-        await registry.load("code")
+    async with await registry_of(find, buy, fail, events, open_vault) as registry:
         yield registry
 
 
-async def run(registry: OperationRegistry, code: str, context: OperationContext | None = None) -> Any:
-    return (await registry.execute("code.run", {"code": code}, context)).data
+RESULTS = {
+    "the value of the last expression": ("x = 2\nx + 1", 3),
+    "what is returned": ("if 1 < 2:\n    return [1]\n2", [1]),
+    "data of operations": ("books = await shop.books_find(limit=3)\nlen(books) + books[2]['pages']", 5),
+    "the first items of a subscription": ("await shop.events.take(2, start=7)", [{"number": 7}, {"number": 8}]),
+    "the items that came in time": ("len(await shop.events.take(50, start=7, timeout=1))", 5),
+}
 
 
-async def failure(registry: OperationRegistry, code: str, context: OperationContext | None = None) -> CallError:
-    with pytest.raises(CallError) as caught:
-        await run(registry, code, context)
-    return caught.value
-
-
-async def test_the_value_of_the_last_expression_is_the_result(registry: OperationRegistry) -> None:
-    assert await run(registry, "x = 2\nx + 1") == 3
-
-
-async def test_what_is_returned_is_the_result(registry: OperationRegistry) -> None:
-    assert await run(registry, "if 1 < 2:\n    return [1]\n2") == [1]
-
-
-async def test_a_program_calls_operations_and_gets_data(registry: OperationRegistry) -> None:
-    assert await run(registry, "books = await shop.books_find(limit=3)\nlen(books) + books[2]['pages']") == 5
+@pytest.mark.parametrize(("code", "result"), RESULTS.values(), ids=RESULTS)
+async def test_a_program_has_a_result(registry: OperationRegistry, code: str, result: Any) -> None:
+    assert await run(registry, code) == result
 
 
 async def test_gathered_calls_run_at_the_same_time(registry: OperationRegistry) -> None:
@@ -92,16 +82,8 @@ async def test_gathered_calls_run_at_the_same_time(registry: OperationRegistry) 
         return 1
 
     registry.register(meet)
-    code = "import asyncio\nsum(await asyncio.gather(meeting.meet_(), meeting.meet_(), meeting.meet_()))"
-    assert await run(registry, code.replace("meet_(", "meet(")) == 3
-
-
-async def test_take_returns_the_first_items_of_a_subscription(registry: OperationRegistry) -> None:
-    assert await run(registry, "await shop.events.take(2, start=7)") == [{"number": 7}, {"number": 8}]
-
-
-async def test_take_returns_what_came_in_time(registry: OperationRegistry) -> None:
-    assert len(await run(registry, "await shop.events.take(50, start=7, timeout=1)")) == 5
+    code = "import asyncio\nsum(await asyncio.gather(meeting.meet(), meeting.meet(), meeting.meet()))"
+    assert await run(registry, code) == 3
 
 
 async def test_calls_are_made_as_the_caller(registry: OperationRegistry) -> None:
@@ -212,9 +194,7 @@ async def test_a_program_with_mistakes_does_not_run(registry: OperationRegistry)
 
 
 async def test_without_the_check_types_are_checked_by_the_operations() -> None:
-    async with OperationRegistry(load_plugins()) as registry:
-        registry.register(buy)
-        await registry.load("code", check=False)
+    async with await registry_of(buy, check=False) as registry:
         error = await failure(registry, "await shop.buy(book='x')")
     assert error.code == "EXECUTION_ERROR"
     assert json.loads(error.message.partition("RuntimeError: ")[2])["code"] == "VALIDATION_ERROR"
@@ -252,9 +232,7 @@ async def test_descriptions_of_sources_cannot_break_out_of_stubs(registry: Opera
 
 
 async def test_types_that_are_too_large_to_describe_are_an_error() -> None:
-    async with OperationRegistry(load_plugins()) as registry:
-        registry.register(find)
-        await registry.load("code", max_result=100)
+    async with await registry_of(find, max_result=100) as registry:
         with pytest.raises(CallError, match="ask for fewer names"):
             await registry.execute("code.describe", {"names": ["shop.books_find"]})
 
@@ -278,10 +256,7 @@ async def test_a_listing_for_one_caller_is_not_another_callers(registry: Operati
 
 
 async def test_programs_may_use_what_the_configuration_includes() -> None:
-    async with OperationRegistry(load_plugins()) as registry:
-        for each in (find, buy):
-            registry.register(each)
-        await registry.load("code", exclude=["shop.buy"])
+    async with await registry_of(find, buy, exclude=["shop.buy"]) as registry:
         assert await run(registry, "len(await shop.books_find())") == 10
         assert (await failure(registry, "await shop.buy(book=1)")).code == "VALIDATION_ERROR"
 

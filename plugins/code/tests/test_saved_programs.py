@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from operad import CallError, Identity, OperationContext, OperationRegistry, load_plugins, operation
+from operad import CallError, Identity, OperationContext, OperationRegistry, operation
+from plugins.calls.tests.links import until
+from plugins.code.tests.programs import registry_of
 
+TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 TOTAL = '''
 from typing import Literal
 
@@ -19,6 +22,9 @@ async def main(order: str, count: int = 2, kind: "Literal['a', 'b'] | None" = No
     prices = await shop.prices(order=order)
     return {"total": sum(prices[:count])}
 '''
+
+
+PURCHASE = "async def main() -> str:\n    return await shop.buy(book=1)\n"
 
 
 @operation(namespace="shop", type="query")
@@ -38,17 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def loaded(folder: Path, **options: Any) -> OperationRegistry:
-    registry = OperationRegistry(load_plugins())
-    registry.register(prices)
-    registry.register(buy)
-    await registry.load("code", namespace="recipes", path=folder, **options)
-    return registry
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
+    return await registry_of(prices, buy, namespace="recipes", path=folder, **options)
 
 
 async def test_a_file_is_an_operation(folder: Path) -> None:
@@ -71,14 +67,14 @@ async def test_a_file_is_an_operation(folder: Path) -> None:
 
 
 async def test_a_program_of_queries_is_a_query(folder: Path) -> None:
-    (folder / "purchase.py").write_text("async def main() -> str:\n    return await shop.buy(book=1)\n")
+    (folder / "purchase.py").write_text(PURCHASE)
     async with await loaded(folder) as registry:
         kinds = {spec.id: str(spec.type) for spec in registry.specs() if spec.namespace == "recipes"}
     assert kinds == {"recipes.total": "query", "recipes.purchase": "mutation"}
 
 
 async def test_a_saved_program_has_the_rights_of_its_caller(folder: Path) -> None:
-    (folder / "purchase.py").write_text("async def main() -> str:\n    return await shop.buy(book=1)\n")
+    (folder / "purchase.py").write_text(PURCHASE)
     async with await loaded(folder) as registry:
         ann = OperationContext(identity=Identity("ann", scopes=["shop"]))
         assert (await registry.execute("recipes.purchase", {}, ann)).data == "bought 1"
@@ -86,23 +82,15 @@ async def test_a_saved_program_has_the_rights_of_its_caller(folder: Path) -> Non
             await registry.execute("recipes.purchase", {}, OperationContext(identity=Identity("bob")))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("async def main() -> int:\n    return await shop.prices(ordr='x')\n", "line 2"),
-        ("async def main( -> int:\n", ":1:"),
-        ("def main() -> int:\n    return 1\n", "expected `async def main"),
-        ("async def main(*args: int) -> int:\n    return 1\n", ":1: the parameter"),
-        ("\nasync def main(a: Shop) -> int:\n    return 1\n", ":2: expected str, int"),
-        (
-            "async def main(a: int = print()) -> int:\n    return 1\n",
-            ':1: expected a constant as the default of "a", got print()',
-        ),
-        ("async def main(a: 'int[') -> int:\n    return 1\n", ":1:"),
-        ("#" * 70_000, "expected at most max_code = 65536 bytes, got 70000"),
-        ("async def main() -> int:\n    return " + "(" * 500 + ")" * 500, "odd.py"),
-    ],
-)
+DEEP = "async def main() -> int:\n    return " + "(" * 500 + ")" * 500
+UNUSABLE = [
+    *TABLES["unusable programs"],
+    ("#" * 70_000, "expected at most max_code = 65536 bytes, got 70000"),
+    (DEEP, "odd.py"),
+]
+
+
+@pytest.mark.parametrize(("text", "problem"), UNUSABLE)
 async def test_a_program_that_cannot_be_used_is_reported_and_the_others_load(
     folder: Path, text: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
