@@ -296,7 +296,7 @@ async def test_files_that_refer_to_each_other_in_a_circle_are_schemas_of_any_dep
         assert "in a circle" in diagnostic.reason
 
 
-async def test_what_a_document_calls_a_url_and_is_none_ends_no_made(tmp_path):
+async def test_what_a_document_calls_a_url_and_is_none_ends_no_load(tmp_path):
     flows = {"clientCredentials": {"tokenUrl": "http://[", "scopes": {}}}
     write(
         tmp_path,
