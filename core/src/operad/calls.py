@@ -80,8 +80,8 @@ class CallMap(Protocol):
 class CallServer(Protocol):
     """The serving side: an async context manager that serves the operations of a registry while it is open.
 
-    Entering returns it, or raises `TransportError`; `operad serve` tries again after a `LinkDownError`. Leaving
-    drains it: it takes no more requests, waits for calls in progress, and ends those that take too long.
+    Entering connects and returns it. If that fails, it raises `TransportError`; `operad serve` retries a
+    `LinkDownError`. Leaving drains it: it takes no more requests, waits for calls in progress, and ends slow ones.
     """
 
     async def __aenter__(self) -> Self: ...

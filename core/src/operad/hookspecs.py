@@ -54,7 +54,7 @@ def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspe
 
 @hookspec
 def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return interceptors of calls (`OperationRegistry.use`). Called when a registry is made.
+    """Return interceptors of calls (see `OperationRegistry.use`) for a registry that is being made.
 
     ``registry.configured(…)`` returns the plugin's own table. If the hook raises, no registry is made, because a
     call that the plugin would have rejected must not run.
@@ -65,7 +65,7 @@ def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  
 def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvider]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return providers of credentials, with which sources act on behalf of the caller of each call.
 
-    Called when a source first needs a provider. Two providers with the same name are a `ConfigError`.
+    The hook is called when a source first needs a provider. Two providers with the same name are a `ConfigError`.
     """
 
 
@@ -139,7 +139,7 @@ def operad_call_server(registry: OperationRegistry, transport: Transport, option
 
 @hookspec
 def operad_call_started(call: CallRecord) -> None:
-    """Observe a call before it runs. Called in the event loop, so it must not block. An exception is logged."""
+    """Observe a call before it runs. The hook must not block the event loop. An exception is logged."""
 
 
 @hookspec

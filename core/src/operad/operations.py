@@ -50,9 +50,9 @@ class OperationType(StrEnum):
     """The type of an operation: reading, changing something, or a stream."""
 
     QUERY = "query"
-    """Reads. May be called again after a failure."""
+    """Reads. It may be called again after a failure."""
     MUTATION = "mutation"
-    """Changes something. Is not called again after a failure, unless it is declared idempotent."""
+    """Changes something. It is not called again after a failure, unless it is declared idempotent."""
     SUBSCRIPTION = "subscription"
     """Yields a stream of envelopes."""
 

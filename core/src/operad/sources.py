@@ -109,7 +109,7 @@ class SourceSession:
             callback(self._operations)
 
     async def describe(self, operation_id: str) -> None:
-        """Load the missing parts of an operation's spec, then call `changed`. Does nothing by default."""
+        """Load the missing parts of an operation's spec, then call `changed`. By default, do nothing."""
 
     async def aclose(self) -> None:
         """Close all connections and files that the source opened; idempotent."""
@@ -231,7 +231,7 @@ class Table(_Configured):
         config_type: an attrs class, or a function that returns one; its fields are the keys.
         description: one line about the table.
         check: ``check(config, base_dir)`` checks the files that the keys name, and starts nothing. Relative paths
-            start from ``base_dir``. It raises `ConfigError`.
+            start from ``base_dir``. It raises `ConfigError` for a file that cannot be used.
     """
 
     name: str

@@ -147,7 +147,7 @@ class Link(Protocol):
         """
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses and flush the events that were sent, within ``timeout`` seconds."""
+        """Stop serving and flush sent events within ``timeout`` seconds; may raise `TransportError` if not."""
 
     async def close(self) -> None:
         """Close the connection; idempotent."""

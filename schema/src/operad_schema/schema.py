@@ -118,7 +118,7 @@ class Schema:
         return (self._compiled or self._compile()).tracer(mode)
 
     def is_valid(self, value: Any) -> bool:
-        """Return True if `value` is valid. Never raises."""
+        """Return True if `value` is valid. This never raises."""
         return (self._compiled or self._compile()).validator(value)
 
     def errors(self, value: Any) -> list[SchemaError]:
@@ -135,8 +135,8 @@ class Schema:
         """Return `value` converted to the schema's shape.
 
         Undeclared properties are dropped, declared defaults are filled in, and scalars are converted without loss.
-        A value that cannot be converted is kept, and missing values stay missing. Never raises and never changes
-        its argument. Parts without a schema are shared with the result.
+        A value that cannot be converted is kept, and missing values stay missing. This never raises or changes its
+        argument. Parts without a schema are shared with the result.
 
         Args:
             value: the value to cast.
@@ -254,7 +254,7 @@ def from_schema(
             If it is empty, the schema is not in the document, but its references point into the document.
         trusted: lift the limits on the size of the schema, for your own documents; see `Limits.trusting`.
         limits: the limits on the schema, the values and the work.
-        formats: check `format`, which is otherwise an annotation. Needs `operad-schema[formats]`; a format whose
+        formats: check `format`, by default only an annotation. It needs `operad-schema[formats]`; a format whose
             library is missing raises `ModuleNotFoundError` when the schema is first used.
 
     Raises:

@@ -35,7 +35,7 @@ TABLES = (
 ARRAYS = frozenset({"rules", "credentials"})
 """Tables that may occur several times, such as ``[[rules]]``. Those of included files come first."""
 PLUGIN_TABLES = frozenset({"idempotency", "rules", "credentials"})
-"""Tables that only plugins read and that change how calls run. Without such a plugin they are an error."""
+"""Tables that only plugins read and that change how calls run. They are an error if no plugin reads them."""
 
 
 @record(kw_only=True)

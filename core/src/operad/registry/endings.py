@@ -1,4 +1,4 @@
-"""The end of a failed call: any exception becomes a `CallError`, except a cancellation of the caller's task."""
+"""Failed calls: any exception becomes a `CallError`, except a cancellation of the caller's task."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class ServedOperation(DocumentOperation):
         )
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
-        """Return the result of a call. Raises `CallError`; errors that the operation declares keep their codes."""
+        """Return the result of a call. Raises `CallError` if it fails; declared errors keep their codes."""
         try:
             return await super().call(input, context)
         except CallError as error:

@@ -223,7 +223,7 @@ def _is_http(url: str) -> bool:
 def _base_url(value: str | None) -> str | None:
     if value is not None and not _is_http(value):
         raise ConfigError(
-            f'base_url: expected an http or https URL such as "https://api.example.com", got "{value}"'
+            f'base_url: expected an http or https URL such as "https://api.example.com", got {shown_place(value)}'
         )
     return value
 
@@ -231,14 +231,15 @@ def _base_url(value: str | None) -> str | None:
 def _origins(value: list[str]) -> list[str]:
     for origin in value:
         if not _is_http(origin):
-            raise ConfigError(f'origins: expected origins such as "https://api.example.com", got "{origin}"')
+            got = shown_place(origin)
+            raise ConfigError(f'origins: expected origins such as "https://api.example.com", got {got}')
     return list(value)
 
 
 def _servers(value: Mapping[str, str]) -> dict[str, str]:
     for target in value.values():
         if not _is_http(target):
-            raise ConfigError(f'servers: expected http or https URLs as values, got "{target}"')
+            raise ConfigError(f"servers: expected http or https URLs as values, got {shown_place(target)}")
     return {source.rstrip("/"): target.rstrip("/") for source, target in value.items()}
 
 

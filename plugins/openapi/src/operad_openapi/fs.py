@@ -31,7 +31,7 @@ class OpenAPIFS(Protocol):
 def read_file(path: str, limit: int) -> bytes:
     """Return at most ``limit + 1`` bytes of a local file. Raises `OSError` if it cannot be read."""
     with Path(path).open("rb") as file:
-        # read(n) sets n bytes aside at once: what the file holds is a better guess than the limit.
+        # read(n) allocates n bytes immediately: what the file holds is a better guess than the limit.
         return file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
 
 

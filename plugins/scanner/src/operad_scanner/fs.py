@@ -34,5 +34,5 @@ class LocalFS:
         ]
 
     def read(self, path: Path) -> bytes:
-        """Return the content of a file. Raises `OSError`."""
+        """Return the content of a file. Raises `OSError` if it cannot be read."""
         return path.read_bytes()
