@@ -122,6 +122,12 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, content: Any, message: str
         load_mcp_servers(write(tmp_path / "mcp.json", content))
 
 
+def test_a_file_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file") as caught:
+        load_mcp_servers(tmp_path / "none.json")
+    assert str(caught.value).count("none.json") == 1
+
+
 def test_what_other_servers_of_a_file_need_is_not_asked_for(tmp_path: Path) -> None:
     servers = {"a": {"command": "x"}, "b": {"command": "${OPERAD_TEST_NONE}"}}
     path = write(tmp_path / "mcp.json", {"mcpServers": servers})

@@ -180,7 +180,7 @@ def test_files_that_are_no_certificate_are_refused_before_anything_is_served(
         (ServeOptions(cert="missing.pem"), "missing.pem: No such file"),
         (ServeOptions(cert="wrong.pem"), "expected a certificate"),
         (ServeOptions(cert=str(certificate.cert)), "expected a certificate"),
-        (ServeOptions(key="key.pem"), "expected the certificate too"),
+        (ServeOptions(key="key.pem"), "expected cert as well"),
     ):
         with pytest.raises(ConfigError, match=complaint):
             options.tls(tmp_path)

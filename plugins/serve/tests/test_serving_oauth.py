@@ -697,6 +697,8 @@ UNUSABLE_METADATA = TABLES["unusable metadata"]
 async def test_metadata_that_cannot_be_used_are_refused(gate: Gateway) -> None:
     for metadata in UNUSABLE_METADATA:
         assert (await gate.register(**metadata))[0] == 400, metadata
+    _, answer = await gate.register(grant_types=["implicit"])
+    assert answer["error_description"].endswith("got ['implicit']")
 
 
 async def test_a_registration_is_small_json(gate: Gateway) -> None:

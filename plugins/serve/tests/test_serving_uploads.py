@@ -114,7 +114,7 @@ async def test_a_form_is_validated_as_any_input(client: front_door.Client) -> No
     ("kind", "body", "complaint"),
     [
         ("multipart/form-data", b"", "expected a boundary"),
-        ("multipart/form-data; boundary=b", b"nothing", "the boundary with -- at the end"),
+        ("multipart/form-data; boundary=b", b"nothing", "the boundary with -- after the last one"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n--b--", "Content-Disposition with a name"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\nx\r\n" * 2_000 + b"--b--", "at most 1000 parts"),
         (

@@ -396,7 +396,7 @@ class MCPClientConfig:
         """Raise `ConfigError` if the options do not fit credentials of callers."""
         is_callers = self.auth is not None and self.auth.type == "caller"
         if self.list_auth is not None and (not is_callers or self.list_auth.type == "caller"):
-            raise ConfigError('list_auth needs auth with type "caller" beside it, and a different type itself')
+            raise ConfigError('list_auth requires auth with type "caller", and another type itself; set both')
         if not is_callers:
             return
         assert self.auth is not None

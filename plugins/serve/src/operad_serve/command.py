@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _address(_: click.Context, __: click.Parameter, value: str | None) -> Address | None:
-    """Parse the address of an option; None for None."""
+    """Return the address in an option, or None if the option is not given."""
     from operad_serve.listening import parse_address
 
     try:
@@ -239,7 +239,7 @@ def serve(
 
 
 def _absolute(path: str | None) -> str | None:
-    """Return the absolute form of a path, which starts from the current folder; None for None."""
+    """Return a path from the current folder as an absolute path, or None if it is not given."""
     return None if path is None else str(Path(path).absolute())
 
 

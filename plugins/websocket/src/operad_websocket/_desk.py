@@ -88,9 +88,8 @@ class Desk:
         """Return the addresses in a frame, or None if the frame is refused."""
         topics = value(frame.payload, "topics")
         if not isinstance(topics, list):
-            self.object_to(
-                peer, ErrorCode.VALIDATION_ERROR, f"{frame.type}: topics: expected a list of addresses", frame.id
-            )
+            message = f"{frame.type}: topics: expected a list of addresses, got {type(topics).__name__}"
+            self.object_to(peer, ErrorCode.VALIDATION_ERROR, message, frame.id)
             return None
         if len(topics) > self._limits.topics:
             message = f"{frame.type}: topics: expected at most {self._limits.topics} addresses, got {len(topics)}"

@@ -1,6 +1,6 @@
 """Tools that run as tasks: the server responds immediately, and the client polls it until there is a result.
 
-There are two protocols. With that of 2025-11-25, the client asks for a task, and fetches the result after it.
+There are two protocols. With that of 2025-11-25, the client asks for a task, and later fetches its result.
 With the extension ``io.modelcontextprotocol/tasks`` of 2026-07-28, the server decides whether to make a task, and
 the state of the task contains the result.
 """

@@ -307,7 +307,7 @@ def _warn(entry: Json, where: str) -> None:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file in UTF-8, or with a byte order mark. Raises `OSError` or `ValueError` else."""
+    """Return the text of a file: UTF-8, or by its byte order mark. Raises `OSError` or `ValueError` otherwise."""
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as Windows' shell writes files
     return content.decode("utf-16" if wide else "utf-8-sig")

@@ -81,7 +81,7 @@ class ServeOptions:
         """Return the files for HTTPS; None if ``cert`` is not set. Raises `ConfigError` if they cannot be used."""
         if self.cert is None:
             if self.key is not None:
-                raise ConfigError("key: expected the certificate too; add --cert FILE, or cert in [serve]")
+                raise ConfigError("key: expected cert as well, got none; add --cert FILE, or cert in [serve]")
             return None
         files = TLSFiles(base_dir / self.cert, None if self.key is None else base_dir / self.key)
         files.check()
@@ -113,7 +113,7 @@ def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
 
 
 def configured_address(registry: OperationRegistry, key: str, text: str | None, base_dir: Path) -> Address | None:
-    """Parse the address of a key in ``[serve]``; None for None. Raises `ConfigError` with the key's place."""
+    """Return the address in a key of ``[serve]``, if any. Raises `ConfigError` with the place of a wrong key."""
     if text is None:
         return None
     try:

@@ -27,7 +27,7 @@ def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transpor
     configured = options.pop("url", None)
     if url is None and configured is None:
         raise ConfigError(
-            "expected the URL of a transport: --transport ws://127.0.0.1:8765, or url in [transport]"
+            "expected the URL of a transport, got none; add --transport ws://127.0.0.1:8765, or url in [transport]"
         )
     if url is None:
         url = str(configured)
