@@ -42,6 +42,11 @@ def body(schema, *, required=True, media=JSON, **more):
     return {"requestBody": {"required": required, "content": {media: {"schema": schema, **more}}}}
 
 
+def fields(*required, **properties):
+    """The schema of an object."""
+    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+
+
 def config(**options):
     return HTTPServiceConfig(**{"namespace": "api", "base_url": NOWHERE, **options})
 

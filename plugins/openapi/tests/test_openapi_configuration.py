@@ -13,7 +13,7 @@ from aiohttp import web
 
 from operad import CallError, ConfigError
 from operad_openapi import HTTPAuth, HTTPServiceConfig
-from plugins.openapi.tests.making import GET, NOWHERE, body, made, parameter
+from plugins.openapi.tests.making import GET, NOWHERE, body, fields, made, parameter
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
@@ -32,10 +32,6 @@ async def echo(request):
 
 def required(name, place="query", **more):
     return parameter(name, place, required=True, **more)
-
-
-def fields(**properties):
-    return {"type": "object", "properties": properties}
 
 
 @pytest.fixture
@@ -157,7 +153,7 @@ async def test_without_extras_an_unknown_key_is_an_error(call):
 
 
 async def test_a_required_name_without_a_property_is_an_input(call):
-    whole = body({**fields(a=TEXT), "required": ["team"]})
+    whole = body(fields("team", a=TEXT))
     assert (await call(whole, {"team": {"id": 1}}, method="post"))["body"] == '{"team":{"id":1}}'
     with pytest.raises(CallError, match="team"):
         await call({}, {"a": "x"})
@@ -224,7 +220,7 @@ async def test_a_decimal_that_is_no_number_is_an_error_of_the_input(call):
 
 async def test_null_in_a_merge_patch_takes_a_field_away(call):
     """RFC 7396: what a patch says null of is removed, whether or not the resource's schema takes null."""
-    schema = {**fields(id=TEXT, name=TEXT, note=TEXT), "required": ["id"]}
+    schema = fields("id", id=TEXT, name=TEXT, note=TEXT)
     operation = body(schema, media="application/merge-patch+json")
     sent = await call(operation, {"id": "1", "note": None}, method="patch")
     assert sent["body"] == '{"id":"1","note":null}'
@@ -331,7 +327,7 @@ async def test_digest_is_answered_and_no_password_sent_in_the_clear(serve, opera
 @pytest.mark.parametrize("wrap", [lambda schema: schema, lambda schema: {"anyOf": [schema, {"type": "object"}]}])
 async def test_a_file_in_a_form_that_is_one_key_is_a_file(call, wrap):
     """An optional body with required fields, and one that is no plain object."""
-    schema = {**fields(f={"type": "string", "format": "binary"}), "required": ["f"]}
+    schema = fields("f", f={"type": "string", "format": "binary"})
     operation = body(wrap({"$ref": "#/components/schemas/F"}), required=False, media=FORM)
     more = {"version": "3.0.0", "components": {"schemas": {"F": schema}}}
     for value in (b"1,2", {"text": "1,2"}):

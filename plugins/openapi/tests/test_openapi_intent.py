@@ -10,16 +10,12 @@ from aiohttp import web
 from operad import CallError, ConfigError, ErrorCode
 from operad_openapi import HTTPServiceConfig
 from operad_openapi._document.origins import origin_of
-from plugins.openapi.tests.making import body, parameter, path_parameter
+from plugins.openapi.tests.making import body, fields, parameter, path_parameter
 
 
 async def echo(request):
     key, body = request.headers.get("X-Key"), (await request.read()).decode()
     return web.json_response({"path": request.raw_path, "key": key, "body": body})
-
-
-def fields(**properties):
-    return {"type": "object", "properties": properties}
 
 
 async def refused(registry, operation, input):
@@ -148,7 +144,7 @@ async def test_the_validation_of_inputs_can_be_switched_off(load, api, registry,
 
 
 async def test_fields_of_a_whole_body_at_the_top_are_refused_with_a_hint(load, api, registry):
-    schema = {**fields(name={"type": "string"}), "required": ["name"]}
+    schema = fields("name", name={"type": "string"})
     operation = {"operationId": "add", **body(schema, required=False)}
     await load(echo, api({"post /add": operation}))
     assert (await registry.execute("api.add", {"body": {"name": "x"}})).data["body"] == '{"name":"x"}'

@@ -18,6 +18,7 @@ from plugins.openapi.tests.making import (
     answers,
     body,
     config,
+    fields,
     made,
     parameter,
     path_parameter,
@@ -38,22 +39,18 @@ def inputs(operations, api, operation, route="post /x", **document):
 
 
 def test_names_come_from_the_operation_id_or_the_path(operations, api):
-    document = api(
-        {
-            "get /a/{x}/things.json": {},
-            "post /a/{x}/things.json": {"operationId": "pulls/create"},
-            "put /": {"operationId": "with  space\n"},
-            "delete /": {"operationId": ""},
-        }
-    )
-    assert list(operations(document)) == ["get_a_x_things.json", "pulls/create", "with_space", "delete"]
+    paths = {
+        "get /a/{x}/things.json": {},
+        "post /a/{x}/things.json": {"operationId": "pulls/create"},
+        "put /": {"operationId": "with  space\n"},
+        "delete /": {"operationId": ""},
+    }
+    assert list(operations(api(paths))) == ["get_a_x_things.json", "pulls/create", "with_space", "delete"]
 
 
 def test_clashing_names_get_a_number_whatever_their_case(operations, api):
-    document = api(
-        {"get /a": {"operationId": "dup"}, "get /b": {"operationId": "dup"}, "put /b": {"operationId": "Dup"}}
-    )
-    found = operations(document)
+    ids = {"get /a": "dup", "get /b": "dup", "put /b": "Dup"}
+    found = operations(api({route: {"operationId": name} for route, name in ids.items()}))
     assert list(found) == ["dup", "dup_2", "Dup_3"]
     assert found["Dup_3"].spec.metadata == {"operationId": "Dup", "method": "PUT", "path": "/b"}
 
@@ -93,7 +90,7 @@ def test_words_tags_and_deprecation_are_kept(operations, api):
 
 
 def test_parameters_and_body_fields_are_one_object(operations, api):
-    schema = {"type": "object", "required": ["b"], "properties": {"b": {"type": "integer"}}}
+    schema = fields("b", b={"type": "integer"})
     operation = {"parameters": [path_parameter("a"), parameter("q", "query", description="why")], **body(schema)}
     assert inputs(operations, api, operation, "post /x/{a}") == {
         "type": "object",
@@ -160,21 +157,14 @@ def test_all_of_objects_is_merged(operations, api):
 
 
 def test_read_only_is_no_input_and_write_only_no_output(operations, api):
-    deep = {
-        "type": "object",
-        "required": ["id", "x"],
-        "properties": {"id": {"readOnly": True}, "x": {"writeOnly": True}},
+    deep = fields("id", "x", id={"readOnly": True}, x={"writeOnly": True})
+    properties = {
+        "id": {"type": "integer", "readOnly": True},
+        "secret": {"type": "string", "writeOnly": True},
+        "name": {"type": "string"},
+        "deep": {"$ref": "#/components/schemas/Deep"},
     }
-    schema = {
-        "type": "object",
-        "required": ["id", "secret", "name"],
-        "properties": {
-            "id": {"type": "integer", "readOnly": True},
-            "secret": {"type": "string", "writeOnly": True},
-            "name": {"type": "string"},
-            "deep": {"$ref": "#/components/schemas/Deep"},
-        },
-    }
+    schema = fields("id", "secret", "name", **properties)
     reference = {"$ref": "#/components/schemas/RW"}
     operation = {"operationId": "x", **body(reference), "responses": answers(reference)}
     document = api({"post /x": operation}, components={"schemas": {"RW": schema, "Deep": deep}})
@@ -361,13 +351,8 @@ def parts(found):
 
 
 async def test_multipart_parts_have_the_types_of_their_fields(sent):
-    schema = {
-        "type": "object",
-        "properties": {
-            "file": FILE, "files": {"type": "array", "items": FILE}, "meta": {"type": "object"},
-            "n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}, "j": {},
-        },
-    }  # fmt: skip
+    files, tags = {"type": "array", "items": FILE}, {"type": "array", "items": {"type": "string"}}
+    schema = fields(file=FILE, files=files, meta={"type": "object"}, n={"type": "integer"}, tags=tags, j={})
     encoding = {
         "file": {"contentType": "image/png, image/jpeg", "headers": {"X-C": {}}},
         "j": {"contentType": JSON},
