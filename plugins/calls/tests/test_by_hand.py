@@ -13,7 +13,7 @@ import pytest
 from operad import InProcessTransport, PendingRequestMap, local_envelope
 from operad_calls import IncomingRequest
 from operad_testing import Participant
-from plugins.calls.tests.test_transport_brokerlike import BrokerLike
+from plugins.calls.tests.parts import Wired
 
 ITEM = local_envelope(1, "t.op")
 
@@ -121,7 +121,7 @@ async def test_an_item_waits_for_credit_until_the_stream_is_over() -> None:
 
 
 async def test_on_a_broker_a_stream_is_acknowledged_before_its_first_item() -> None:
-    async with both(BrokerLike()) as (server, peer):
+    async with both(Wired()) as (server, peer):
         await peer.request("t.op", "1", credit=5)
         name = (await server.asked()).request_id
         for _ in range(2):
@@ -133,7 +133,7 @@ async def test_on_a_broker_a_stream_is_acknowledged_before_its_first_item() -> N
         assert events[0]["payload"]["replyTo"] == server.link.inbox
 
 
-async def test_a_request_that_could_not_be_taken_is_over() -> None:
+async def test_a_request_that_could_not_be_taken_is_over(caplog: pytest.LogCaptureFixture) -> None:
     names: list[str] = []
 
     def refuse(request: IncomingRequest) -> None:
@@ -144,7 +144,9 @@ async def test_a_request_that_could_not_be_taken_is_over() -> None:
     async with PendingRequestMap(transport, on_request=refuse) as server, Participant.open(transport) as peer:
         await server.serve("t.op")
         await peer.request("t.op", "1")
-        assert (await peer.wait_for("call.error"))[0]["code"] == "EXECUTION_ERROR"
+        (error,) = await peer.wait_for("call.error")
+        assert (error["code"], error["message"]) == ("EXECUTION_ERROR", "ValueError: no room")
+        assert "on_request failed for t.op" in caplog.text
         with pytest.raises(LookupError, match="no request"):
             await server.respond(names[0], ITEM)
 

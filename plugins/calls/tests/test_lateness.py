@@ -3,22 +3,8 @@
 import asyncio
 import time
 
-from operad import CallHandler, ErrorCode, OperationRegistry, OperationSpec
-from operad.transports import Capabilities, Delivery
-from operad_calls import InProcessTransport
-from operad_testing import Participant
-
-
-class Wired:
-    """An in-process bus that says that it is none."""
-
-    capabilities = Capabilities(detects_no_responders=True)
-
-    def __init__(self):
-        self.bus = InProcessTransport(strict=True)
-
-    async def open(self, on_event, on_link):
-        return await self.bus.open(lambda event, delivery: on_event(event, Delivery(to=delivery.to)), on_link)
+from operad import ErrorCode
+from plugins.calls.tests.parts import Wired, echo, registry_of, until, with_caller
 
 
 async def test_a_mutation_that_waited_while_its_process_stood_still_does_not_run():
@@ -28,10 +14,7 @@ async def test_a_mutation_that_waited_while_its_process_stood_still_does_not_run
     async def work(input, context):
         ran.append(input)
 
-    registry = OperationRegistry()
-    registry.register(OperationSpec(namespace="t", name="work", type="mutation"), work)
-    transport = Wired()
-    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+    async with with_caller(registry_of(work=("mutation", work)), Wired()) as (_, caller):
         time.sleep(0.5)  # the loop stands still, as with SIGSTOP
         await caller.request("t.work", "1", timeoutMs=200)
         (error,) = await caller.wait_for("call.error")
@@ -44,34 +27,18 @@ async def test_a_mutation_that_waited_while_its_process_stood_still_does_not_run
 
 async def test_a_handler_that_was_only_busy_runs_what_arrives():
     """A loop that is a little late is no standstill: the time of a request counts from its arrival."""
-    registry = OperationRegistry()
-
-    async def work(input, context):
-        return input
-
-    registry.register(OperationSpec(namespace="t", name="work", type="mutation"), work)
-    transport = Wired()
-    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+    async with with_caller(registry_of(work=("mutation", echo)), Wired()) as (_, caller):
         for number in range(5):  # another process may keep this one busy for longer
             time.sleep(0.15)  # less than a standstill
             await caller.request("t.work", str(number), timeoutMs=100)
-            async with asyncio.timeout(30):
-                while len(caller.of("call.responded") + caller.of("call.error")) <= number:
-                    await asyncio.sleep(0.01)
+            await until(lambda sent=number + 1: len(caller.of("call.responded") + caller.of("call.error")) == sent)
             if caller.of("call.responded"):
                 break
         assert caller.of("call.responded")
 
 
 async def test_a_second_after_a_standstill_requests_run_again():
-    registry = OperationRegistry()
-
-    async def work(input, context):
-        return input
-
-    registry.register(OperationSpec(namespace="t", name="work", type="mutation"), work)
-    transport = Wired()
-    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+    async with with_caller(registry_of(work=("mutation", echo)), Wired()) as (_, caller):
         time.sleep(0.8)  # this process stands still, as after SIGSTOP
         async with asyncio.timeout(30):
             for number in range(100):

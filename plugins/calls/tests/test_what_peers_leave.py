@@ -1,5 +1,4 @@
 """What peers leave behind that say little, say it twice, or go in the middle: nothing stays."""
-# ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
 import time
@@ -7,37 +6,35 @@ import tracemalloc
 
 import pytest
 
-from operad import CallError, CallHandler, ErrorCode, InProcessTransport, PendingRequestMap, local_envelope
+from operad import ErrorCode, InProcessTransport, PendingRequestMap, local_envelope
 from operad.transports import Capabilities, Delivery, LinkDownError
 from operad_calls import CallSettings
 from operad_testing import Participant
-from plugins.calls.tests.parts import LinkOver, registry_of
-from plugins.calls.tests.test_transport_brokerlike import BrokerLike
-
-
-async def waiting(input, context):
-    await asyncio.sleep(60)
+from plugins.calls.tests.parts import (
+    Wired,
+    cancel,
+    error_of,
+    event,
+    registry_of,
+    until,
+    waiting,
+    with_caller,
+    with_server,
+)
 
 
 async def test_the_end_of_a_request_acknowledges_every_delivery_of_it():
     """A broker that gave it twice waits for the end of both, or holds one for ever."""
-    done = []
-    transport = BrokerLike(redelivers=True)
-    async with CallHandler(registry_of(wait=("query", waiting)), transport) as handler:
-        async with Participant.open(transport) as caller:
-            payload = {"requestId": "1", "operationId": "t.wait", "input": {}, "replyTo": caller.link.inbox}
-            for name in ("first", "second"):
-                event = {"type": "call.requested", "id": "", "payload": payload}
-                transport.on_event(event, Delivery(to="op:t.wait", done=lambda name=name: done.append(name)))
-            assert (handler.active, done) == (1, [])
-            await caller.link.send(
-                handler.link.inbox,
-                {"type": "call.aborted", "id": "", "payload": {"requestId": "1", "replyTo": caller.link.inbox}},
-            )
-            async with asyncio.timeout(30):
-                while handler.active:
-                    await asyncio.sleep(0.01)
-            assert done == ["first", "second"]
+    done, transport = [], Wired(redelivers=True)
+    async with with_caller(registry_of(wait=("query", waiting)), transport) as (handler, caller):
+        asked = {"requestId": "1", "operationId": "t.wait", "input": {}, "replyTo": caller.link.inbox}
+        for name in ("first", "second"):
+            delivery = Delivery(to="op:t.wait", done=lambda name=name: done.append(name))
+            transport.on_event(event("call.requested", **asked), delivery)
+        assert (handler.active, done) == (1, [])
+        await caller.send(handler.link.inbox, "call.aborted", requestId="1", replyTo=caller.link.inbox)
+        await until(lambda: not handler.active)
+        assert done == ["first", "second"]
 
 
 async def test_a_single_request_that_says_nothing_ends_by_hand_too():
@@ -57,18 +54,15 @@ async def test_a_single_request_that_says_nothing_ends_by_hand_too():
             await server.respond(requests[1].request_id, local_envelope(1, "t.op"))
 
 
-class Jammed:
-    """An in-process bus over which no answer leaves, or whose connection breaks then."""
+class Jammed(Wired):
+    """A bus over which no answer leaves, or whose connection breaks then."""
 
     def __init__(self, error=None):
-        self.bus = InProcessTransport(strict=True)
-        self.capabilities = Capabilities(balances=True, detects_no_responders=True)
+        super().__init__()
         self.error = error
 
     async def open(self, on_event, on_link):
-        link = LinkOver(
-            await self.bus.open(lambda event, delivery: on_event(event, Delivery(to=delivery.to)), on_link)
-        )
+        link = await super().open(on_event, on_link)
         send = link.send
 
         async def jammed(to, event):
@@ -121,18 +115,14 @@ class Swallowing:
 
 async def test_a_transport_that_swallows_a_cancellation_holds_no_call_beyond_its_deadline():
     async with PendingRequestMap(Swallowing()) as calls:
-        async with asyncio.timeout(30):
-            with pytest.raises(CallError, match="TIMEOUT"):
-                await calls.call("t.op", timeout=0.05)
+        assert (await error_of(calls.call("t.op", timeout=0.05))).code == ErrorCode.TIMEOUT
         assert asyncio.current_task().cancelling() == 0
         assert calls.pending == 0
 
 
 async def test_large_requests_that_wait_are_not_in_memory_twice():
     """Each is written when its turn has come: what waits is what the caller has of it."""
-    transport = BrokerLike()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.op")
+    async with with_server(Wired()) as (calls, server):
         value = "x" * 1_000_000
         tracemalloc.start()
         try:
@@ -141,7 +131,5 @@ async def test_large_requests_that_wait_are_not_in_memory_twice():
             held, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await cancel(*tasks)
         assert held < 30_000_000, f"{held} bytes are held by 64 requests of 1 MB, of which 8 may be on their way"
