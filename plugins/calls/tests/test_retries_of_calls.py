@@ -4,26 +4,18 @@ import asyncio
 
 import pytest
 
-from operad import (
-    CallError,
-    CallHandler,
-    ErrorCode,
-    OperationRegistry,
-    OperationSpec,
-    PendingRequestMap,
-)
+from operad import CallHandler, ErrorCode, Identity, PendingRequestMap
 from operad.transports import Capabilities, LinkDownError, NoRespondersError
 from operad_calls import InProcessTransport
 from operad_calls.calling import retries
 from operad_testing import Participant
-
-ANSWER = {"data": "done", "meta": {"source": "local", "operationId": "t.op", "timestamp": 0}}
+from plugins.calls.tests.parts import ANSWER, cancel, error_of, registry_of, reply, with_server
 
 
 class Flaky:
     """A transport whose links refuse the first sends, each with the next of the given errors."""
 
-    def __init__(self, *errors, balances=True):
+    def __init__(self, *errors):
         self.bus = InProcessTransport()
         self.capabilities = Capabilities(detects_no_responders=True)
         self.errors = list(errors)
@@ -31,50 +23,33 @@ class Flaky:
 
     async def open(self, on_event, on_link):
         self.on_link = on_link
-        self.link = await self.bus.open(on_event, on_link)
-        return self
+        link = await self.bus.open(on_event, on_link)
+        send = link.send
 
-    @property
-    def inbox(self):
-        return self.link.inbox
+        async def failing(to, event):
+            if to.startswith("op:"):
+                self.sends += 1
+                if self.errors:
+                    raise self.errors.pop(0)
+            return await send(to, event)
 
-    async def register(self, topic, group=None):
-        return await self.link.register(topic, group)
-
-    async def send(self, to, event):
-        if to.startswith("op:"):
-            self.sends += 1
-            if self.errors:
-                raise self.errors.pop(0)
-        return await self.link.send(to, event)
-
-    async def close(self):
-        await self.link.close()
-
-
-def serving(transport, **handlers):
-    registry = OperationRegistry()
-    for name, (type_, idempotent, handler) in handlers.items():
-        registry.register(OperationSpec(namespace="t", name=name, type=type_, idempotent=idempotent), handler)
-    return CallHandler(registry, transport.bus)
+        link.send = failing
+        return link
 
 
 async def answer(input, context):
     return "done"
 
 
-async def error_of(awaitable):
-    with pytest.raises(CallError) as caught:
-        async with asyncio.timeout(30):
-            await awaitable
-    return caught.value
+def serving(transport, **handlers):
+    return CallHandler(registry_of(**handlers), transport.bus)
 
 
 async def test_the_pauses_double_up_to_two_seconds(monkeypatch):
     longest = []
     monkeypatch.setattr(retries.random, "uniform", lambda low, high: longest.append((low, high)) or 0.0)
     transport = Flaky(*[LinkDownError("cut") for _ in range(8)])
-    async with serving(transport, op=("query", False, answer)), PendingRequestMap(transport) as calls:
+    async with serving(transport, op=("query", answer)), PendingRequestMap(transport) as calls:
         assert (await calls.call("t.op", retry="unsent")).data == "done"
     assert longest == [(0.0, pause) for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0)]
 
@@ -82,37 +57,32 @@ async def test_the_pauses_double_up_to_two_seconds(monkeypatch):
 @pytest.mark.parametrize("retry", ["unsent", "safe", True])
 async def test_what_was_not_sent_is_called_again_whatever_it_is(retry):
     transport = Flaky(LinkDownError("cut"), LinkDownError("cut"))
-    async with serving(transport, op=("mutation", False, answer)), PendingRequestMap(transport) as calls:
+    async with serving(transport, op=("mutation", answer)), PendingRequestMap(transport) as calls:
         assert (await calls.call("t.op", retry=retry)).data == "done"
         assert transport.sends == 3
 
 
 async def test_without_it_nothing_is_called_again():
     transport = Flaky(LinkDownError("cut"))
-    async with serving(transport, op=("query", False, answer)), PendingRequestMap(transport) as calls:
+    async with serving(transport, op=("query", answer)), PendingRequestMap(transport) as calls:
         error = await error_of(calls.call("t.op"))
         assert (error.code, error.ran, transport.sends) == (ErrorCode.UNAVAILABLE, False, 1)
 
 
 async def test_an_overloaded_handler_is_asked_again_later():
-    transport = Flaky()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport.bus) as server:
-        await server.link.register("op:t.op")
+    async with with_server(Flaky()) as (calls, server):
         task = asyncio.create_task(calls.call("t.op", retry="unsent"))
         (request,) = await server.wait_for("call.requested")
-        refusal = {"requestId": request["requestId"], "code": "OVERLOADED", "message": ""}
-        await server.send(request["replyTo"], "call.error", **refusal)
-        request = (await server.wait_for("call.requested", 2))[1]
-        await server.send(request["replyTo"], "call.responded", requestId=request["requestId"], output=ANSWER)
-        assert (await task).data == "done"
+        await reply(server, request, "call.error", code="OVERLOADED", message="")
+        await reply(server, (await server.wait_for("call.requested", 2))[1])
+        assert (await task).data == 1
 
 
 async def lost_once(calls, server, **options):
     """What becomes of a call whose first handler is lost."""
     task = asyncio.create_task(calls.call("t.op", timeout=5, **options))
     (request,) = await server.wait_for("call.requested")
-    gone = {"code": "UNAVAILABLE", "message": "", "details": {"sent": True}}
-    await server.send(request["replyTo"], "call.error", requestId=request["requestId"], **gone)
+    await reply(server, request, "call.error", code="UNAVAILABLE", message="", details={"sent": True})
     await asyncio.sleep(0)
     return task
 
@@ -123,9 +93,7 @@ async def lost_once(calls, server, **options):
 )
 async def test_what_may_have_run_is_called_again_where_those_who_serve_it_say_so(type_, idempotent, again):
     """They are asked once for each operation; what nobody describes is taken for a mutation."""
-    transport = Flaky()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport.bus) as server:
-        await server.link.register("op:t.op")
+    async with with_server(Flaky()) as (calls, server):
         if type_ is not None:
             await server.link.register("op:operad.describe")
         task = await lost_once(calls, server, retry="safe")
@@ -134,57 +102,49 @@ async def test_what_may_have_run_is_called_again_where_those_who_serve_it_say_so
             assert asked["operationId"] == "operad.describe"
             assert asked["input"] == {"operationId": "t.op"}
             spec = {"id": "t.op", "type": type_, "idempotent": idempotent}
-            output = {**ANSWER, "data": spec}
-            fields = {"requestId": asked["requestId"], "output": output}
-            await server.send(asked["replyTo"], "call.responded", **fields)
+            await reply(server, asked, output={**ANSWER, "data": spec})
         if again:
-            request = (await server.wait_for("call.requested", 3))[2]
-            fields = {"requestId": request["requestId"], "output": ANSWER}
-            await server.send(request["replyTo"], "call.responded", **fields)
-            assert (await task).data == "done"
+            await reply(server, (await server.wait_for("call.requested", 3))[2])
+            assert (await task).data == 1
         else:
             assert (await error_of(task)).details["sent"] is True
             assert len(server.of("call.requested")) == (1 if type_ is None else 2)
 
 
 async def test_unsent_does_not_repeat_what_may_have_run():
-    transport = Flaky()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport.bus) as server:
-        await server.link.register("op:t.op")
+    async with with_server(Flaky()) as (calls, server):
         await server.link.register("op:operad.describe")
         error = await error_of(await lost_once(calls, server, retry="unsent"))
         assert (error.code, error.ran) == (ErrorCode.UNAVAILABLE, None)
         assert len(server.of("call.requested")) == 1, "not even whether it may run twice is asked"
 
 
-async def test_that_nobody_serves_an_operation_is_final_if_it_never_answered():
-    """A misspelt id fails at once, with any retry."""
+@pytest.mark.parametrize("retry", ["unsent", "safe", True])
+async def test_that_nobody_serves_an_operation_is_final_if_it_never_answered(retry):
+    """A misspelt id fails at once."""
     transport = Flaky()
-    async with serving(transport, op=("query", False, answer)), PendingRequestMap(transport) as calls:
-        for retry in ("unsent", "safe", True):
-            before = transport.sends
-            error = await error_of(calls.call("t.oops", retry=retry))
-            assert (error.code, error.ran) == (ErrorCode.NO_RESPONDERS, False)
-            assert transport.sends == before + 1
+    async with PendingRequestMap(transport) as calls:
+        error = await error_of(calls.call("t.oops", retry=retry))
+        assert (error.code, error.ran, transport.sends) == (ErrorCode.NO_RESPONDERS, False, 1)
 
 
 async def test_an_operation_that_has_answered_may_be_back_in_a_moment():
     """Workers that restart are away for a moment."""
     transport = Flaky()
     async with PendingRequestMap(transport) as calls:
-        async with serving(transport, op=("mutation", False, answer)):
+        async with serving(transport, op=("mutation", answer)):
             await calls.call("t.op")
         task = asyncio.create_task(calls.call("t.op", retry="unsent"))
         await asyncio.sleep(0.02)
         assert not task.done()
-        async with serving(transport, op=("mutation", False, answer)):
+        async with serving(transport, op=("mutation", answer)):
             assert (await task).data == "done"
 
 
 async def test_after_a_break_those_who_serve_may_be_back_in_a_moment():
     """Of all that a hub or broker carries, the caller may be the first one to be back."""
     transport = Flaky(NoRespondersError("nobody yet"), NoRespondersError("nobody yet"))
-    async with serving(transport, op=("mutation", False, answer)), PendingRequestMap(transport) as calls:
+    async with serving(transport, op=("mutation", answer)), PendingRequestMap(transport) as calls:
         transport.on_link("down", 1)
         transport.on_link("up", 2)
         assert (await calls.call("t.op", retry="unsent")).data == "done"
@@ -222,8 +182,6 @@ async def test_an_unknown_word_for_retry_is_refused():
 
 async def test_a_delegation_is_signed_anew_for_each_attempt():
     """It counts once: the one of the attempt that was lost is used up."""
-    from operad import Identity
-
     transport, signed = Flaky(LinkDownError("cut")), []
 
     def sign(operation_id, identity):
@@ -235,10 +193,4 @@ async def test_a_delegation_is_signed_anew_for_each_attempt():
         task = asyncio.create_task(calls.call("t.op", identity=Identity("alice"), retry="unsent"))
         (request,) = await server.wait_for("call.requested")
         assert request["delegation"] == "alice t.op 1"
-        reading = asyncio.create_task(anext(calls.subscribe("t.op", identity=Identity("bob"))))
-        assert (await server.wait_for("call.requested", 2))[1]["delegation"] == "bob t.op 2"
-        other = asyncio.create_task(calls.call("t.op"))
-        assert "delegation" not in (await server.wait_for("call.requested", 3))[2]
-        for pending in (task, reading, other):
-            pending.cancel()
-        await asyncio.wait({task, reading, other})
+        await cancel(task)

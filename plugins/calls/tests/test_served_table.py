@@ -8,16 +8,12 @@ import time
 import pytest
 
 from operad import ErrorCode, Identity
-from operad.transports import Capabilities, Delivery
+from operad.transports import Delivery
 from operad_calls import CallSettings
 from operad_calls.serving import served
 from operad_calls.serving.active import key_of
 from operad_calls.serving.served import ServedRequests
-
-BROKER = Capabilities(detects_no_responders=True)
-HUB = Capabilities(detects_peer_loss=True)
-STORE = Capabilities(redelivers=True)
-INSIDE = Capabilities(same_process=True, detects_peer_loss=True)
+from plugins.calls.tests.parts import BROKER, HUB, INSIDE, STORE, until
 
 
 class Link:
@@ -332,9 +328,6 @@ def test_credit_only_grows_and_wakes_who_waits(clock):
     asyncio.run(run())
 
 
-# --- ends -----------------------------------------------------------------------------------------
-
-
 # --- the look around ------------------------------------------------------------------------------
 
 
@@ -388,9 +381,8 @@ async def test_of_a_loop_that_stood_still_no_consumer_counts_as_silent_before_it
     async with asyncio.timeout(30):
         while not table.requests.looks:
             await asyncio.sleep(0)
-        assert table.ended == []
-        while not table.ended:
-            await asyncio.sleep(0.01)
+    assert table.ended == []
+    await until(lambda: table.ended)
     table.requests.stop()
 
 

@@ -6,19 +6,12 @@ import time
 import attrs
 import pytest
 
-from operad import (
-    CallError,
-    CallHandler,
-    ErrorCode,
-    OperationRegistry,
-    OperationSpec,
-    PendingRequestMap,
-    operation,
-)
+from operad import CallHandler, ErrorCode, OperationSpec, PendingRequestMap, operation
 from operad.transports import Capabilities, Delivery, TransportError
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.protocol import STORED
 from operad_testing import Participant
+from plugins.calls.tests.parts import error_of, event, registry_of, reply, waiting, with_caller, with_server
 
 
 class Storing:
@@ -73,11 +66,7 @@ class Acknowledged:
         self.count += 1
 
 
-def registry_of(**handlers):
-    registry = OperationRegistry()
-    for name, (type_, idempotent, handler) in handlers.items():
-        registry.register(OperationSpec(namespace="t", name=name, type=type_, idempotent=idempotent), handler)
-    return registry
+IDEMPOTENT = {"idempotent": True}
 
 
 async def answer(input, context):
@@ -86,7 +75,7 @@ async def answer(input, context):
 
 def deliver(link, caller, operation_id, request_id, **delivery):
     payload = {"requestId": request_id, "operationId": operation_id, "input": {}, "replyTo": caller.link.inbox}
-    link.on_event({"type": "call.requested", "id": "", "payload": payload}, Delivery(**delivery))
+    link.on_event(event("call.requested", **payload), Delivery(**delivery))
 
 
 @pytest.mark.parametrize(
@@ -97,8 +86,8 @@ async def test_a_redelivered_request_runs_again_only_if_that_does_no_harm(type_,
     """After the loss of a handler a query and an idempotent mutation run again; anything else is unavailable."""
     transport = Storing()
     done = Acknowledged()
-    registry = registry_of(work=(type_, idempotent, answer))
-    async with CallHandler(registry, transport), Participant.open(transport) as caller:
+    registry = registry_of(work=(type_, answer, {"idempotent": idempotent}))
+    async with with_caller(registry, transport) as (_, caller):
         deliver(transport.links[0], caller, "t.work", "1", redelivered=True, done=done)
         if runs:
             await caller.wait_for("call.responded")
@@ -113,7 +102,7 @@ async def test_only_idempotent_mutations_have_a_queue():
     """A mutation that says nothing of itself is never stored; a query is not worth it."""
     transport = Storing()
     registry = registry_of(
-        put=("mutation", True, answer), post=("mutation", False, answer), get=("query", True, answer)
+        put=("mutation", answer, IDEMPOTENT), post=("mutation", answer), get=("query", answer, IDEMPOTENT)
     )
     async with CallHandler(registry, transport) as handler:
         (link,) = transport.links
@@ -128,7 +117,7 @@ async def test_only_idempotent_mutations_have_a_queue():
 async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
     """Also one that is replaced between two looks at the registry."""
     transport = Storing()
-    registry = registry_of(put=("mutation", not idempotent, answer))
+    registry = registry_of(put=("mutation", answer, {"idempotent": not idempotent}))
     async with CallHandler(registry, transport) as handler:
         spec = OperationSpec(namespace="t", name="put", type="mutation", idempotent=idempotent)
         registry.unregister("t.put")
@@ -141,7 +130,7 @@ async def test_a_queue_follows_what_an_operation_is_declared_to_be(idempotent):
 async def test_an_address_that_is_refused_leaves_the_others_served_once():
     """The next change tries again what failed, and only that; of an operation, all addresses are served or none."""
     transport = Storing()
-    registry = registry_of(first=("mutation", True, answer))
+    registry = registry_of(first=("mutation", answer, IDEMPOTENT))
     async with CallHandler(registry, transport) as handler:
         (link,) = transport.links
         link.refused.add("queue:t.put")
@@ -164,7 +153,7 @@ async def test_an_address_that_is_refused_leaves_the_others_served_once():
 async def test_a_transport_that_does_not_store_is_asked_for_no_queue():
     """Its links know the addresses ``op:`` and ``all:`` only."""
     transport = Storing(stores=False)
-    async with CallHandler(registry_of(put=("mutation", True, answer)), transport):
+    async with CallHandler(registry_of(put=("mutation", answer, IDEMPOTENT)), transport):
         assert not [topic for topic in transport.links[0].served if topic.startswith("queue:")]
 
 
@@ -172,41 +161,33 @@ async def test_a_transport_that_does_not_store_is_asked_for_no_queue():
 async def test_a_call_outlives_the_connection_if_its_request_is_stored(stores):
     """The broker has it, and its answer will come; the other calls fail at once."""
     transport = Storing(stores=stores)
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.put", "operad")
-        stored, other = (asyncio.create_task(calls.call("t.put", timeout=20)) for _ in range(2))
+    async with with_server(transport) as (calls, server):
+        stored, other = (asyncio.create_task(calls.call("t.op", timeout=20)) for _ in range(2))
         requests = await server.wait_for("call.requested", 2)
         link = transport.links[0]
-        link.on_event({"type": STORED, "id": "", "payload": {"requestId": requests[0]["requestId"]}}, Delivery())
+        link.on_event(event(STORED, requestId=requests[0]["requestId"]), Delivery())
         link.on_link("down", 1)
-        with pytest.raises(CallError, match="UNAVAILABLE"):
-            await other
+        assert (await error_of(other)).code == "UNAVAILABLE"
         if not stores:
-            with pytest.raises(CallError, match="UNAVAILABLE"):
-                await stored
+            assert (await error_of(stored)).code == "UNAVAILABLE"
             return
         assert calls.pending == 1
         link.on_link("up", 2)
-        meta = {"source": "local", "operationId": "t.put", "timestamp": 0}
-        output = {"data": 7, "meta": meta}
-        await server.send(link.inbox, "call.responded", requestId=requests[0]["requestId"], output=output)
-        assert (await stored).data == 7
+        await reply(server, requests[0])
+        assert (await stored).data == 1
         assert calls.pending == 0
 
 
 async def test_a_stream_ends_with_the_connection_whatever_is_said_of_its_request():
     """It has no deadline, and nobody could go on with it."""
     transport = Storing()
-    async with PendingRequestMap(transport) as calls, Participant.open(transport) as server:
-        await server.link.register("op:t.put", "operad")
-        stream = asyncio.ensure_future(anext(calls.subscribe("t.put")))
+    async with with_server(transport) as (calls, server):
+        stream = asyncio.ensure_future(anext(calls.subscribe("t.op")))
         (asked,) = await server.wait_for("call.requested")
         link = transport.links[0]
-        link.on_event({"type": STORED, "id": "", "payload": {"requestId": asked["requestId"]}}, Delivery())
+        link.on_event(event(STORED, requestId=asked["requestId"]), Delivery())
         link.on_link("down", 1)
-        with pytest.raises(CallError, match="UNAVAILABLE"):
-            async with asyncio.timeout(30):
-                await stream
+        assert (await error_of(stream)).code == "UNAVAILABLE"
 
 
 @pytest.mark.parametrize(("deadline", "count"), [(10**400, 1), (-(10**400), 0)], ids=["after", "before"])
@@ -215,7 +196,7 @@ async def test_a_deadline_that_no_clock_has_is_none_or_has_passed(deadline, coun
     transport = Storing()
     async with PendingRequestMap(transport, on_request=taken.append):
         asked = {"requestId": "1", "operationId": "t.put", "replyTo": "inbox:x", "deadline": deadline}
-        transport.links[0].on_event({"type": "call.requested", "id": "", "payload": asked}, Delivery())
+        transport.links[0].on_event(event("call.requested", **asked), Delivery())
     assert len(taken) == count
     soon = (time.time() + CallSettings().timeout) * 1000  # as one that says nothing
     assert all(request.deadline <= soon for request in taken)
@@ -226,12 +207,9 @@ async def test_what_a_drain_cannot_finish_is_left_to_others_if_it_may_run_again(
     """It is not acknowledged and nobody is told: the link gives it back. Anything else is unavailable."""
     transport = Storing()
     done = Acknowledged()
-
-    async def wait(input, context):
-        await asyncio.sleep(60)
-
+    registry = registry_of(work=("mutation", waiting, {"idempotent": idempotent}))
     async with Participant.open(transport) as caller:
-        handler = CallHandler(registry_of(work=("mutation", idempotent, wait)), transport, drain_timeout=0.05)
+        handler = CallHandler(registry, transport, drain_timeout=0.05)
         async with handler:
             deliver(transport.links[1], caller, "t.work", "1", done=done)
         errors = caller.of("call.error")

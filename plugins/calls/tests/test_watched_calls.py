@@ -8,8 +8,8 @@ from operad import CallError, CallHandler, ErrorCode, Identity, InProcessTranspo
 from operad.transports import Delivery, LinkDownError
 from operad_calls.serving.served import _both
 from operad_testing import make_plugin, plugins_of
-from plugins.calls.tests.parts import registry_of
-from plugins.calls.tests.test_served_table import BROKER, INSIDE, STORE, Table
+from plugins.calls.tests.parts import BROKER, INSIDE, STORE, both, registry_of
+from plugins.calls.tests.test_served_table import Table
 
 ANN = Identity(id="ann", scopes=frozenset())
 
@@ -24,9 +24,8 @@ async def numbers(input, context):
 
 
 async def test_an_observer_of_a_map_sees_calls_and_streams_until_it_stops():
-    bus, rows = InProcessTransport(), []
-    registry = registry_of(echo=("query", echo), n=("subscription", numbers))
-    async with CallHandler(registry, bus), PendingRequestMap(bus) as calls:
+    rows, registry = [], registry_of(echo=("query", echo), n=("subscription", numbers))
+    async with both(registry) as (_, calls):
         stop = calls.observe(lambda call: rows.append(call), lambda call, outcome: rows.append(outcome))
         await calls.call("t.echo", 1, identity=ANN, parent_request_id="p")
         record, outcome = rows
@@ -56,13 +55,12 @@ async def test_an_observer_of_a_map_sees_calls_and_streams_until_it_stops():
 
 
 async def test_what_an_observer_is_told_is_the_id_of_the_request():
-    bus, rows = InProcessTransport(), []
-    seen = []
+    rows, seen = [], []
 
     async def who(input, context):
         seen.append(context.request_id)
 
-    async with CallHandler(registry_of(who=("query", who)), bus), PendingRequestMap(bus) as calls:
+    async with both(registry_of(who=("query", who))) as (_, calls):
         calls.observe(lambda call: rows.append(call.request_id))
         await calls.call("t.who")
         async for _ in calls.subscribe("t.who"):
@@ -94,8 +92,7 @@ async def test_a_map_that_was_opened_at_the_second_attempt_tells_observers_once(
 
 
 async def test_the_context_of_a_trace_goes_with_a_call():
-    bus = InProcessTransport()
-    async with CallHandler(registry_of(echo=("query", echo)), bus), PendingRequestMap(bus) as calls:
+    async with both(registry_of(echo=("query", echo))) as (_, calls):
         given = {"traceparent": "00-1", "tracestate": "a=1", "baggage": "b=2"}
         assert (await calls.call("t.echo", 1, **given)).data == given
         assert [one.data async for one in calls.subscribe("t.echo", 1, **given)] == [given]
@@ -154,16 +151,13 @@ def test_an_instance_has_an_id_that_nobody_guesses():
 
 @pytest.mark.parametrize("awake", [False, True])
 async def test_observers_that_say_that_they_are_idle_are_told_of_no_call_until_they_are_not(awake):
-    bus, rows, idle = InProcessTransport(), [], [True]
+    rows, idle = [], [True]
 
     def told(call):
         rows.append(call.operation_id)
 
     vars(told)["is_idle"] = lambda: idle[0]
-    async with (
-        CallHandler(registry_of(echo=("query", echo)), bus),
-        PendingRequestMap(bus, plugins=plugins_of()) as calls,
-    ):
+    async with both(registry_of(echo=("query", echo)), plugins=plugins_of()) as (_, calls):
         calls.observe(told)
         if awake:
             calls.observe(lambda call: None)  # which does not say
