@@ -2,6 +2,7 @@
 # ruff: noqa: SIM117  # what is opened first and closed last is the point of many of these tests
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -21,20 +22,15 @@ from operad import (
 from operad_calls import CallSettings, InProcessTransport
 from operad_calls.federation import remote
 from operad_testing import HeldResources, Participant, assert_nothing_pending
-from plugins.calls.tests.test_flow_bytes import Wired
-
-META = {"source": "local", "operationId": "x", "timestamp": 0}
+from plugins.calls.tests.parts import ANSWER, Wired, error_of, registry_of, reply, until
 
 
 async def answer(input, context):
     return "done"
 
 
-def registry_of(*names, type="query", **spec):
-    registry = OperationRegistry()
-    for name in names:
-        registry.register(OperationSpec(namespace="t", name=name, type=type, **spec), answer)
-    return registry
+def serving(*names, **spec):
+    return registry_of(**dict.fromkeys(names, ("query", answer, spec)))
 
 
 def here_of(session):
@@ -44,10 +40,8 @@ def here_of(session):
     return registry
 
 
-async def until(condition):
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
+def ids(session):
+    return [operation.id for operation in session.operations]
 
 
 class Peer:
@@ -55,6 +49,7 @@ class Peer:
 
     def __init__(self, link_owner, instance, specs):
         self.owner, self.instance, self.specs = link_owner, instance, specs
+        self.listing = {"operations": specs}
         self.listed = 0
         self.describes = True
 
@@ -78,14 +73,12 @@ class Peer:
             data = {"instance": self.instance}
         elif operation_id.startswith("operad.list."):
             self.listed += 1
-            data = {"operations": self.specs}
+            data = self.listing
         elif not self.describes:
             return
         else:
             data = {**self.specs[0], "inputSchema": {}, "outputSchema": {}}
-        output = {"data": data, "meta": META}
-        fields = {"requestId": request["requestId"], "output": output}
-        await self.owner.send(request["replyTo"], "call.responded", **fields)
+        await reply(self.owner, request, output={**ANSWER, "data": data})
 
 
 def wire(name="op", type="query", **fields):
@@ -93,32 +86,24 @@ def wire(name="op", type="query", **fields):
     return {**spec, **fields}
 
 
-class Playing:
-    """A peer that is played while the context is open."""
-
-    def __init__(self, transport, instance, specs):
-        self.context = Participant.open(transport)
-        self.instance, self.specs = instance, specs
-
-    async def __aenter__(self):
-        self.peer = Peer(await self.context.__aenter__(), self.instance, self.specs)
-        self.task = asyncio.create_task(self.peer.run())
+@asynccontextmanager
+async def playing(transport, instance, specs):
+    async with Participant.open(transport) as participant:
+        peer = Peer(participant, instance, specs)
+        task = asyncio.create_task(peer.run())
         await asyncio.sleep(0)
-        return self.peer
-
-    async def __aexit__(self, *_):
-        self.task.cancel()
-        await asyncio.wait({self.task})
-        await self.context.__aexit__(None, None, None)
+        yield peer
+        task.cancel()
+        await asyncio.wait({task})
 
 
 async def test_operations_come_and_go_with_their_peers():
     transport = InProcessTransport()
-    registry = registry_of("one")
+    registry = serving("one")
     async with await from_remote(transport, "there") as session:
         assert session.operations == ()
         async with CallHandler(registry, transport):
-            await until(lambda: [operation.id for operation in session.operations] == ["there.t.one"])
+            await until(lambda: ids(session) == ["there.t.one"])
             registry.register(OperationSpec(namespace="t", name="two"), answer)
             await until(lambda: len(session.operations) == 2)
         await until(lambda: not session.operations)
@@ -126,8 +111,8 @@ async def test_operations_come_and_go_with_their_peers():
 
 async def test_one_peer_that_changes_is_asked_and_no_other():
     transport = InProcessTransport()
-    async with Playing(transport, "quiet", [wire("quiet")]) as quiet:
-        registry = registry_of("one")
+    async with playing(transport, "quiet", [wire("quiet")]) as quiet:
+        registry = serving("one")
         async with CallHandler(registry, transport), await from_remote(transport) as session:
             asked = quiet.listed
             registry.register(OperationSpec(namespace="t", name="two"), answer)
@@ -139,8 +124,8 @@ async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(
     """Another instance describes what it lists, or the operation is called without its schemas."""
     monkeypatch.setattr(remote, "_DESCRIBING", 0.1)
     transport = InProcessTransport()
-    registry = registry_of("one", input_schema={"type": "object"})
-    async with CallHandler(registry, transport), Playing(transport, "", [wire("one")]) as frozen:
+    registry = serving("one", input_schema={"type": "object"})
+    async with CallHandler(registry, transport), playing(transport, "", [wire("one")]) as frozen:
         frozen.describes = False
         async with await from_remote(transport) as session:
             assert session.operations[0].spec.metadata["operad.remote"]["instance"] == ""
@@ -151,20 +136,20 @@ async def test_a_peer_that_stands_still_holds_a_first_call_up_for_a_moment_only(
 @pytest.mark.parametrize("knows", [True, False], ids=["asked all", "of many"])
 async def test_a_peer_that_was_busy_when_all_were_asked_is_taken_in_when_it_answers(knows):
     transport = InProcessTransport() if knows else Wired(["call.completed"])  # as on a broker
-    async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
+    async with CallHandler(serving("one"), transport), Participant.open(transport) as busy:
         await busy.link.register("all:operad.discover")
         async with await from_remote(transport, wait=0.05) as session:
-            assert [operation.id for operation in session.operations] == ["t.one"]
+            assert ids(session) == ["t.one"]
             peer = Peer(busy, "busy", [wire("two")])
             await busy.link.register("op:operad.list.busy")
             await peer.reply((await busy.wait_for("call.requested"))[0])
             await peer.reply((await busy.wait_for("call.requested", 2))[1])
-            await until(lambda: [operation.id for operation in session.operations] == ["t.one", "t.two"])
+            await until(lambda: ids(session) == ["t.one", "t.two"])
 
 
 async def test_a_question_whose_late_answers_are_awaited_takes_no_calls_place_and_leaves_nothing():
     transport, before = InProcessTransport(), HeldResources.now()
-    async with CallHandler(registry_of("one"), transport), Participant.open(transport) as busy:
+    async with CallHandler(serving("one"), transport), Participant.open(transport) as busy:
         await busy.link.register("all:operad.discover")
         async with await from_remote(transport, wait=0.05, settings=CallSettings(max_pending=1)) as session:
             assert (await here_of(session).execute("t.one", {})).data == "done"
@@ -193,8 +178,8 @@ async def test_a_peer_is_not_believed_about_what_others_serve(caplog):
     """Listed by whom it does not belong to, a mutation would become a query without requirements."""
     transport = Vouching({"liar": ["op:t.own"], "owner": ["op:t.transfer"]})
     guarded = wire("transfer", "mutation", accessControl={"requiredScopes": ["bank"]})
-    liar = Playing(transport, "liar", [wire("own"), wire("transfer", "query")])
-    async with liar, Playing(transport, "owner", [guarded]), await from_remote(transport) as session:
+    liar = playing(transport, "liar", [wire("own"), wire("transfer", "query")])
+    async with liar, playing(transport, "owner", [guarded]), await from_remote(transport) as session:
         specs = {operation.id: operation.spec for operation in session.operations}
         assert set(specs) == {"t.own", "t.transfer"}
         assert specs["t.transfer"].type == "mutation"
@@ -208,7 +193,7 @@ async def test_what_waits_to_be_told_is_told_once(monkeypatch):
     clock, before = SimpleNamespace(now=100.0), HeldResources.now()
     monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(remote, "_SETTLE", 60.0)
-    async with CallHandler(registry_of("a", "b"), transport):
+    async with CallHandler(serving("a", "b"), transport):
         session = await from_remote(transport)
         session.on_change(told.append)
         here = here_of(session)
@@ -225,8 +210,8 @@ async def test_what_waits_to_be_told_is_told_once(monkeypatch):
 async def test_where_two_peers_disagree_what_allows_less_counts(caplog):
     """On a broker all of one bus trust each other; a request may come to any of them."""
     transport = InProcessTransport()
-    loose = Playing(transport, "a", [wire("op", "query")])
-    strict = Playing(transport, "b", [wire("op", "mutation", accessControl={"requiredScopes": ["s"]})])
+    loose = playing(transport, "a", [wire("op", "query")])
+    strict = playing(transport, "b", [wire("op", "mutation", accessControl={"requiredScopes": ["s"]})])
     async with loose, strict, await from_remote(transport) as session:
         (operation,) = session.operations
         assert operation.spec.type == "mutation"
@@ -239,7 +224,7 @@ async def test_operations_do_not_go_round_in_circles():
     buses = InProcessTransport(), InProcessTransport()
     first, second = OperationRegistry(), OperationRegistry()
     handlers = CallHandler(first, buses[1], reexport=True), CallHandler(second, buses[0], reexport=True)
-    async with CallHandler(registry_of("op"), buses[0]) as worker:
+    async with CallHandler(serving("op"), buses[0]) as worker:
         async with await from_remote(buses[0]) as one, handlers[0], await from_remote(buses[1]) as two:
             (operation,) = one.operations
             first.register(operation)
@@ -262,7 +247,7 @@ async def test_an_operation_that_came_through_a_handler_is_not_offered_by_it_aga
     registry = OperationRegistry()
     handler = CallHandler(registry, other, reexport=True)
     specs = [wire("round", via=["somebody", handler.instance]), wire("straight", via=["somebody"])]
-    async with Playing(transport, "far", specs), await from_remote(transport) as session, handler:
+    async with playing(transport, "far", specs), await from_remote(transport) as session, handler:
         for operation in session.operations:
             registry.register(operation)
         await until(lambda: handler.serving == 1)
@@ -282,7 +267,7 @@ async def test_describing_many_operations_does_not_tell_of_all_of_them_each_time
         told.append(len(operations))
         clock.now += 0.05
 
-    async with CallHandler(registry_of(*names), transport), await from_remote(transport) as session:
+    async with CallHandler(serving(*names), transport), await from_remote(transport) as session:
         session.on_change(tell)
         here = here_of(session)
         for name in names:
@@ -296,21 +281,10 @@ async def test_describing_many_operations_does_not_tell_of_all_of_them_each_time
 )
 async def test_a_peer_that_lists_nonsense_is_left_out(listing):
     transport = InProcessTransport()
-    async with Playing(transport, "odd", []) as odd, CallHandler(registry_of("op"), transport):
-        odd.reply_with = listing
-        original = odd.reply
-
-        async def reply(request):
-            if request["operationId"].startswith("operad.list."):
-                output = {"data": listing, "meta": META}
-                fields = {"requestId": request["requestId"], "output": output}
-                await odd.owner.send(request["replyTo"], "call.responded", **fields)
-            else:
-                await original(request)
-
-        odd.reply = reply
+    async with playing(transport, "odd", []) as odd, CallHandler(serving("op"), transport):
+        odd.listing = listing
         async with await from_remote(transport) as session:
-            assert [operation.id for operation in session.operations] == ["t.op"]
+            assert ids(session) == ["t.op"]
 
 
 async def test_the_callers_identity_goes_along_signed():
@@ -333,9 +307,7 @@ async def test_the_callers_identity_goes_along_signed():
     async with CallHandler(registry, transport, identity=verify), PendingRequestMap(transport, sign=sign) as calls:
         alice = Identity("alice", ["read"])
         assert [(await calls.call("t.me", identity=alice)).data for _ in range(2)] == ["alice", "alice"]
-        with pytest.raises(CallError) as caught:
-            await calls.call("t.me")
-        assert caught.value.code == ErrorCode.ACCESS_DENIED
+        assert (await error_of(calls.call("t.me"))).code == ErrorCode.ACCESS_DENIED
         stolen = sign("t.me", alice)
         assert (await calls.call("t.me", delegation=stolen)).data == "alice"
         with pytest.raises(CallError, match="used before"):
@@ -368,7 +340,7 @@ async def test_a_session_whose_closing_is_cancelled_closes_its_map():
 
 
 async def test_peers_are_asked_again_after_a_change_that_could_not_be_taken_over(monkeypatch, caplog):
-    transport, registry = InProcessTransport(), registry_of("a")
+    transport, registry = InProcessTransport(), serving("a")
     monkeypatch.setattr(remote, "_SETTLE", 0.0)
     async with CallHandler(registry, transport), await from_remote(transport) as session:
         made, faults = remote.operation_of, [ZeroDivisionError("what nobody thought of")]

@@ -25,7 +25,7 @@ from operad_calls.config import RemoteConfig
 from operad_calls.federation import remote
 from operad_calls.federation.remote import RemoteSession, _options
 from operad_testing import make_plugin, plugins_of
-from plugins.calls.tests.parts import registry_of
+from plugins.calls.tests.parts import echo, error_of, registry_of, settle
 
 
 def wire(name="op", **more):
@@ -83,9 +83,13 @@ class Calls:
 
 @pytest.fixture
 def session_of(monkeypatch):
-    def made(namespace=None, **answers):
+    def made(namespace=None, *, listed=None, **answers):
+        """A session and its calls; ``listed``: the page of an instance ``one``, which is there."""
         calls = Calls()
         calls.answers = {key.replace("__", "."): value for key, value in answers.items()}
+        if listed is not None:
+            calls.answers["operad.list.one"] = {"operations": listed}
+            calls.instances = [{"instance": "one"}]
 
         def tap(transport, see, on_link):
             calls.see, calls.on_link = see, on_link
@@ -111,13 +115,20 @@ def pauses(monkeypatch):
     return found
 
 
+@pytest.fixture
+def listing(session_of):
+    """A session that has listed what an instance ``one`` lists."""
+
+    async def made(*specs, namespace=None, **answers):
+        session, calls = session_of(namespace, listed=list(specs), **answers)
+        await session.refresh()
+        return session, calls
+
+    return made
+
+
 def ids(session):
     return [operation.id for operation in session.operations]
-
-
-async def settle():
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_a_session_asks_everybody_who_is_there_and_lists_page_by_page(session_of):
@@ -181,11 +192,9 @@ async def test_a_question_that_cannot_be_asked_is_an_error_of_the_transport(sess
     ],
 )
 async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_does_not(
-    session_of, answer, left, warned, caplog
+    listing, answer, left, warned, caplog
 ):
-    session, calls = session_of(operad__list__one={"operations": [wire("old")]})
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
+    session, calls = await listing(wire("old"))
     calls.answers["operad.list.one"] = answer
     await session.refresh()
     assert ids(session) == left
@@ -196,8 +205,7 @@ async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_
 
 
 async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_knows(session_of, caplog):
-    session, calls = session_of(operad__list__one={"operations": [wire("a"), wire("b")]})
-    calls.instances = [{"instance": "one"}]
+    session, calls = session_of(listed=[wire("a"), wire("b")])
     asked = []
 
     async def served_by(instance, topics):
@@ -216,10 +224,8 @@ async def test_what_a_peer_does_not_serve_is_not_believed_where_the_transport_kn
     assert (len(asked), caplog.text) == (2, "")
 
 
-async def test_an_operation_that_is_listed_as_before_stays_the_same_object(session_of):
-    session, calls = session_of(operad__list__one={"operations": [wire("b"), wire("a")]})
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
+async def test_an_operation_that_is_listed_as_before_stays_the_same_object(listing):
+    session, calls = await listing(wire("b"), wire("a"))
     before = list(session.operations)
     assert ids(session) == ["t.a", "t.b"]
     calls.answers["operad.list.one"] = {"operations": [wire("a"), wire("b", title="new"), wire("c")]}
@@ -228,10 +234,8 @@ async def test_an_operation_that_is_listed_as_before_stays_the_same_object(sessi
     assert (after[0] is before[0], after[1] is before[1], ids(session)) == (True, False, ["t.a", "t.b", "t.c"])
 
 
-async def test_a_namespace_is_put_in_front(session_of):
-    session, calls = session_of("peer", operad__list__one={"operations": [wire("a")]})
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
+async def test_a_namespace_is_put_in_front(listing):
+    session, _ = await listing(wire("a"), namespace="peer")
     assert ids(session) == ["peer.t.a"]
 
 
@@ -239,13 +243,9 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 
 
 @pytest.fixture
-def described(session_of):
+def described(listing):
     async def made(answer, shared=None):
-        answers = {"operad__describe__one": answer, "operad__describe": shared}
-        session, calls = session_of(operad__list__one={"operations": [wire("a")]}, **answers)
-        calls.instances = [{"instance": "one"}]
-        await session.refresh()
-        return session, calls
+        return await listing(wire("a"), operad__describe__one=answer, operad__describe=shared)
 
     return made
 
@@ -333,21 +333,24 @@ async def test_changes_of_more_peers_than_the_bound_are_a_change_of_all(session_
     assert calls.listed() == ([], 1)
 
 
-async def test_what_tells_of_a_change(session_of, pauses):
+@pytest.mark.parametrize(
+    ("tell", "listed"),
+    [
+        (lambda calls: calls.changed("one"), (["one"], 0)),
+        (lambda calls: calls.changed(5), ([], 1)),
+        (lambda calls: calls.changed(None), ([], 1)),
+        (lambda calls: calls.changed("one", direction="out"), ([], 0)),
+        (lambda calls: calls.changed("one", type="call.responded"), ([], 0)),
+        (lambda calls: calls.on_link("up", 1), ([], 0)),
+        (lambda calls: calls.on_link("up", 2), ([], 1)),
+        (lambda calls: calls.on_link("down", 2), ([], 0)),
+    ],
+)
+async def test_what_tells_of_a_change(session_of, pauses, tell, listed):
     _, calls = session_of(operad__list__one={"operations": []})
-    for told, listed in (
-        (lambda: calls.changed("one"), (["one"], 0)),
-        (lambda: calls.changed(5), ([], 1)),
-        (lambda: calls.changed(None), ([], 1)),
-        (lambda: calls.changed("one", direction="out"), ([], 0)),
-        (lambda: calls.changed("one", type="call.responded"), ([], 0)),
-        (lambda: calls.on_link("up", 1), ([], 0)),
-        (lambda: calls.on_link("up", 2), ([], 1)),
-        (lambda: calls.on_link("down", 2), ([], 0)),
-    ):
-        told()
-        await settle()
-        assert calls.listed() == listed
+    tell(calls)
+    await settle()
+    assert calls.listed() == listed
 
 
 async def test_peers_that_do_not_answer_are_asked_when_the_link_is_up(session_of, pauses, caplog):
@@ -389,45 +392,30 @@ def test_what_of_a_context_goes_along():
     context = OperationContext(
         request_id="7", identity=ann, deadline=5.0, metadata={"traceparent": "00", "tracestate": "a=1", "other": 1}
     )
-    expected = {
-        "deadline": 5.0,
-        "identity": ann,
-        "parent_request_id": "7",
-        "traceparent": "00",
-        "tracestate": "a=1",
-    }
-    assert _options(context) == expected
-    odd = OperationContext(metadata={"traceparent": 5, "tracestate": None})
-    assert not {"traceparent", "tracestate"} & {name for name, value in _options(odd).items() if value is not None}
+    known = {"deadline": 5.0, "identity": ann, "parent_request_id": "7"}
+    assert _options(context) == {**known, "traceparent": "00", "tracestate": "a=1"}
+    context.metadata = {"traceparent": 5, "tracestate": None}
+    assert _options(context) == known
 
 
-async def test_a_call_is_passed_on_and_what_it_says_is_its_own(session_of):
-    session, calls = session_of(
-        operad__list__one={"operations": [wire("q"), wire("m", type="mutation")]},
-        operad__describe=CallError("X", ""),
-    )
-    calls.answers.update(
-        {"t.q": 5, "t.m": CallError("BROKEN", "it is"), "operad.describe.one": CallError("X", "")}
-    )
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
+UNDESCRIBED = {"operad__describe__one": CallError("X", ""), "operad__describe": CallError("X", "")}
+
+
+async def test_a_call_is_passed_on_and_what_it_says_is_its_own(listing):
+    answers = {"t.q": 5, "t.m": CallError("BROKEN", "it is"), **UNDESCRIBED}
+    session, calls = await listing(wire("q"), wire("m", type="mutation"), **answers)
     mutation, query = session.operations
     context = OperationContext(request_id="7", idempotency_key="k")
     assert (await query.handler({"a": 1}, context)).data == 5
     name, input, options = calls.called[-1]
     assert (name, input, options["retry"], options["idempotency_key"]) == ("t.q", {"a": 1}, True, "k")
     assert options["parent_request_id"] == "7"
-    with pytest.raises(CallError) as caught:
-        await mutation.handler({}, context)
-    assert caught.value.forwarded is True
+    assert (await error_of(mutation.handler({}, context))).forwarded is True
     assert calls.called[-1][2]["retry"] is False
 
 
-async def test_a_stream_is_passed_on_and_what_it_says_is_its_own(session_of):
-    session, calls = session_of(operad__list__one={"operations": [wire("s", type="subscription")]})
-    calls.answers["operad.describe.one"] = calls.answers["operad.describe"] = CallError("X", "")
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
+async def test_a_stream_is_passed_on_and_what_it_says_is_its_own(listing):
+    session, calls = await listing(wire("s", type="subscription"), **UNDESCRIBED)
     (operation,) = session.operations
     asked = []
 
@@ -449,16 +437,12 @@ async def test_a_stream_is_passed_on_and_what_it_says_is_its_own(session_of):
     calls.subscribe = subscribe
     stream = operation.handler({"a": 1}, OperationContext(request_id="7"))
     assert (await anext(stream)).data == 1
-    with pytest.raises(CallError) as caught:
-        await anext(stream)
+    assert (await error_of(anext(stream))).forwarded is True
     assert asked == [("t.s", {"a": 1}, "7"), "closed"]
-    assert caught.value.forwarded is True
 
 
-async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_are_not(session_of, caplog):
-    session, calls = session_of("bad name", operad__list__one={"operations": [wire("a")]})
-    calls.instances = [{"instance": "one"}]
-    await session.refresh()
+async def test_an_operation_that_cannot_be_one_here_is_left_out_and_the_others_are_not(listing, caplog):
+    session, _ = await listing(wire("a"), namespace="bad name")
     assert ids(session) == []
     assert "peer one lists an operation that cannot be used" in caplog.text
 
@@ -490,10 +474,6 @@ async def test_a_transport_with_a_call_map_of_its_own_is_refused_as_a_source():
     async with OperationRegistry(plugins) as registry:
         with pytest.raises(SourceError, match="got pigeon://, which lists no operations"):
             await registry.load("remote", url="pigeon://loft")
-
-
-async def echo(input, context):
-    return input
 
 
 async def test_a_peer_that_lists_much_nonsense_does_not_fill_the_log(session_of, caplog):
