@@ -143,13 +143,14 @@ def url_in(said: str) -> str:
 
 
 @asynccontextmanager
-async def listener(port: int, *command: str | Path, **env: str) -> AsyncIterator[None]:
-    """Run a server of others, which listens on a port; kill it."""
+async def listener(port: int, *command: str | Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a server of others, which listens on a port; yield its process, and kill it."""
     process = await asyncio.create_subprocess_exec(
-        *command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+        *command, env={**os.environ, **env},
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(600):
             while True:
                 assert process.returncode is None, f"{command} ended with {process.returncode}"
                 try:
@@ -160,7 +161,7 @@ async def listener(port: int, *command: str | Path, **env: str) -> AsyncIterator
                     writer.close()
                     await writer.wait_closed()
                     break
-        yield
+        yield process
     finally:
         if process.returncode is None:
             process.kill()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from operad_nats.testing import NATSServer
 from operad_nats.testing import find_server as find_nats
 from operad_redis.testing import RedisServer
 from operad_redis.testing import find_server as find_redis
+from tests.kit import free_port
 
 
 class Broker:
@@ -32,9 +33,7 @@ class Broker:
         self.server: NATSServer | RedisServer
         self.options: dict[str, Any] = {"reconnect_wait": 0.05}
         if kind == "nats":
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self._monitor = free.getsockname()[1]
+            self._monitor = free_port()
             self.server = NATSServer(["-m", str(self._monitor)])
         else:
             self.server = RedisServer()
@@ -114,11 +113,7 @@ class Log:
 
     def by_worker(self) -> dict[str, int]:
         """How many runs each worker had."""
-        counts: dict[str, int] = {}
-        for line in self.path.read_text().splitlines():
-            name = line.split()[2]
-            counts[name] = counts.get(name, 0) + 1
-        return counts
+        return Counter(line.split()[2] for line in self.path.read_text().splitlines())
 
     async def until(self, count: int) -> None:
         """Return when so many runs have begun."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 
 from operad_nats.testing import find_server as find_nats
 from operad_redis.testing import find_server as find_redis
+from tests.kit import output_of
 
 
 def can_cut() -> bool:
@@ -32,13 +32,7 @@ async def test_calls_on_a_network_that_is_cut_end_in_time_and_work_again_afterwa
     if not can_cut():
         pytest.skip("no network namespaces here (unshare -rn)")
     script = str(Path(__file__).with_name("cut.py"))
-    process = await asyncio.create_subprocess_exec(
-        "unshare", "-rn", sys.executable, script, kind, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    async with asyncio.timeout(180):
-        output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()[-3_000:]
-    seen = json.loads(output)
+    seen = json.loads(await output_of("unshare", "-rn", sys.executable, script, kind))
     assert seen["before"] == seen["after"] == "done"
     assert set(seen["ended"]) <= {"UNAVAILABLE", "TIMEOUT"}
     assert seen["twice"] == 0

@@ -30,23 +30,21 @@ def chaos_registry(name: str, log: str, slow: float = 0.0) -> OperationRegistry:
     def add(operation: str, type: str, handler: Any) -> None:
         registry.register(OperationSpec(namespace="chaos", name=operation, type=type), handler)
 
-    async def change(input: Any, context: OperationContext) -> str:
-        os.write(file, f"change {input['id']} {name}\n".encode())
-        await asyncio.sleep(input.get("delay", 0) + slow)
-        return name
+    def work(operation: str) -> Any:
+        async def handler(input: Any, context: OperationContext) -> str:
+            os.write(file, f"{operation} {input['id']} {name}\n".encode())
+            await asyncio.sleep(input.get("delay", 0) + slow)
+            return name
 
-    async def read(input: Any, context: OperationContext) -> str:
-        os.write(file, f"read {input['id']} {name}\n".encode())
-        await asyncio.sleep(input.get("delay", 0) + slow)
-        return name
+        return handler
 
     async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
         for number in range(input["to"]):
             yield number
             await asyncio.sleep(input.get("delay", 0))
 
-    add("change", "mutation", change)
-    add("read", "query", read)
+    add("change", "mutation", work("change"))
+    add("read", "query", work("read"))
     add("count", "subscription", count)
     return registry
 

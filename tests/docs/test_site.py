@@ -33,33 +33,26 @@ def test_the_pictures_are_up_to_date() -> None:
 def test_the_site_builds_strictly_and_has_an_api_reference_and_a_list_for_models(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings", reason="the group docs is not installed: uv sync --group docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={"NO_MKDOCS_2_WARNING": "1"},
-    )
+    env = {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=env)
     assert done.returncode == 0, done.stderr
+
+    def read(name: str) -> str:
+        return (tmp_path / name).read_text(encoding="utf-8")
+
     for face in references.FACES:
-        page = (tmp_path / "api" / f"{face}.html").read_text(encoding="utf-8")
+        page = read(f"api/{face}.html")
         names = {name.lower() for name in importlib.import_module(face).__all__}
         assert names - set(re.findall(r'<h2 id="([^"]+)"', page)) == set()
-    assert "Call an operation; for a subscription" in (tmp_path / "api" / "operad.html").read_text(
-        encoding="utf-8"
-    )
-    assert "to_mcp</span><span" in (tmp_path / "api" / "operad_mcp.html").read_text(encoding="utf-8")
-    hooks = (tmp_path / "hooks.html").read_text(encoding="utf-8")
-    assert 'href="api/operad.plugin.html#callmap"><code>operad.plugin.CallMap</code>' in hooks
-    assert "Usage: operad serve" in (tmp_path / "cli.html").read_text(encoding="utf-8")
-    reference = (tmp_path / "configuration-reference.html").read_text(encoding="utf-8")
+    assert "Call an operation; for a subscription" in read("api/operad.html")
+    assert "to_mcp</span><span" in read("api/operad_mcp.html")
+    link = 'href="api/operad.plugin.html#callmap"><code>operad.plugin.CallMap</code>'
+    assert link in read("hooks.html")
+    assert "Usage: operad serve" in read("cli.html")
+    reference = read("configuration-reference.html")
     assert all(f'<h2 id="{table}">' in reference for table in ("calls", "hub", "registry", "rules", "serve"))
-    listed = re.findall(r"^- \[.+\]\((.+?)\)", (tmp_path / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r"^- \[.+\]\((.+?)\)", read("llms.txt"), re.MULTILINE)
     assert len(listed) > 40
     assert [page for page in listed if not (tmp_path / page).is_file()] == []
     outside = re.compile(r'<(?:script|link|img)[^>]+(?:src|href)="https?://(?!127\.)')
-    assert [
-        page.name for page in tmp_path.rglob("*.html") if outside.search(page.read_text(encoding="utf-8"))
-    ] == []
+    assert [page.name for page in tmp_path.rglob("*.html") if outside.search(read(str(page)))] == []

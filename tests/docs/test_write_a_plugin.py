@@ -55,16 +55,8 @@ def test_the_commands_run_in_a_fresh_environment(
     for command in COMMANDS:
         program, *arguments = shlex.split(command)
         if program == "pip":  # uv's, because it has the cache
-            environment.uv(
-                "pip",
-                *arguments,
-                "--find-links",
-                str(environment.wheels),
-                "--quiet",
-                "--python",
-                environment.python,
-                cwd=project,
-            )
+            options = ("--find-links", str(environment.wheels), "--quiet", "--python", environment.python)
+            environment.uv("pip", *arguments, *options, cwd=project)
             continue
         if program == "operad":
             arguments = ["-m", "operad_cli.main", *arguments]
@@ -76,10 +68,14 @@ def test_the_commands_run_in_a_fresh_environment(
     assert "operad-jsonlines" in json.dumps(json.loads(listed.stdout))
 
 
-def test_the_files_are_strictly_typed(project: Path, mypy_cache: str) -> None:
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", mypy_cache, "src/operad_jsonlines"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+def is_typed(folder: Path, cache: str, *options: str) -> None:
+    command = [sys.executable, "-m", "mypy", "--cache-dir", cache, *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_files_are_strictly_typed(project: Path, mypy_cache: str) -> None:
+    is_typed(project, mypy_cache, "--strict", "src/operad_jsonlines")
 
 
 def test_what_the_page_quotes_of_the_examples_is_in_them() -> None:
@@ -90,7 +86,4 @@ def test_what_the_page_quotes_of_the_examples_is_in_them() -> None:
 
 @pytest.mark.parametrize("example", ["operad-regex-search", "operad-tcp-calls"])
 def test_an_example_is_strictly_typed(example: str, mypy_cache: str) -> None:
-    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--cache-dir", mypy_cache, "src"]
-    folder = ROOT / "examples" / example
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout
+    is_typed(ROOT / "examples" / example, mypy_cache, "--config-file", "pyproject.toml", "src")

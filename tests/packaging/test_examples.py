@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.kit import ROOT, free_port
+
 EXAMPLES = ROOT / "examples"
 EMBEDDING = EXAMPLES / "embedding"
 METADATA = re.compile(r"^# /// script\n((?:#.*\n)+?)# ///$", re.MULTILINE)
@@ -78,12 +79,8 @@ def test_every_example_of_embedding_names_its_distributions_and_is_run() -> None
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_example_runs_where_only_the_distributions_are_that_it_names(name: str, environment_of: Any) -> None:
-    done = (
-        environment_of(name).run("-W", "error", str(EXAMPLES / name))
-        if not name.startswith("llm/")
-        else (environment_of(name).run(str(EXAMPLES / name)))
-    )
-    assert SAYS[name] in ran(done)
+    options = () if name.startswith("llm/") else ("-W", "error")
+    assert SAYS[name] in ran(environment_of(name).run(*options, str(EXAMPLES / name)))
 
 
 def test_the_example_of_tests_passes_and_asks_nobody(environment_of: Any, tmp_path: Path) -> None:
@@ -128,26 +125,19 @@ def test_the_flask_application_serves_many_threads_and_is_done_with_streams_that
     environment_of: Any,
 ) -> None:
     environment = environment_of("embedding/flask_app.py")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [environment.python, "-m", "flask", "--app", str(EMBEDDING / "flask_app.py"), "run", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None
         while "Running on" not in server.stderr.readline():
             assert server.poll() is None
-        from concurrent.futures import ThreadPoolExecutor
-
         base = f"http://127.0.0.1:{port}"
 
         def ask(amount: int) -> float:
-            body = Request(
-                f"{base}/shop.price",
-                f'{{"item": "tea", "amount": {amount}}}'.encode(),
-                {"Content-Type": "application/json"},
-            )
-            with urlopen(body, timeout=60) as answer:
+            body = f'{{"item": "tea", "amount": {amount}}}'.encode()
+            asked = Request(f"{base}/shop.price", body, {"Content-Type": "application/json"})
+            with urlopen(asked, timeout=60) as answer:
                 return float(answer.read())
 
         with ThreadPoolExecutor(16) as threads:

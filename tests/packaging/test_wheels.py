@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -56,18 +57,18 @@ def statuses(records: list[dict[str, Any]]) -> dict[str, str]:
 def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=300)
     python = str(tmp_path / "env" / "bin" / "python")
+    wheel = wheels["operad"]
     install = [
-        python,
         "-m",
         "pip",
         "install",
         "--quiet",
         "--disable-pip-version-check",
         "--find-links",
-        str(wheels["operad"].parent),
-        str(wheels["operad"]),
+        wheel.parent,
+        wheel,
     ]
-    done = subprocess.run(install, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([python, *install], capture_output=True, text=True, timeout=300, check=False)
     if done.returncode != 0 and "Connection" in done.stderr:
         pytest.skip("the package index cannot be reached")
     assert done.returncode == 0, done.stderr
@@ -79,12 +80,12 @@ def test_the_core_alone_installs_with_pip_and_works(wheels: dict[str, Path], tmp
 
 
 def test_the_kit_alone_brings_a_plugin_of_pytest(wheels: dict[str, Path]) -> None:
-    for name, wheel in wheels.items():
-        if name == "operad-testing":
-            continue
+    found = set()
+    for distribution, wheel in wheels.items():
         with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                assert not name.endswith("entry_points.txt") or b"pytest11" not in archive.read(name), wheel
+            points = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+            found |= {distribution for name in points if b"pytest11" in archive.read(name)}
+    assert found == {"operad-testing"}
 
 
 def test_the_core_alone_knows_no_plugin(make_environment: MakeEnvironment, wheels: dict[str, Path]) -> None:
@@ -105,6 +106,16 @@ def test_a_plugin_appears_once_its_wheel_is_installed(
     assert record["contributes"]
     done = environment.run("-W", "error", "-c", SMOKE)
     assert done.stdout == "3\n", done.stderr
+
+
+@contextmanager
+def installed(environment: Any, folder: Path, *names: str) -> Iterator[None]:
+    """Have plugins that misbehave in an environment."""
+    environment.install(*(write_wheel(folder, name, CULPRITS[name][0]) for name in names))
+    try:
+        yield
+    finally:
+        environment.uv("pip", "uninstall", "--quiet", "--python", environment.python, *names)
 
 
 @pytest.fixture(scope="module")
@@ -219,8 +230,7 @@ def write_wheel(folder: Path, name: str, source: str) -> Path:
 
 
 def test_culprits_are_named_with_their_distribution_and_all_others_load(everything: Any, tmp_path: Path) -> None:
-    everything.install(*(write_wheel(tmp_path, name, source) for name, (source, _, _) in CULPRITS.items()))
-    try:
+    with installed(everything, tmp_path, *CULPRITS):
         records = {record["distribution"]: record for record in everything.records()}
         assert sorted(records) == sorted([*PLUGINS, *EXAMPLES, *CULPRITS])
         for name in (*PLUGINS, *EXAMPLES):
@@ -232,15 +242,10 @@ def test_culprits_are_named_with_their_distribution_and_all_others_load(everythi
         strict = everything.run("-c", "import operad; operad.load_plugins(strict=True)")
         for name, (_, status, _) in CULPRITS.items():
             assert (f'plugin "{name}" ({name} 1.0)' in strict.stderr) is (status != "loaded")
-    finally:
-        everything.uv("pip", "uninstall", "--quiet", "--python", everything.python, *CULPRITS)
 
 
 def test_the_command_lists_plugins_where_some_are_broken(everything: Any, tmp_path: Path) -> None:
-    everything.install(write_wheel(tmp_path, "bad-import", CULPRITS["bad-import"][0]))
-    try:
+    with installed(everything, tmp_path, "bad-import"):
         done = everything.run("-m", "operad_cli.main", "plugins", "--json")
         assert "it never worked here" in done.stdout, done.stderr
         assert "bad-import" in done.stdout
-    finally:
-        everything.uv("pip", "uninstall", "--quiet", "--python", everything.python, "bad-import")

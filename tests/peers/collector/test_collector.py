@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import LOCAL, free_port
+
 ENVIRONMENT = Path(__file__).parent / ".venv"
 AGENTS = list(ENVIRONMENT.glob("lib/python*/site-packages/rotel/rotel-agent"))
 OPERATIONS = """
@@ -41,11 +43,11 @@ class Collector:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self.port = _free_port()
+        self.port = free_port()
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [
-                    AGENTS[0], "start", "--otlp-grpc-endpoint", f"127.0.0.1:{_free_port()}",
+                    AGENTS[0], "start", "--otlp-grpc-endpoint", f"127.0.0.1:{free_port()}",
                     "--otlp-http-endpoint", f"127.0.0.1:{self.port}", "--exporter", "blackhole",
                     "--debug-log", "traces", "--debug-log", "metrics", "--debug-log-verbosity", "detailed",
                     "--pid-file", log.with_suffix(".pid"), "--log-file", log.with_suffix(".agent"),
@@ -75,13 +77,6 @@ class Collector:
         self._process.wait(60)
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @pytest.fixture
 def collector(tmp_path: Path) -> Iterator[Collector]:
     made = Collector(tmp_path / "collector.log")
@@ -92,9 +87,8 @@ def collector(tmp_path: Path) -> Iterator[Collector]:
 def test_a_collector_gets_the_spans_their_events_and_the_metrics_of_a_command(
     collector: Collector, tmp_path: Path
 ) -> None:
-    (tmp_path / "ops").mkdir()
-    (tmp_path / "ops" / "t.py").write_text(OPERATIONS)
-    (tmp_path / "operad.toml").write_text('[sources.local]\ntype = "scanner"\npath = "ops"\n')
+    (tmp_path / "ops.py").write_text(OPERATIONS)
+    (tmp_path / "operad.toml").write_text(LOCAL)
     done = subprocess.run(
         [ENVIRONMENT / "bin" / "opentelemetry-instrument", ENVIRONMENT / "bin" / "operad", "call", "t.outer", "--data"],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,14 +23,10 @@ from operad import (
 from operad_llm import ToolList, run_tool_call, tools
 from operad_llm.tools import FORMATS
 from plugins.llm.tests.limits import schema_of, within_limits
+from tests.kit import needed_document
+from tests.peers.mcp.installed import EVERYTHING, NODE
 
-PEERS = Path(__file__).parents[1]
 PYTHON = Path(__file__).parent / ".venv/bin/python"
-DOCUMENTS = Path(os.environ.get("OPERAD_DOCUMENTS", "/nowhere")) / "specs"
-GITHUB = PEERS / "prism/node_modules/@octokit/openapi/generated/api.github.com.json"
-NODE = PEERS / "mcp/node_modules/node/bin/node"
-EVERYTHING = PEERS / "mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
-DOCUMENT = {"github": GITHUB, "stripe": DOCUMENTS / "stripe.json", "petstore": DOCUMENTS / "petstore3.json"}
 SCOPE = "tools"
 
 VENDORS = """
@@ -59,27 +54,22 @@ async def registry_of(name: str) -> AsyncIterator[OperationRegistry]:
     async with OperationRegistry(load_plugins(only=["openapi", "mcp"])) as registry:
         access = {"required_scopes": [SCOPE]}
         if name == "everything":
-            await registry.load(
-                "mcp", namespace=name, command=str(NODE), args=[str(EVERYTHING), "stdio"], access=access
-            )
+            if not EVERYTHING.exists():
+                pytest.skip("npm install in tests/peers/mcp")
+            program = {"command": str(NODE), "args": [str(EVERYTHING), "stdio"]}
+            await registry.load("mcp", namespace=name, **program, access=access)
         else:
-            await registry.load("openapi", namespace=name, spec=str(DOCUMENT[name]), access=access)
+            await registry.load("openapi", namespace=name, spec=needed_document(name), access=access)
         yield registry
 
 
-def needs(name: str) -> None:
-    there = EVERYTHING.exists() and NODE.exists() if name == "everything" else DOCUMENT[name].exists()
-    if not there:
-        pytest.skip(f"needs {name}: npm install in tests/peers, and the folder that OPERAD_DOCUMENTS names")
-
-
 SOURCES = [
-    "petstore",
+    "petstore3",
     pytest.param("everything", marks=[pytest.mark.long, pytest.mark.node]),
     pytest.param("stripe", marks=pytest.mark.long),
     pytest.param("github", marks=[pytest.mark.long, pytest.mark.node]),
 ]
-AT_LEAST = {"petstore": 19, "everything": 10, "stripe": 417, "github": 1223}
+AT_LEAST = {"petstore3": 19, "everything": 10, "stripe": 417, "github": 1223}
 
 
 def offers(registry: OperationRegistry, identity: Identity) -> list[tuple[Any, ToolList]]:
@@ -92,7 +82,6 @@ def offers(registry: OperationRegistry, identity: Identity) -> list[tuple[Any, T
 
 @pytest.mark.parametrize("name", SOURCES)
 async def test_every_operation_is_a_tool_within_the_limits_and_its_call_is_the_callers(name: str) -> None:
-    needs(name)
     caller, stranger = Identity("ann", {SCOPE}), Identity("eve")
     arrived: list[tuple[str, str | None]] = []
 
@@ -168,7 +157,6 @@ def payload_of(format: str, name: str, arguments: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.skipif(not PYTHON.exists(), reason="make tests/peers/llm/.venv with requirements.txt")
 async def test_the_vendors_models_take_every_tool(name: str) -> None:
-    needs(name)
     async with registry_of(name) as registry:
         for spec in registry.specs():
             await registry.describe(spec.id)

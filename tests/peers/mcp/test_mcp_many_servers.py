@@ -72,7 +72,7 @@ async def test_a_server_over_stdio_loads_answers_and_survives_its_end(package: s
             await asyncio.sleep(0.05)
 
 
-def process(package: str, port: int) -> AbstractAsyncContextManager[None]:
+def process(package: str, port: int) -> AbstractAsyncContextManager[Any]:
     entry = ENTRIES[package][1]
     options = [argument.replace("PORT", str(port)) for argument in entry["http"]]
     loopback = {} if "--host" in options else {"NODE_OPTIONS": f"--require={HERE}/loopback.cjs"}

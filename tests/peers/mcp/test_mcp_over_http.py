@@ -14,7 +14,7 @@ from tests.kit import free_port, listener
 from tests.peers.mcp.installed import EVERYTHING, HERE, NODE, PYTHON, SDK, in_node, needs_python
 
 
-def served(port: int, *command: str | Path) -> AbstractAsyncContextManager[None]:
+def served(port: int, *command: str | Path) -> AbstractAsyncContextManager[Any]:
     parts = [str(part).replace("PORT", str(port)) for part in command]
     return listener(port, *parts, OPERAD_TEST_PORT=str(port), NODE_OPTIONS=f"--require={HERE}/loopback.cjs")
 

@@ -5,10 +5,7 @@ with a fixed seed. Prism answers 2xx, or 4xx with the header ``sl-violations``. 
 them: no response schemas, served at the root, paths that differ only by a fixed query in a document of their own.
 
 By default a sample of each document's operations, always the same; the whole of them, which takes a quarter of an
-hour, with ``OPERAD_PRISM=full`` or as a script::
-
-    OPERAD_PRISM=full python -m pytest tests/peers/prism
-    python tests/peers/prism/test_prism_requests.py stripe
+hour, with ``OPERAD_PRISM=full python -m pytest tests/peers/prism``.
 """
 
 import asyncio
@@ -18,33 +15,19 @@ import os
 import random
 import re
 import re._parser as re_parser
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
+from tests.kit import free_port, listener, needed_document
 
 HERE = Path(__file__).parent
 PRISM = HERE / "node_modules" / "@stoplight" / "prism-cli" / "dist" / "index.js"
-GITHUB = HERE / "node_modules" / "@octokit" / "openapi" / "generated" / "api.github.com.json"
-SPECS = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "specs"
-DOCUMENTS = {
-    "petstore3": SPECS / "petstore3.json",
-    "opencode": SPECS / "opencode.json",
-    "discord": SPECS / "discord.json",
-    "github": GITHUB,
-    "openai": SPECS / "openai.json",
-    "stripe": SPECS / "stripe.json",
-}
 
 pytestmark = [
     pytest.mark.node,
-    pytest.mark.skipif(
-        shutil.which("node") is None or not PRISM.exists(),
-        reason=f"needs node and Prism; run: npm install --prefix {HERE}",
-    ),
+    pytest.mark.skipif(not PRISM.exists(), reason=f"needs node and Prism; run: npm install --prefix {HERE}"),
 ]
 
 # --- inputs ------------------------------------------------------------------------------------------
@@ -195,7 +178,7 @@ class Generator:
         return text + "x" * max(low - len(text), 0)
 
     def integer_value(self, schema, depth):
-        low = schema.get("minimum", schema.get("exclusiveMinimum", None))
+        low = schema.get("minimum", schema.get("exclusiveMinimum"))
         if isinstance(low, bool) or low is None or low < 1 <= schema.get("maximum", 1):
             low = min(1, schema.get("maximum", 1))
         if schema.get("exclusiveMinimum") is True or schema.get("exclusiveMinimum") == low:
@@ -203,8 +186,7 @@ class Generator:
         step = schema.get("multipleOf", 1)
         return int(-(-low // step) * step)
 
-    def number_value(self, schema, depth):
-        return self.integer_value(schema, depth)
+    number_value = integer_value
 
     def boolean_value(self, schema, depth):
         return True
@@ -310,7 +292,7 @@ def mutations_of(spec, value):
 
 DOCUMENT_OF = {}
 PATIENCE = 600
-"""Seconds for a start and for an answer: a bound for what hangs, on a machine that has other things to do."""
+"""Seconds for an answer: a bound for what hangs, on a machine that has other things to do."""
 END_WITH_PARENT = 'data:text/javascript,process.stdin.on("end", () => process.exit()).resume()'
 """Ends node with the process that started it, however that ends."""
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
@@ -384,12 +366,9 @@ class Prism:
     def __init__(self, document, folder, name):
         self.document = document
         self.file = folder / f"{name}.json"
-        self.process = self.drain = None
-        self.port = 0
-
-    @property
-    def base(self):
-        return f"http://127.0.0.1:{self.port}"
+        self.port = free_port()
+        self.base = f"http://127.0.0.1:{self.port}"
+        self.running = self.process = None
 
     async def __aenter__(self):
         await asyncio.to_thread(self.file.write_text, json.dumps(self.document))
@@ -397,34 +376,13 @@ class Prism:
         return self
 
     async def __aexit__(self, *_):
-        await self.stop()
+        await self.running.__aexit__(None, None, None)
 
     async def start(self):
-        self.process = await asyncio.create_subprocess_exec(
-            "node", "--max-old-space-size=2048", "--import", END_WITH_PARENT, str(PRISM),
-            "mock", "-h", "127.0.0.1", "-p", str(self.port), str(self.file),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(PATIENCE):
-                said = b""
-                while (match := re.search(rb"listening on http://127\.0\.0\.1:(\d+)", said)) is None:
-                    line = await self.process.stdout.readline()
-                    assert line, f"Prism ended before it listened: {said[-2000:].decode()}"
-                    said += line
-        except BaseException:
-            await self.stop()
-            raise
-        self.port = int(match[1])
-        self.drain = asyncio.create_task(discard(self.process.stdout))
-
-    async def stop(self):
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.stdin.close()
-        await discard(self.process.stdout) if self.drain is None else await self.drain
-        await self.process.wait()
-        self.drain = None
+        options = ("--max-old-space-size=2048", "--import", END_WITH_PARENT)
+        mock = ("mock", "-h", "127.0.0.1", "-p", str(self.port), self.file)
+        self.running = listener(self.port, "node", *options, PRISM, *mock)
+        self.process = await self.running.__aenter__()
 
     async def revive(self):
         """Start it again if the last request ended it; whether it did."""
@@ -432,14 +390,9 @@ class Prism:
             await asyncio.wait_for(self.process.wait(), 1)
         except TimeoutError:
             return False
-        await self.stop()
+        await self.__aexit__()
         await self.start()
         return True
-
-
-async def discard(stream):
-    while await stream.read(65536):
-        pass
 
 
 async def judged(registry, spec, value):
@@ -469,7 +422,7 @@ async def judged(registry, spec, value):
 
 async def examine(name, folder, size=None):
     """The operations of a document, or ``size`` of them, before the judge."""
-    text = await asyncio.to_thread(DOCUMENTS[name].read_bytes)
+    text = await asyncio.to_thread(needed_document(name).read_bytes)
     document = json.loads(text)
     chosen = sampled(document, name, size)
     ours, judges = prepared(document, chosen)
@@ -545,8 +498,6 @@ SAMPLE = None if os.environ.get("OPERAD_PRISM") == "full" else 40
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_prism_accepts_our_requests_and_refuses_wrong_ones(name, tmp_path):
-    if not DOCUMENTS[name].exists():
-        pytest.skip(f"OPERAD_DOCUMENTS names no folder with {DOCUMENTS[name].name}")
     report = await examine(name, tmp_path, SAMPLE)
     known = LISTED.get(name, {})
     assert report["operations"] == min(OPERATIONS[name], SAMPLE or OPERATIONS[name])
@@ -556,17 +507,3 @@ async def test_prism_accepts_our_requests_and_refuses_wrong_ones(name, tmp_path)
         assert known.keys() - report["refused"].keys() == set(), "these are accepted by now: strike them off"
     assert set(known.values()) <= set(DEFECTS)
     assert len(report["let through"]) <= 0.03 * report["mutated"], report["let through"][:20]
-
-
-if __name__ == "__main__":
-    import tempfile
-
-    for chosen in sys.argv[1:] or DOCUMENTS:
-        with tempfile.TemporaryDirectory() as directory:
-            result = asyncio.run(examine(chosen, Path(directory)))
-        print(chosen, {k: len(v) if isinstance(v, (dict, list)) else v for k, v in result.items()})
-        for key, reason in list(result["refused"].items())[:60]:
-            print("  ", key, reason[:400])
-        for item in result["let through"][:10]:
-            print("   let through", str(item)[:300])
-        print("   without", result["without input"][:20])

@@ -167,38 +167,22 @@ async def test_the_document_is_valid_and_a_generated_client_calls_and_type_check
             "--output-path", "client", "--meta", "none", cwd=tmp_path,
         )  # fmt: skip
         assert code == 0, said
-        script = (
-            "from client import Client\n"
-            "from client.api.shop import shop_add\n"
+        (tmp_path / "use.py").write_text(
+            "from client import Client\nfrom client.api.shop import shop_add\n"
             "from client.models.shop_add_body import ShopAddBody\n"
-            f"answer = shop_add.sync(client=Client(base_url={base!r}), body=ShopAddBody(a=40))\n"
-            "print(answer)\n"
+            f"print(shop_add.sync(client=Client(base_url={base!r}), body=ShopAddBody(a=40)))\n"
         )
-        (tmp_path / "use.py").write_text(script)
-        python = [
-            *UV,
-            "run",
-            "--no-project",
-            "--with",
-            "httpx,attrs,python-dateutil,mypy,types-python-dateutil",
-        ]
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [*python, "python", "use.py"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        packages = "httpx,attrs,python-dateutil,mypy,types-python-dateutil"
+
+        async def run(*command: str) -> subprocess.CompletedProcess[str]:
+            python = [*UV, "run", "--no-project", "--with", packages, *command]
+            return await asyncio.to_thread(
+                subprocess.run, python, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+
+        done = await run("python", "use.py")
         assert done.stdout.strip() == "42", done.stderr
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [*python, "mypy", "use.py", "client"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = await run("mypy", "use.py", "client")
         # client.py is the generator's own, the same for every document.
         found = [line for line in done.stdout.splitlines() if ": error:" in line]
         assert [line for line in found if not line.startswith("client/client.py:")] == []
