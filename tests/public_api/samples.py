@@ -34,16 +34,26 @@ from operad import (
     Operation,
     OperationContext,
     OperationRegistry,
+    OperationSpec,
     ResponseEnvelope,
+    load_plugins,
     local_envelope,
     operation,
     unwrap,
 )
 from operad.config import Configuration
-from operad.plugin import InterceptedCall, Interceptor, check_options
+from operad.plugin import (
+    InterceptedCall,
+    Interceptor,
+    Source,
+    SourceContext,
+    SourceSession,
+    check_options,
+    hookimpl,
+)
 from operad.sync import OperationRegistry as WaitingRegistry
 from operad.sync import Subscription
-from operad_testing import run
+from operad_testing import Example, SourceCapabilities, SourceConformance, run
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -98,6 +108,46 @@ async def calls(registry: OperationRegistry, context: OperationContext) -> None:
     await registry.call(add)  # wrong
     await registry.call(add, 1, c=2)  # wrong
     registry.stream(points, "three")  # wrong
+
+
+@operation
+async def bare(a: int, b: str = "x") -> list[int]:
+    return [a]
+
+
+async def registries(registry: OperationRegistry) -> None:
+    assert_type(await bare(a=1, b="y"), list[int])
+    await bare("one")  # wrong
+    await bare(1, 2)  # wrong
+    assert_type(await registry.execute("t.add", {"a": 1}), ResponseEnvelope[Any])
+    async for envelope in registry.subscribe("t.points"):
+        assert_type(envelope, ResponseEnvelope[Any])
+    async with OperationRegistry(load_plugins()) as opened:
+        assert_type(opened, OperationRegistry)
+    assert_type(await registry.load("scanner", path="x"), list[OperationSpec])
+
+
+async def fly(input: dict[str, Any], context: OperationContext) -> str:
+    return "landed"
+
+
+async def load(config: Point, context: SourceContext) -> SourceSession:
+    return SourceSession([Operation(OperationSpec(namespace="a", name="b"), fly)])
+
+
+@hookimpl
+def operad_sources() -> list[Source]:
+    return [Source("pigeon", load, Point, "Pigeons.")]
+
+
+class TestPigeons(SourceConformance):
+    source = "pigeon"
+    capabilities = SourceCapabilities(calls=True)
+    example = Example("fly", {"to": "Rome"})
+
+
+def sources() -> None:
+    assert_type(operad_sources(), list[Source])
 
 
 async def tap(

@@ -21,94 +21,9 @@ import operad.plugin
 import operad.sync
 import operad.testing
 
-PROGRAM = """
-from typing import Any, ClassVar
-
-import attrs
-
-from operad import (
-    EnvelopeKind, Operation, OperationContext, OperationRegistry, OperationSpec, Plugins, ResponseEnvelope,
-    load_plugins, local_envelope, operation, unwrap,
-)
-from operad.plugin import Source, SourceContext, SourceSession, TransportFactory, hookimpl
-from operad_testing import Example, SourceCapabilities, SourceConformance
-
-@operation
-async def plain(a: int, b: str = "x") -> list[int]:
-    return [a]
-
-@operation(namespace="math", type="query", title="Add")
-async def add(a: int, b: int) -> int:
-    return a + b
-
-reveal_type(plain)                      # Operation[[a: int, b: str =], Coroutine[Any, Any, list[int]]]
-reveal_type(add)                        # Operation[[a: int, b: int], Coroutine[Any, Any, int]]
-answer = add(1, 2)
-reveal_type(answer)                     # Coroutine[Any, Any, int]
-wrong = add("one", 2)                   # error: arg-type
-reveal_type(unwrap(ResponseEnvelope(3, None)))  # int
-reveal_type(ResponseEnvelope("x", None))        # ResponseEnvelope[str]
-reveal_type(ResponseEnvelope("x", None).data)   # str
-
-def number(envelope: ResponseEnvelope[int]) -> int:
-    return envelope.data
-
-number(ResponseEnvelope(1, None))
-number(ResponseEnvelope("x", None))     # error: arg-type
-wider: ResponseEnvelope[object] = ResponseEnvelope(1, None)
-
-async def use(registry: OperationRegistry) -> None:
-    reveal_type(await registry.execute("math.add", {"a": 1}))  # ResponseEnvelope[Any]
-    async for envelope in registry.subscribe("math.count"):
-        reveal_type(envelope)           # ResponseEnvelope[Any]
-    async with OperationRegistry(load_plugins()) as opened:
-        reveal_type(opened)             # OperationRegistry
-    reveal_type(await registry.load("scanner", path="x"))      # list[OperationSpec]
-    registry.register(add)
-    registry.register(3)                # error: call-overload
-
-@attrs.frozen
-class Config:
-    address: str
-
-async def load(config: Config, context: SourceContext) -> SourceSession:
-    async def fly(input: dict[str, Any], context: OperationContext) -> str:
-        return config.address
-    return SourceSession([Operation(OperationSpec(namespace="a", name="b"), fly)])
-
-@hookimpl
-def operad_sources() -> list[Source]:
-    return [Source("pigeon", load, Config, "Pigeons.")]
-
-reveal_type(operad_sources())           # list[Source]
-
-class TestPigeons(SourceConformance):
-    source = "pigeon"
-    capabilities = SourceCapabilities(calls=True)
-    example = Example("fly", {"to": "Rome"})
-"""
-
 
 def mypy(cache: str) -> list[str]:
     return [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache]
-
-
-def test_the_types_are_what_the_documentation_says(tmp_path: Path, mypy_cache: str) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    command = [*mypy(mypy_cache), "--no-error-summary", str(program)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    expected, found = {}, {}
-    for number, line in enumerate(PROGRAM.splitlines(), 1):
-        code, _, comment = line.partition("#")
-        if "reveal_type" in code or "error:" in comment:
-            expected[number] = comment.strip()
-    for line in done.stdout.splitlines():
-        if revealed := re.match(r'.*program\.py:(\d+): note: Revealed type is "(.*)"', line):
-            found[int(revealed[1])] = re.sub(r"\b(?:\w+\.)+(?=\w)", "", revealed[2])
-        elif error := re.match(r".*program\.py:(\d+): error: .*\[(.*)\]", line):
-            found[int(error[1])] = f"error: {error[2]}"
-    assert found == expected, done.stdout + done.stderr
 
 
 SAMPLES = Path(__file__).with_name("samples.py")
