@@ -102,7 +102,7 @@ def _error_schema(value: ErrorDefinition | Mapping[str, Any]) -> ErrorDefinition
         return value
     if not isinstance(value.get("code"), str):
         raise RegistrationError(
-            f"error_schemas: expected {{code, description?, schema?, httpStatus?}}, got {value!r}"
+            f"error_schemas: expected {{code, description?, schema?, httpStatus?}}, got {value!r:.100}"
         )
     return ErrorDefinition(
         value["code"], value.get("description", ""), value.get("schema"), value.get("httpStatus")
@@ -116,12 +116,12 @@ def _type(value: OperationType | str) -> OperationType:
         return OperationType(value)
     except ValueError:
         known = ", ".join(OperationType)
-        raise RegistrationError(f"operation type: expected one of {known}, got {value!r}") from None
+        raise RegistrationError(f"operation type: expected one of {known}, got {value!r:.100}") from None
 
 
 def _tags(values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str):
-        raise TypeError(f'tags: expected a list of strings, got "{values}"; write ["{values}"]')
+        raise TypeError(f'tags: expected a list of strings, got "{values:.99}"; write ["{values:.99}"]')
     return tuple(map(_words, values)) if values else ()
 
 

@@ -228,6 +228,11 @@ def test_a_method_in_upper_case_is_told(api):
     assert 'expected a method in lower case, got "GET"' in str(found.diagnostics[0])
 
 
+def test_a_long_text_of_the_document_is_cut_in_a_diagnostic(api):
+    (found,) = made(api({"get /x": {"parameters": [{"$ref": "#/" + "x" * 9_000}]}})).diagnostics
+    assert found.reason.endswith(f'"{"x" * 200}" is missing')
+
+
 def test_swagger_2_body_and_form(operations, api):
     pet = {"type": "object", "properties": {"n": {"type": "string", "x-nullable": True}}}
     whole = [parameter("pet", "body", {"$ref": "#/definitions/P"}, required=True)]

@@ -78,7 +78,7 @@ class Document:
             PointerError: the reference is not within the document, or its target is missing.
         """
         if not reference.startswith("#"):
-            raise PointerError(f'external reference "{reference}" was not loaded')
+            raise PointerError(f'external reference "{reference:.200}" was not loaded')
         node: Any = self.root
         for token in pointer_tokens(reference[1:]):
             if isinstance(node, dict) and token in node:
@@ -86,7 +86,7 @@ class Document:
             elif isinstance(node, list) and token.isdecimal() and int(token) < len(node):
                 node = node[int(token)]
             else:
-                raise PointerError(f'reference "{reference}" has no target: "{token}" is missing')
+                raise PointerError(f'reference "{reference:.200}" has no target: "{token:.200}" is missing')
         return node
 
     def resolve(self, node: Any) -> Any:
@@ -101,7 +101,7 @@ class Document:
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node
             node = self.lookup(reference)
-        raise PointerError(f'reference "{reference}" leads in a circle')
+        raise PointerError(f'reference "{reference:.200}" leads in a circle')
 
 
 def occurs(pattern: re.Pattern[bytes], text: bytes) -> bool:
@@ -126,7 +126,7 @@ def pointer_tokens(pointer: str) -> list[str]:
     if not pointer:
         return []
     if not pointer.startswith("/"):
-        raise PointerError(f'expected a JSON pointer such as "#/components", got "#{pointer}"')
+        raise PointerError(f'expected a JSON pointer such as "#/components", got "#{pointer:.200}"')
     if "%" in pointer:
         pointer = unquote(pointer)
     tokens = pointer[1:].split("/")

@@ -118,7 +118,7 @@ class _Grafting:
             try:
                 self._base = urljoin(base, own)
             except ValueError as error:
-                report(f'$self: "{own}" is not a URL: {error}')
+                report(f'$self: "{own:.200}" is not a URL: {error}')
         self._left = self._most = limit
         self._known: dict[str, str] = {self._base: "", base: ""}
         """Locations -> prefixes of pointers."""
@@ -155,7 +155,7 @@ class _Grafting:
         except ValueError as error:
             absolute = target
             if target not in self._refused and not reference.is_extension:
-                self._report(f'reference "{text}" in {part.location or "the document"}: not a URL: {error}')
+                self._report(f'reference "{text:.200}" in {part.location or "the document"}: not a URL: {error}')
             self._refused.add(target)
         if absolute in self._refused:
             return
@@ -177,7 +177,7 @@ class _Grafting:
             if isinstance(content, SourceError):
                 self._refused.add(absolute)
                 if not all(reference.is_extension for reference, _, _ in references):
-                    self._report(f'reference "{first.text}" in {part.location or "the document"}: {content}')
+                    self._report(f'reference "{first.text:.200}" in {part.location or "the document"}: {content}')
                 continue
             key = str(len(self._grafts))
             self._grafts[key] = content

@@ -110,7 +110,7 @@ class SchemaView:
                 return node
             target = self._document.lookup(self._opened.get(reference, reference))
             node = target if self._identity else self.schema(target, is_open=reference in self._opened)
-        raise PointerError(f'reference "{reference}" leads in a circle')
+        raise PointerError(f'reference "{reference:.200}" leads in a circle')
 
     def _place(self, reference: str, pending: list[str]) -> None:
         """Put the schema that ``reference`` points to into `root`, at the same place."""

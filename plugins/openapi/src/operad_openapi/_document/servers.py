@@ -102,7 +102,7 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
         elif url.startswith("//"):
             url = f"https:{url}"
     except ValueError as error:
-        raise NotUsableError(f'servers: expected a URL, got "{url}": {error}') from error
+        raise NotUsableError(f'servers: expected a URL, got "{url:.200}": {error}') from error
     same = options.base_url is not None and origin_of(url) == origin_of(options.base_url)
     return _placed(document, url, options, trusted=trusted or same)
 
@@ -116,8 +116,8 @@ def _variable(name: str, variables: dict[str, Any], options: HTTPOptions) -> str
         raise NotUsableError(f'servers: the variable "{name}" has no value; set server_variables.{name}')
     allowed = declared.get("enum")
     if isinstance(allowed, list) and allowed and value not in allowed:
-        known = ", ".join(f'"{item}"' for item in allowed)
-        raise NotUsableError(f'servers: expected one of {known} for the variable "{name}", got "{value}"')
+        known = ", ".join(f'"{item}"' for item in allowed)[:200]
+        raise NotUsableError(f'servers: expected one of {known} for the variable "{name}", got "{value!s:.200}"')
     return str(value)
 
 
@@ -165,7 +165,7 @@ def _checked(url: str, what: str) -> str:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise NotUsableError(f'{what}: expected a URL, got "{url}": {error}') from error
+        raise NotUsableError(f'{what}: expected a URL, got "{url:.200}": {error}') from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise NotUsableError(f'{what}: expected an absolute http or https URL, got "{url}"; set base_url')
+        raise NotUsableError(f'{what}: expected an absolute http or https URL, got "{url:.200}"; set base_url')
     return url.partition("#")[0].partition("?")[0].rstrip("/")
