@@ -109,7 +109,7 @@ class Browser(AsyncExitStack):
             self.status, text = response.status, await response.text()
             return response.headers.get("location"), text
 
-    async def agree(self, token: str) -> str:
+    async def agree(self, token: str | None) -> str:
         """Send the form; return the URL of the authorization server."""
         url, text = await self.send(token)
         assert url is not None, text
@@ -529,55 +529,52 @@ async def _logged_in(browser: Browser, login: Provider, name: str) -> str:
     return await browser.open(url)
 
 
-async def test_a_user_without_a_token_at_hand_logs_in_for_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+async def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Place, Provider]]:
     async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
-        async with Browser() as browser:
-            await browser.open(await place.link("ann"))
-            await _logged_in(browser, login, "ann")
-            proven = browser.page, browser.at
-            url, text = await browser.send(None)
-            assert url is not None, text
-            assert "is connected" in await browser.open(url)
-            browser.page, browser.at = proven  # a proof works once
-            url, _ = await browser.send(None)
-            assert (browser.status, url) == (401, None)
-            await browser.open(f"{place.url}/disconnect/users")
-            await _logged_in(browser, login, "ann")
-            _, text = await browser.send(None)
-            assert "is disconnected" in text
-        assert (await place.call("ann"))[0] == 403
+        yield place, login
 
 
-async def test_who_logged_in_as_another_user_cannot_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
-        link = await place.link("ann")
-        async with Browser() as victim:
-            await victim.open(link)
-            await _logged_in(victim, login, "bob")
-            url, text = await victim.send(None)
-            assert (victim.status, url) == (400, None)
-            assert "made for another user" in text
-            await victim.open(link)
-            login.user = {"sub": "eve"}  # not in users
-            url, _ = await victim.send(None, login="1")
-            await victim.open(url)
-            assert victim.status == 400
+async def test_a_user_without_a_token_at_hand_logs_in_for_the_page(logins: tuple[Place, Provider]) -> None:
+    place, login = logins
+    async with Browser() as browser:
+        await browser.open(await place.link("ann"))
+        await _logged_in(browser, login, "ann")
+        proven = browser.page, browser.at
+        assert "is connected" in await browser.open(await browser.agree(None))
+        browser.page, browser.at = proven  # a proof works once
+        url, _ = await browser.send(None)
+        assert (browser.status, url) == (401, None)
+        await browser.open(f"{place.url}/disconnect/users")
+        await _logged_in(browser, login, "ann")
+        _, text = await browser.send(None)
+        assert "is disconnected" in text
+    assert (await place.call("ann"))[0] == 403
 
 
-async def test_the_proof_of_one_browser_is_none_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
-        link = await place.link("ann")
-        async with Browser() as ann, Browser() as attacker:
-            await ann.open(link)
-            await _logged_in(ann, login, "ann")
-            await attacker.open(link)
-            await _logged_in(attacker, login, "bob")
-            attacker.page, attacker.at = ann.page, ann.at
-            url, _ = await attacker.send(None)
-            assert (attacker.status, url) == (401, None)
-            url, text = await ann.send(None)
-            assert url is not None, text
+async def test_who_logged_in_as_another_user_cannot_go_on(logins: tuple[Place, Provider]) -> None:
+    place, login = logins
+    link = await place.link("ann")
+    async with Browser() as victim:
+        await victim.open(link)
+        await _logged_in(victim, login, "bob")
+        url, text = await victim.send(None)
+        assert (victim.status, url) == (400, None)
+        assert "made for another user" in text
+        await victim.open(link)
+        await _logged_in(victim, login, "eve")  # not in users
+        assert victim.status == 400
+
+
+async def test_the_proof_of_one_browser_is_none_in_another(logins: tuple[Place, Provider]) -> None:
+    place, login = logins
+    link = await place.link("ann")
+    async with Browser() as ann, Browser() as attacker:
+        await ann.open(link)
+        await _logged_in(ann, login, "ann")
+        await attacker.open(link)
+        await _logged_in(attacker, login, "bob")
+        attacker.page, attacker.at = ann.page, ann.at
+        url, _ = await attacker.send(None)
+        assert (attacker.status, url) == (401, None)
+        assert await ann.agree(None)
