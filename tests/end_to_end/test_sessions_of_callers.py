@@ -231,7 +231,7 @@ CALLER = {"type": "caller", "provider": object()}
     [
         ({"command": "x", "auth": CALLER}, "needs a url; a program on standard streams"),
         ({"url": "http://h/", "auth": CALLER, "headers": {"authorization": "x"}}, "every caller"),
-        ({"url": "http://h/", "list_auth": {"token": "x"}}, 'list_auth needs auth with type "caller"'),
+        ({"url": "http://h/", "list_auth": {"token": "x"}}, 'list_auth requires auth with type "caller"'),
         ({"url": "http://h/", "auth": {**CALLER, "provider": "users"}}, "got the name .users., which only"),
     ],
 )
