@@ -23,6 +23,13 @@ from operad import operation
 @operation(namespace="shop", type="query")
 def price(book: str, count: int = 1) -> float:
     return 2.5 * count
+
+@operation(namespace="shop")
+def late() -> int:
+    import atexit, threading
+    atexit.register(print, "at exit")
+    threading.Timer(0.05, print, ["in a thread"]).start()
+    return 1
 """
 
 
@@ -50,17 +57,17 @@ class Spec:
     input_schema = SimpleNamespace(raw={"properties": {"book": {}, "count": {}}})
 
 
-Importing = Callable[..., subprocess.CompletedProcess[str]]
+Process = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def importing(tmp_path_factory: pytest.TempPathFactory) -> Importing:
-    """Run a command that tells what it imports, when `operad list` has just seen what is installed.
+def process(tmp_path_factory: pytest.TempPathFactory) -> Process:
+    """The command in a process of its own, when `operad list` has just seen what is installed.
 
     Both are done again where a folder of modules changed meanwhile, which may be another test's doing (the first one
     that compiles a module of `site-packages` makes a `__pycache__` there): then plugins are rightly looked for again.
     """
-    folder = make_shop(tmp_path_factory.mktemp("importing") / "shop")
+    folder = make_shop(tmp_path_factory.mktemp("process") / "shop")
     paths = {"/": {"get": {"operationId": "root", "responses": {}}}}
     document = {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "paths": paths}
     (folder / "api.json").write_text(json.dumps(document))
@@ -69,20 +76,22 @@ def importing(tmp_path_factory: pytest.TempPathFactory) -> Importing:
         file.write(api)
     listed: list[int] = []
 
-    def importing(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-X", "importtime", "-m", "operad_cli.main"]
-        more = {**os.environ, "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    def process(words: str, python: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "XDG_CACHE_HOME": str(folder.parent / "cache"), **environment}
         while True:
             before = [os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)]
             if listed != before:
-                subprocess.run([*words, "list"], capture_output=True, check=True, cwd=folder, env=more)
                 listed[:] = before
-            command, env = [*words, *arguments], {**more, **environment}
+                process("list")
+            command = ["sh", "-c", f"exec {sys.executable} {python} -m operad_cli.main {words}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
             if before == [os.stat(folder).st_mtime_ns for folder in sys.path if os.path.isdir(folder)]:
                 return done
 
-    return importing
+    return process
+
+
+TELLING = "-X importtime"
 
 
 def imported(done: subprocess.CompletedProcess[str]) -> set[str]:
@@ -95,10 +104,8 @@ def distributions(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("operad_") and "." not in name}
 
 
-def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(
-    importing: Importing,
-) -> None:
-    done = importing("call", "shop.price", "book=x")
+def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_plugin(process: Process) -> None:
+    done = process("call shop.price book=x", TELLING)
     names = imported(done)
     assert done.returncode == 0
     assert names & {"rich", "cattrs", "aiohttp", "mcp", "nats", "redis", "opentelemetry"} == set()
@@ -108,9 +115,9 @@ def test_a_call_of_a_scanned_function_imports_no_client_no_cattrs_and_no_other_p
     }  # fmt: skip
 
 
-def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(importing: Importing) -> None:
+def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(process: Process) -> None:
     pytest.importorskip("operad_openapi")
-    names = imported(importing("call", "api.root"))  # nobody answers there
+    names = imported(process("call api.root", TELLING))  # nobody answers there
     assert "aiohttp" in names
     assert names & {"rich", "yaml", "mcp", "nats", "redis", "opentelemetry", "jsonschema"} == set()
     assert distributions(names) <= {
@@ -119,8 +126,9 @@ def test_a_call_of_an_http_operation_imports_no_yaml_and_no_other_plugin(importi
     }  # fmt: skip
 
 
-def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(importing: Importing) -> None:
-    done = importing(_OPERAD_COMPLETE="bash_complete", COMP_WORDS="operad call sh", COMP_CWORD="2")
+def test_the_completion_of_an_id_imports_no_registry_and_no_plugin(process: Process) -> None:
+    environment = {"_OPERAD_COMPLETE": "bash_complete", "COMP_WORDS": "operad call shop.p", "COMP_CWORD": "2"}
+    done = process("", TELLING, **environment)
     assert done.stdout == "plain,shop.price\n"
     names = imported(done)
     assert names & {"asyncio", "attrs", "pluggy", "rich"} == set()
@@ -211,31 +219,22 @@ def test_an_answer_cannot_command_the_terminal(shop: Path, command: Run) -> None
     assert (code, "owned" in err, "\x1b" in err) == (1, True, False)
 
 
-def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(shop: Path) -> None:
-    (shop / "ops" / "late.py").write_text(
-        "import atexit, threading, time\nfrom operad import operation\n@operation(namespace='shop')\n"
-        "def late() -> int:\n    atexit.register(print, 'at exit')\n"
-        "    threading.Timer(0.05, print, ['in a thread']).start()\n    return 1\n"
-    )
-    command = [sys.executable, "-m", "operad_cli.main", "call", "shop.late", "--data"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "1\nin a thread\nat exit\n"
+def test_the_end_of_a_command_waits_for_threads_and_runs_what_was_registered(process: Process) -> None:
+    assert process("call shop.late --data").stdout == "1\nin a thread\nat exit\n"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_command_whose_streams_are_closed_runs_and_says_nothing_of_it(shop: Path, closed: str) -> None:
+def test_a_command_whose_streams_are_closed_runs_and_says_nothing_of_it(process: Process, closed: str) -> None:
     for words in ("call shop.price book=x", "call shop.nothing")[: 2 if "&- >&-" in closed else 1]:
-        command = f"{sys.executable} -m operad_cli.main {words} {closed}"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        done = process(f"{words} {closed}")
         assert done.returncode == int("nothing" in words)
         assert "Error" not in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
-def test_a_full_disk_is_an_error_in_one_line(shop: Path) -> None:
-    for words in ("call shop.price book=x", "list"):
-        command = f"{sys.executable} -m operad_cli.main {words} > /dev/full"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+def test_a_full_disk_is_an_error_in_one_line(process: Process) -> None:
+    for words in ("call shop.price book=x", "describe shop.price"):
+        done = process(f"{words} > /dev/full")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
         assert done.stderr.startswith("error: ")
         assert "No space left" in done.stderr
