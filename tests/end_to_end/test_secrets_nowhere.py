@@ -41,7 +41,7 @@ def _classes() -> Iterator[tuple[str, type[Any]]]:
 
 def _filled(field: attrs.Attribute[Any], hint: str) -> Any:
     """A value with a secret in it, of the field's own type; ``None`` where it has no place for one."""
-    if field.name in ("inherit_env", "keep_cookies", "proxy_headers", "request_headers", "validate_inputs"):
+    if field.name in ("inherit_env", "keep_cookies", "proxy_headers", "request_headers"):
         return None
     if "_file" in field.name or field.name.endswith(("_url", "_name", "_method", "token_endpoint_auth_method")):
         return f"https://me:{SECRET}@h/x?key={SECRET}" if field.name.endswith("_url") else None
