@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -479,8 +479,12 @@ class Session:
         session._setupstate.teardown_exact(None)
         return int(session.testsfailed > 0)
 
-    def exchange(self, mutant: Mutant, codes: Mapping[tuple[str, int], CodeType], tests: Sequence[str]) -> int:
+    def exchange(self, mutant: Mutant, package: Path, tests: Sequence[str]) -> int:
         """Run some tests with the code of a mutant; 1 if one fails."""
+        sys.meta_path.insert(
+            0, _Replaced(mutant, package)
+        )  # a module that only a test imports has no functions yet
+        codes = exchanged(mutant) or {}
         for function in self._functions.get(str(mutant.path), ()):
             code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
             if code is not None:
@@ -615,7 +619,7 @@ def _exchange_all(drawn: list[tuple[int, Mutant]], tests: list[str], reach: Reac
         if fails(partial(session.run, reach.some(FIRST)), BASELINE):
             sys.exit("the tests fail without any mutant: run them, mend that, and remove the maps of coverage")
         for number, mutant in drawn:
-            trial.of(number, mutant, partial(session.exchange, mutant, exchanged(mutant) or {}))
+            trial.of(number, mutant, partial(session.exchange, mutant, reach.package))
 
     if drawn:
         # Not the streams' descriptors: what one fork leaves in them would be read by the next.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -273,6 +274,31 @@ def test_values_of_the_right_type_are_taken_and_a_true_is_no_number() -> None:
             structure(Checked, table, "here")
 
 
+class Clock:
+    """A class that only Python code makes."""
+
+
+@attrs.frozen(kw_only=True)
+class Given:
+    clock: Clock = attrs.field(factory=Clock)
+    clocks: list[Clock] = attrs.field(factory=list)
+    call: Callable[[], int] = int
+    day: datetime.date | None = None
+    level: Level | None = None
+    checked: list[Levelled] | None = None
+
+
+def test_objects_of_python_code_are_taken_as_they_are_and_nothing_else_is_taken_unchecked() -> None:
+    clock = Clock()
+    made = structure(
+        Given, {"clock": clock, "clocks": (clock,), "call": len, "checked": [{"level": "low"}]}, "here"
+    )
+    assert (made.clock, made.clocks, made.call, made.checked) == (clock, [clock], len, [Levelled()])
+    for table in ({"day": "2024-05-06"}, {"level": "mid"}, {"checked": [3]}, {"clocks": {"a": 1}}):
+        with pytest.raises(ConfigError, match="here"):
+            structure(Given, table, "here")
+
+
 # --- several files, and profiles ---------------------------------------------------------------------
 
 
@@ -296,6 +322,17 @@ def test_included_files_lie_under_the_one_that_includes_them(tmp_path: Path) -> 
     assert sorted(configuration.sources) == ["a", "b"]
     assert configuration.folder("a") == tmp_path
     assert configuration.folder("b") == tmp_path / "more"
+
+
+def test_tables_that_may_occur_several_times_are_joined_those_of_included_files_first(tmp_path: Path) -> None:
+    path = files_in(
+        tmp_path,
+        operad='include = ["base.toml"]\n[[rules]]\nid = "mine"\n[[credentials]]\nid = "a"\n',
+        base='[[rules]]\nid = "base"\n',
+    )
+    tables = load_configuration(path).tables
+    assert tables["rules"] == [{"id": "base"}, {"id": "mine"}]
+    assert tables["credentials"] == [{"id": "a"}]
 
 
 @pytest.mark.parametrize(("files", "said"), TABLES["what_is_wrong_with_several_files_is_said_with_their_names"])

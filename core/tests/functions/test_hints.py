@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import enum
 import functools
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar
@@ -40,6 +41,12 @@ class Converted:
     when: datetime.date = attrs.field(converter=day)
     size: int = attrs.field(default=1, validator=attrs.validators.ge(1))
     _secret: str = ""
+
+
+@attrs.define
+class Pond:
+    depth: float = attrs.field(validator=attrs.validators.instance_of(float))
+    dug: datetime.date
 
 
 @dataclasses.dataclass
@@ -259,6 +266,8 @@ async def test_types_of_pydantic_answer_for_themselves(
     hint: Any, value: Any, back: Any, bad: Any, said: str
 ) -> None:
     made, _ = made_of(hint)
+    for schema in (made.spec.input_schema.raw, made.spec.output_schema.raw):
+        assert all("$defs" not in definition for definition in schema.get("$defs", {}).values())
     assert await call(made, {"a": value}) == back
     with pytest.raises(CallError, match=f"(?s){said}"):
         await call(made, {"a": bad})
@@ -336,6 +345,16 @@ def test_the_values_of_an_enum_are_in_the_order_of_its_members() -> None:
     [
         (int, 5.0, 5),
         (list[int], [1.0, 2], [1, 2]),
+        (list[int], [1.0], [1]),
+        (dict[str, int], {"a": 1.0}, {"a": 1}),
+        (dict[str, Path | float], {"a": 1.5, "b": "c"}, {"a": 1.5, "b": Path("c")}),
+        (Sequence[Path], ["a"], [Path("a")]),
+        (Collection[Path], ["a"], [Path("a")]),
+        (dict[str, int] | Pond, {"depth": 1, "dug": "2024-05-06"}, Pond(1.0, datetime.date(2024, 5, 6))),
+        (dict[str, Any] | Pond, {"depth": 1, "dug": "2024-05-06"}, Pond(1.0, datetime.date(2024, 5, 6))),
+        (dict[str, Any] | Pond, {"depth": 1}, {"depth": 1}),
+        (Pond, {"depth": 1, "dug": "2024-05-06"}, Pond(1.0, datetime.date(2024, 5, 6))),
+        (list[Pond], [{"depth": 1, "dug": "2024-05-06"}], [Pond(1.0, datetime.date(2024, 5, 6))]),
         (Tree, {"name": "a"}, Tree("a")),
         (Tree, {"name": "a", "children": [{"name": "b"}]}, Tree("a", [Tree("b")])),
         (dict[int, str], {"1": "x"}, {1: "x"}),

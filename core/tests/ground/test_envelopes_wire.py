@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from operad import (
     CallError,
     EnvelopeKind,
     LocalResponseMeta,
+    OpaqueMeta,
     OperadError,
     ResponseEnvelope,
     is_response_envelope,
@@ -25,6 +27,7 @@ from operad import (
 )
 from operad.envelopes import EnvelopeKinds
 from operad.testing import envelope_schema
+from operad.wire import to_json
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
@@ -111,12 +114,45 @@ def test_two_meta_types_of_one_name_are_told_apart() -> None:
 def test_unknown_fields_are_ignored() -> None:
     wire = {"data": 1, "meta": {"source": "local", "operationId": "a.b", "timestamp": 5, "new": 1}, "more": 2}
     assert KINDS.from_wire(wire) == ResponseEnvelope(1, LocalResponseMeta("a.b", 5))
+    foreign = {"source": "strange", "operationId": "a.b", "timestamp": 5}
+    assert KINDS.from_wire({"data": 1, "meta": foreign}).meta == OpaqueMeta("strange", foreign)
 
 
 @pytest.mark.parametrize("wire", TABLES["what_is_no_envelope_is_a_serialization_error"], ids=str)
 def test_what_is_no_envelope_is_a_serialization_error(wire: Any) -> None:
     with pytest.raises(CallError, match="SERIALIZATION_ERROR: not a response envelope"):
         KINDS.from_wire(wire)
+
+
+class Word(StrEnum):
+    C = "c"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({1: 2}, "the key 1 is not a string"),
+        ([float("nan")], "nan is not a JSON number"),
+        ({"a": (float("-inf"),)}, "-inf is not a JSON number"),
+        ([{1}], "set is not a JSON type"),
+        (b"a", "bytes is not a JSON type"),
+        (["x" * 70_000, {1}], "set is not a JSON type"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_value_that_an_encoder_would_convert_has_no_json_form(value: Any, why: str) -> None:
+    with pytest.raises(CallError, match=f"SERIALIZATION_ERROR: a value has no JSON form: {why}"):
+        to_json(value)
+
+
+def test_values_of_the_strict_profile_have_a_json_form() -> None:
+    large = "x" * 70_000
+    assert to_json({"a": (1, 2.5, None, True), "b": Word.C}) == b'{"a":[1,2.5,null,true],"b":"c"}'
+    assert to_json([large, (1.5, Word.C, Level.LOW)]) == f'["{large}",[1.5,"c",1]]'.encode()
 
 
 def test_what_counts_as_an_envelope() -> None:

@@ -64,6 +64,7 @@ def test_the_least_json_form() -> None:
     made = OperationSpec.from_wire({"namespace": "a", "name": "b"})
     assert (made.id, made.type, made.access_control) == ("a.b", OperationType.MUTATION, AccessControl())
     assert made.input_schema.is_unknown
+    assert (made.deprecated, made.idempotent, made.unchecked_patterns) == (False, False, False)
 
 
 def test_fields_can_be_overridden_on_the_way_in() -> None:

@@ -291,6 +291,26 @@ async def test_the_handler_s_code_runs_in_the_task_of_the_reader() -> None:
     assert tasks == {asyncio.current_task()}
 
 
+async def test_a_subscription_that_is_being_closed_has_ended() -> None:
+    closing, may_close = asyncio.Event(), asyncio.Event()
+
+    async def items() -> AsyncGenerator[Any, None]:
+        try:
+            yield 0
+        finally:
+            closing.set()
+            await may_close.wait()
+
+    subscription = Subscription(items())
+    await anext(subscription)
+    task = asyncio.create_task(subscription.aclose())
+    await closing.wait()
+    with pytest.raises(StopAsyncIteration):
+        await anext(subscription)
+    may_close.set()
+    await task
+
+
 async def test_a_subscription_can_be_made_of_any_stream_of_envelopes() -> None:
     async def none() -> AsyncGenerator[Any, None]:
         return

@@ -409,6 +409,13 @@ def test_what_nobody_offers_names_the_plugins_that_are_not_loaded() -> None:
         plugins.source("grpc")
 
 
+def test_a_broken_plugin_states_how_to_leave_it_out_if_it_was_installed() -> None:
+    broken = plugin(operad_sources=lambda: [3])
+    error = refusal(Plugins(), broken, name="x", distribution="operad-x")
+    assert error.endswith("; upgrade operad-x, report it to its author, or disable it: OPERAD_DISABLE_PLUGINS=x")
+    assert refusal(Plugins(), broken, name="x").endswith("got a list with int")
+
+
 def test_a_transport_is_chosen_by_its_scheme_in_any_case() -> None:
     plugins = Plugins()
     plugins.register(contributing_all())

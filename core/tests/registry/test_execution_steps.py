@@ -256,7 +256,11 @@ async def test_a_source_without_descriptions_needs_none():
             await registry.load("bare", namespace=namespace)
         for namespace in ("bare", "telling", "none"):
             await registry.describe(f"{namespace}.op")
-    assert told == ["telling.op"]
+        assert told == ["telling.op"]
+        view = registry.view(include="telling.*", prefix="x")
+        for operation_id in ("x.telling.op", "telling.op", "x.bare.op"):
+            await view.describe(operation_id)
+    assert told == ["telling.op"] * 2
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,13 @@ def test_the_first_drop_and_the_first_invention_of_an_operation_are_logged_with_
     assert "3" not in caplog.messages[0], "paths, not values"
 
 
+@pytest.mark.parametrize(("count", "end"), [(5, "$[4].secret (logged"), (6, "$[4].secret, … (logged")])
+def test_the_first_five_dropped_paths_are_logged(caplog: pytest.LogCaptureFixture, count: int, end: str) -> None:
+    caplog.set_level("INFO", "operad")
+    made_by({"type": "array", "items": THING}, [{"id": 1, "tag": "t", "secret": 3}] * count)
+    assert end in caplog.text
+
+
 @pytest.mark.parametrize(("schema", "value", "dropped"), TABLES["a_cast_knows_whether_it_dropped_anything"])
 def test_a_cast_knows_whether_it_dropped_anything(schema: Any, value: Any, dropped: bool) -> None:
     assert from_schema(schema).tracer()(value)[2] is dropped

@@ -6,6 +6,7 @@ import asyncio
 from datetime import date
 from typing import Any
 
+import attrs
 import pytest
 
 from operad import (
@@ -353,6 +354,34 @@ async def test_a_resolved_operation_that_an_interceptor_leaves_out_is_not_found(
     registry.use(match="big.*", change=lambda operation: None)
     with pytest.raises(CallError, match="^OPERATION_NOT_FOUND"):
         await registry.execute("big.one")
+
+
+async def test_an_interceptor_changes_operations_that_are_registered_until_it_is_removed() -> None:
+    registry = OperationRegistry()
+
+    def changed(operation: Operation[..., Any]) -> Operation[..., Any]:
+        return attrs.evolve(operation, spec=attrs.evolve(operation.spec, description="2"))
+
+    remove = registry.use(match="math.*", change=changed)
+    for description in "21":
+        registry.register(spec(description="1"), add, replace=True)
+        assert [each.description for each in registry.specs()] == [description]
+        assert (await registry.execute("math.add", {"a": 1, "b": 2})).data == 3
+        remove()
+
+
+@pytest.mark.parametrize(("forwarded", "ran"), [(False, None), (True, False)])
+async def test_an_error_that_nothing_ran_does_not_hold_for_the_handler_around(forwarded: bool, ran: Any) -> None:
+    async def fail(input: Any, context: OperationContext) -> None:
+        error = CallError("BUSY", "later")
+        error.ran, error.forwarded = False, forwarded
+        raise error
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="t", name="fail"), fail)
+    with pytest.raises(CallError, match="^BUSY: later") as caught:
+        await registry.execute("t.fail")
+    assert (caught.value.ran, caught.value.forwarded) == (ran, False)
 
 
 async def test_observers_of_the_registry_see_what_is_added_and_removed() -> None:

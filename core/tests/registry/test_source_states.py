@@ -265,6 +265,21 @@ async def test_an_unknown_id_names_the_source_that_is_empty(tmp_path: Path) -> N
         assert str(caught.value).endswith('"a.get" not found; source [sources.a] has no operations at present')
 
 
+async def test_an_id_that_a_source_holds_back_is_refused_with_its_reason(tmp_path: Path) -> None:
+    class Holding(SourceSession):
+        held = {"a.get": "accept the changed operation first"}
+
+    async def load(config: Empty, context: Any) -> SourceSession:
+        return Holding() if context.name == "a" else SourceSession()
+
+    text = '[sources.b]\ntype = "f"\n[sources.a]\ntype = "f"\n'
+    async with configured(tmp_path, text, Source("f", load, Empty)) as registry:
+        with pytest.raises(CallError, match="^ACCESS_DENIED: accept the changed operation first$"):
+            await registry.execute("a.get")
+        with pytest.raises(CallError, match="^OPERATION_NOT_FOUND"):
+            await registry.execute("a.put")
+
+
 async def test_an_unknown_id_names_the_source_that_failed_and_why_but_not_to_peers(tmp_path: Path) -> None:
     async def load(config: Empty, context: Any) -> SourceSession:
         raise SourceError(f"{context.name}.json is not there")

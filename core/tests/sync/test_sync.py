@@ -389,7 +389,9 @@ def test_plain_functions_that_call_the_registry_of_their_caller_end_however_many
         assert results == [3] * 200
 
 
-def test_one_that_does_not_close_keeps_no_other_one_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_close_keeps_no_other_one_open(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """One raises, one waits forever."""
     closed = []
 
@@ -407,13 +409,25 @@ def test_one_that_does_not_close_keeps_no_other_one_open(monkeypatch: pytest.Mon
     async def close() -> None:
         closed.append(1)
 
+    async def items() -> AsyncIterator[int]:
+        try:
+            yield 0
+        finally:
+            closed.append(2)
+
+    async def begin() -> int:
+        return await anext(left)
+
     own = Portal()
+    left = items()
+    own.run(begin())
     kept = [Kept(wait), Kept(close), Kept(fail), Kept(close)]
     for each in kept:
         own.keep(each)
     monkeypatch.setattr("operad.sync.portal._EXIT_SECONDS", 0.1)
     own.stop()
-    assert closed == [1, 1]
+    assert closed == [1, 1, 2]
+    assert caplog.text.count("at the end of the process failed") == 2
     with pytest.raises(RuntimeError, match="accepts no more calls"):
         own.run(wait())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
@@ -52,24 +51,6 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
             yield from _strings(item)
-
-
-@lru_cache(maxsize=1)
-def config_converter() -> Converter:
-    """Return the cattrs converter from configuration tables to attrs classes, which rejects unknown keys."""
-    converter = Converter()
-    for plain in (str, bool, int):
-        converter.register_structure_hook(plain, _exactly(plain))
-    converter.register_structure_hook(float, _exactly(float, int))
-    converter.register_structure_hook(Path, lambda value, _: Path(_checked(value, str, Path)))
-    converter.register_structure_hook_func(_is_opaque, lambda value, _: value)
-    converter.register_structure_hook_func(_is_literal, _literal)
-    converter.register_structure_hook_func(_is_enum, _enum)
-    converter.register_structure_hook_func(_is_list, lambda value, hint: _list(converter, value, hint))
-    converter.register_structure_hook_factory(_is_mapping, lambda hint: _mapping(converter, hint))
-    converter.register_structure_hook_factory(_is_union, lambda hint: _union(converter, hint))
-    converter.register_structure_hook_factory(_is_record, lambda cls: _object(converter, cls))
-    return converter
 
 
 _WORDS = {
@@ -140,13 +121,13 @@ def _is_list(hint: Any) -> bool:
     return origin in _LISTS and (origin is not tuple or get_args(hint)[1:] == (...,))
 
 
-def _list(converter: Converter, value: Any, hint: Any) -> Any:
+def _list(value: Any, hint: Any) -> Any:
     """Convert a list. A string is rejected, because Python would take it as a list of its letters."""
-    if not isinstance(value, (*_LISTS, Mapping)) or isinstance(value, Mapping):
+    if not isinstance(value, _LISTS):
         raise Unusable(f"expected a list, got {_got(value)}")
     member = get_args(hint)[0]
     made: type[Any] = get_origin(hint)
-    return made(converter.structure(item, member) for item in value)
+    return made(CONVERTER.structure(item, member) for item in value)
 
 
 _MAPPINGS = (dict, Mapping, MutableMapping)
@@ -156,8 +137,8 @@ def _is_mapping(hint: Any) -> bool:
     return (get_origin(hint) or hint) in _MAPPINGS
 
 
-def _mapping(converter: Converter, hint: Any) -> Structure:
-    make = mapping_structure_factory(hint, converter, structure_to=dict)
+def _mapping(hint: Any) -> Structure:
+    make = mapping_structure_factory(hint, CONVERTER, structure_to=dict)
 
     def take(value: Any, _: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -171,8 +152,8 @@ def _is_record(hint: Any) -> bool:
     return attrs.has(hint) or (isinstance(hint, type) and dataclasses.is_dataclass(hint))
 
 
-def _object(converter: Converter, cls: type[Any]) -> Structure:
-    make: Any = make_dict_structure_fn(cls, converter)  # published without a complete type
+def _object(cls: type[Any]) -> Structure:
+    make: Any = make_dict_structure_fn(cls, CONVERTER)  # published without a complete type
     if attrs.has(cls):
         known = {field.alias for field in attrs.fields(cls) if field.init and field.alias is not None}
     else:
@@ -194,7 +175,7 @@ def _is_union(hint: Any) -> bool:
     return get_origin(hint) in (Union, UnionType)
 
 
-def _union(converter: Converter, hint: Any) -> Structure:
+def _union(hint: Any) -> Structure:
     members = get_args(hint)
     names = ", ".join(
         "nothing" if m is type(None) else _WORDS.get(m, getattr(m, "__name__", str(m))) for m in members
@@ -208,7 +189,7 @@ def _union(converter: Converter, hint: Any) -> Structure:
             if member is type(None):
                 continue
             try:
-                return converter.structure(value, member)
+                return CONVERTER.structure(value, member)
             except Exception as error:  # the next member may accept it
                 errors.append(error)
                 if (_is_literal(member) and isinstance(value, str)) or (
@@ -242,6 +223,19 @@ def _is_opaque(hint: Any) -> bool:
     origin = get_origin(hint) or hint
     if getattr(origin, "__name__", "") == "Callable":
         return True
-    module = getattr(origin, "__module__", "")
-    known = module.partition(".")[0] in _STRUCTURED
-    return isinstance(origin, type) and not attrs.has(origin) and not issubclass(origin, Enum) and not known
+    return isinstance(origin, type) and origin.__module__.partition(".")[0] not in _STRUCTURED
+
+
+CONVERTER = Converter()
+"""The cattrs converter from configuration tables to attrs classes, which rejects unknown keys."""
+for plain in (str, bool, int):
+    CONVERTER.register_structure_hook(plain, _exactly(plain))
+CONVERTER.register_structure_hook(float, _exactly(float, int))
+CONVERTER.register_structure_hook(Path, lambda value, _: Path(_checked(value, str, Path)))
+CONVERTER.register_structure_hook_func(_is_opaque, lambda value, _: value)  # the hooks below come before it
+CONVERTER.register_structure_hook_func(_is_literal, _literal)
+CONVERTER.register_structure_hook_func(_is_enum, _enum)
+CONVERTER.register_structure_hook_func(_is_list, _list)
+CONVERTER.register_structure_hook_factory(_is_mapping, _mapping)
+CONVERTER.register_structure_hook_factory(_is_union, _union)
+CONVERTER.register_structure_hook_factory(_is_record, _object)

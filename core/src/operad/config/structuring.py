@@ -27,10 +27,10 @@ def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
         return plain
     from cattrs import transform_error  # slow to import: a third of a short command's start
 
-    from operad.config.converting import config_converter, formatter
+    from operad.config.converting import CONVERTER, formatter
 
     try:
-        return config_converter().structure(table, config_type)
+        return CONVERTER.structure(table, config_type)
     except Exception as error:  # noqa: BLE001  # cattrs raises groups of many types
         messages = transform_error(error, path=where, format_exception=formatter(table))
         # Not chained: cattrs' errors hold the values.

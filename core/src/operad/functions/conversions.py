@@ -61,10 +61,6 @@ class Conversions:
         converter = Converter(prefer_attrib_converters=True, use_alias=True)
         for cls, one in self.types.registered.items():
             _hook(converter, cls, one)
-        converter.register_structure_hook(int, lambda value, _: int(value))
-        converter.register_structure_hook(float, lambda value, _: float(value))
-        converter.register_structure_hook(str, lambda value, _: value)
-        converter.register_structure_hook(bool, lambda value, _: value)
         converter.register_structure_hook_func(lambda hint: hint in leaves(), library().convert)
         converter.register_structure_hook_func(is_model, lambda value, hint: adapter(hint).validate_python(value))
         converter.register_structure_hook_func(is_struct, lambda value, hint: _convert(value, hint=hint))
@@ -72,7 +68,6 @@ class Conversions:
         converter.register_structure_hook_factory(_is_mapping, self._mapping)
         converter.register_structure_hook_factory(_is_array, self._array)
         converter.register_structure_hook_factory(is_union, self._union)
-        converter.register_unstructure_hook_func(lambda hint: hint in leaves(), library().to_builtins)
         converter.register_unstructure_hook_func(is_model, dumped)
         converter.register_unstructure_hook_factory(
             has_class, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_use_alias=True)
@@ -166,20 +161,15 @@ def _convert(value: Any, *, hint: Any) -> Any:
         return msgspec.convert(value, hint, strict=True, str_keys=True)
     except msgspec.ValidationError:
         # JSON Schema accepts 5.0 as an integer, and what the schema accepts must be converted.
-        integral = _integral(value)
-        if integral is value:
-            raise
-        return msgspec.convert(integral, hint, strict=True, str_keys=True)
+        return msgspec.convert(_integral(value), hint, strict=True, str_keys=True)
 
 
 def _integral(value: Any) -> Any:
-    """Return the value with integers in place of integral floats; the same object if it has none."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
+    """Return the value with integers in place of integral floats."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if isinstance(value, dict):
-        made = {key: _integral(item) for key, item in value.items()}
-        return made if any(made[key] is not item for key, item in value.items()) else value
+        return {key: _integral(item) for key, item in value.items()}
     if isinstance(value, list):
-        items = [_integral(item) for item in value]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+        return [_integral(item) for item in value]
     return value

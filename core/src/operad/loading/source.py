@@ -46,9 +46,9 @@ class LoadedSource:
     error: str | None = None
     """The reason why the last reload failed; ``None`` if it did not fail."""
     again: Callable[..., Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
-    ids: set[str] = attrs.field(factory=set, init=False)
+    ids: set[str] = attrs.field(factory=set)
     """The ids of the source's operations."""
-    _is_closed: bool = attrs.field(default=False, init=False)
+    _is_closed: bool = False
 
     def start(self, old: LoadedSource | None) -> list[OperationSpec]:
         """Add all operations or none, in place of those of ``old``, and follow changes of the session.
