@@ -598,3 +598,59 @@ async def test_the_end_of_stdin_ends_the_server_and_so_does_a_cancellation() -> 
         await process.wait()
         await process.stdout.read()  # its end closes the pipe, and may come after the process'
     process.stdin.close()
+
+
+# --- resources that are watched --------------------------------------------------------------------------
+
+
+async def test_a_change_of_a_resource_reaches_its_caller_and_no_other() -> None:
+    changes = {"writer": asyncio.Event(), "other": asyncio.Event()}
+    followed: list[str] = []
+
+    async def listed(input: Any, context: OperationContext) -> Any:
+        return [{"uri": "up://x", "name": "x"}]
+
+    async def subscribe(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        assert context.identity is not None
+        followed.append(context.identity.id)
+        await changes[context.identity.id].wait()
+        yield {"uri": input["uri"]}
+
+    made = OperationRegistry()
+    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
+        spec: dict[str, Any] = {"metadata": {"mcp": {"kind": f"resources.{name}"}}}
+        if name == "subscribe":
+            spec |= {"type": "subscription", "access_control": AccessControl(required_scopes=("write",))}
+        with_operation(made, f"resources.{name}", handler, **spec)
+    tokens = {**TOKENS, "o": Identity("other", {"write"})}
+
+    async def caller(credentials: Credentials) -> Identity | None:
+        return tokens.get(credentials.bearer or "")
+
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def listen(token: str, url: str) -> None:
+        headers = {"authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as client,
+            Client(streamable_http_client(f"{url}/mcp", http_client=client), mode="2026-07-28") as session,
+            session.listen(resource_subscriptions=["up://x"], tools_list_changed=True) as events,
+        ):
+            heard.put_nowait(f"{token} listens")
+            async for event in events:
+                heard.put_nowait(f"{token} {type(event).__name__}")
+
+    async with application(made, authenticate=caller) as app, asyncio.timeout(20), listening(app) as url:
+        listeners = [asyncio.create_task(listen(token, url)) for token in tokens]
+        for _ in tokens:
+            await heard.get()
+        assert sorted(followed) == ["other", "writer"]  # each with an identity of its own; the reader may not
+        changes["writer"].set()
+        assert (await heard.get()).startswith("w ResourceUpdated")
+        with_operation(made, "new", listed)  # all are told of the tools
+        told = sorted([await heard.get() for _ in tokens])
+        assert [one.split()[0] for one in told] == ["o", "r", "w"]
+        assert not any("Resource" in one for one in told)
+        for listener in listeners:
+            listener.cancel()
+        await asyncio.wait(listeners)

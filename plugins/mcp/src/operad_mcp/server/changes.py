@@ -28,6 +28,8 @@ _SETTLES = 0.05
 """Seconds for which changes are collected before clients are notified. Loading a source makes hundreds."""
 MAX_WATCHED = 1_000
 """The maximum number of resources that one session may watch."""
+_Watched = tuple[str | None, str]
+"""The id of a caller, and the URI of a resource."""
 _EVENTS: dict[str, type[Any]] = {
     "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
@@ -35,16 +37,25 @@ _EVENTS: dict[str, type[Any]] = {
 }
 
 
+class _Streams:
+    """The streams on which one caller listens for changes (2026-07-28)."""
+
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self.handler = ListenHandler(self.bus)
+        self.count = 0
+
+
 class Changes:
     """The notifier of clients about changes.
 
-    Sessions of the handshake revisions are notified one by one. Clients of 2026-07-28 listen to a bus.
+    Sessions of the handshake revisions are notified one by one. Clients of 2026-07-28 listen to the bus of their
+    caller, because no caller may learn what is followed for another.
     """
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._bus = InMemorySubscriptionBus()
-        self.listen = ListenHandler(self._bus)
+        self._streams: dict[str | None, _Streams] = {}
         self._connections: set[Any] = set()
         self._users = 0
         self._stop: Any = None
@@ -75,6 +86,23 @@ class Changes:
             task.cancel()
         await asyncio.gather(*self._telling, return_exceptions=True)
 
+    async def listen(self, ctx: Any, params: Any) -> Any:
+        """Serve a stream of changes to a client of 2026-07-28."""
+        caller = self._door.principal(ctx)
+        streams = self._streams.setdefault(caller, _Streams())
+        streams.count += 1
+        try:
+            return await streams.handler(ctx, params)
+        finally:
+            streams.count -= 1
+            if not streams.count:
+                del self._streams[caller]
+
+    def close(self) -> None:
+        """End the streams of changes."""
+        for streams in self._streams.values():
+            streams.handler.close()
+
     def joined(self, ctx: Any) -> None:
         """Notify a session of a handshake revision of changed lists until it ends."""
         connection = connection_of(ctx)
@@ -91,25 +119,34 @@ class Changes:
 
         Return False if it is already notified, or watches `MAX_WATCHED` resources.
         """
-        watched: set[str] = connection_of(ctx).state.setdefault("operad.watched", set())
-        if uri in watched or len(watched) >= MAX_WATCHED:
+        watched: set[_Watched] = connection_of(ctx).state.setdefault("operad.watched", set())
+        key = (self._door.principal(ctx), uri)
+        if key in watched or len(watched) >= MAX_WATCHED:
             return False
-        watched.add(uri)
+        watched.add(key)
         return True
 
     def unwatch(self, ctx: Any, uri: str) -> bool:
         """Stop notifying a session of changes of a resource. Return False if it was not notified."""
-        watched: set[str] = connection_of(ctx).state.get("operad.watched", set())
-        if uri not in watched:
+        watched: set[_Watched] = connection_of(ctx).state.get("operad.watched", set())
+        key = (self._door.principal(ctx), uri)
+        if key not in watched:
             return False
-        watched.discard(uri)
+        watched.discard(key)
         return True
 
     async def updated(self, uri: str) -> None:
-        """Notify the clients that watch a resource of its change."""
-        await self._bus.publish(ResourceUpdated(uri=uri))
+        """Notify all clients that watch a resource of its change."""
+        states = [connection.state.get("operad.watched", ()) for connection in self._connections]
+        for caller in {*self._streams, *(caller for watched in states for caller, _ in watched)}:
+            await self.updated_for(caller, uri)
+
+    async def updated_for(self, caller: str | None, uri: str) -> None:
+        """Notify the clients of one caller that watch a resource of its change."""
+        if (streams := self._streams.get(caller)) is not None:
+            await streams.bus.publish(ResourceUpdated(uri=uri))
         for connection in tuple(self._connections):
-            if uri in connection.state.get("operad.watched", ()):
+            if (caller, uri) in connection.state.get("operad.watched", ()):
                 await connection.send_resource_updated(uri)
 
     def _changed(self) -> None:
@@ -127,7 +164,8 @@ class Changes:
         changed = [what for what, state in states.items() if state != self._states.get(what)]
         self._states = states
         for what in changed:
-            await self._bus.publish(_EVENTS[what]())
+            for streams in tuple(self._streams.values()):
+                await streams.bus.publish(_EVENTS[what]())
             for connection in tuple(self._connections):
                 await getattr(connection, f"send_{what.removesuffix('s')}_list_changed")()
 
@@ -142,52 +180,58 @@ def connection_of(ctx: Any) -> Any:
 
 
 class Watching:
-    """The subscriptions to resources of servers behind the registry. All clients of a resource share one."""
+    """The subscriptions to resources of servers behind the registry. All clients of one caller share one."""
 
-    def __init__(self, door: Door, resources: Resources, updated: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self, door: Door, resources: Resources, updated: Callable[[str | None, str], Awaitable[None]]
+    ) -> None:
         self._door = door
         self._resources = resources
         self._updated = updated
-        self._watchers: dict[str, int] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._watchers: dict[_Watched, int] = {}
+        self._tasks: dict[_Watched, asyncio.Task[None]] = {}
 
     @asynccontextmanager
-    async def following(self, ctx: Any, uris: Iterable[str]) -> AsyncIterator[None]:
-        """Follow resources inside the block."""
+    async def following(self, ctx: Any, uris: Iterable[str]) -> AsyncIterator[list[str]]:
+        """Follow resources inside the block; yield those that the caller may watch."""
         joined: list[str] = []
+        watched: list[str] = []
         try:
             for uri in uris:
-                await self.join(ctx, uri)
                 joined.append(uri)
-            yield
+                if await self.join(ctx, uri):
+                    watched.append(uri)
+            yield watched
         finally:
             for uri in joined:
-                self.leave(uri)
+                self.leave(ctx, uri)
 
-    async def join(self, ctx: Any, uri: str) -> None:
-        """Count a client of a resource, and follow the resource. Call `leave` once for each call of this method.
+    async def join(self, ctx: Any, uri: str) -> bool:
+        """Count a client of a resource, and follow the resource if a server behind the registry has it.
 
-        The resource is followed if a server behind the registry has it, and access control allows the caller.
+        Return False if the caller may not watch the resource. Call `leave` once for each call of this method.
         """
-        self._watchers[uri] = self._watchers.get(uri, 0) + 1
-        if uri in self._tasks:
-            return
+        key = (self._door.principal(ctx), uri)
+        self._watchers[key] = self._watchers.get(key, 0) + 1
         upstream = await self._resources.upstream_of(ctx, uri)
         spec = None if upstream is None else upstream.subscribe
         caller = self._door.caller(ctx)
+        if spec is None or not may_list(spec.access_control, caller):
+            return spec is None
         # While the server was searched for, another client may have joined, or this one may have left.
-        is_wanted = uri in self._watchers and uri not in self._tasks
-        if is_wanted and spec is not None and may_list(spec.access_control, caller):
-            self._tasks[uri] = asyncio.ensure_future(self._follow(spec, uri, OperationContext(identity=caller)))
+        if key in self._watchers and key not in self._tasks:
+            self._tasks[key] = asyncio.ensure_future(self._follow(spec, key, OperationContext(identity=caller)))
+        return True
 
-    def leave(self, uri: str) -> None:
-        """Stop following a resource for one client. Its subscription ends with its last client."""
-        left = self._watchers.get(uri, 0) - 1
+    def leave(self, ctx: Any, uri: str) -> None:
+        """Stop following a resource for one client. Its subscription ends with the caller's last client."""
+        key = (self._door.principal(ctx), uri)
+        left = self._watchers.get(key, 0) - 1
         if left > 0:
-            self._watchers[uri] = left
+            self._watchers[key] = left
             return
-        self._watchers.pop(uri, None)
-        task = self._tasks.pop(uri, None)
+        self._watchers.pop(key, None)
+        task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
 
@@ -200,10 +244,10 @@ class Watching:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self, spec: OperationSpec, uri: str, context: OperationContext) -> None:
+    async def _follow(self, spec: OperationSpec, key: _Watched, context: OperationContext) -> None:
         try:
-            async with self._door.registry.subscribe(spec.id, {"uri": uri}, context) as changes:
+            async with self._door.registry.subscribe(spec.id, {"uri": key[1]}, context) as changes:
                 async for _ in changes:
-                    await self._updated(uri)
+                    await self._updated(*key)
         except CallError as error:
-            logger.warning("%s cannot be watched: %s", uri, error)
+            logger.warning("%s cannot be watched: %s", key[1], error)

@@ -166,6 +166,11 @@ class Door:
         found: Identity | None = request.scope.get(CALLER)
         return found
 
+    def principal(self, ctx: Any) -> str | None:
+        """Return the id of the caller; None if the caller is anonymous."""
+        caller = self.caller(ctx)
+        return None if caller is None else caller.id
+
     async def run(
         self, ctx: Any, call: Callable[[OperationContext], Awaitable[R]], *, level: str = "debug"
     ) -> R | Json:

@@ -99,7 +99,7 @@ class MCPApplication:
         New calls receive 503.
         """
         self._draining = True
-        self._served.changes.listen.close()
+        self._served.changes.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._idle.wait()

@@ -51,7 +51,7 @@ class Served:
         self.tools = Tools(door, log_level)
         self.resources = Resources(door)
         self.prompts = Prompts(door, complete)
-        self.watching = Watching(door, self.resources, self.changes.updated)
+        self.watching = Watching(door, self.resources, self.changes.updated_for)
         key = door.config.state_key
         self._keys: list[bytes | str] = [os.urandom(32) if key is None else key]
 
@@ -74,7 +74,7 @@ class Served:
         info = server.server_info_stamp
         for method, params, handler in self._handlers():
             server.add_request_handler(method, params, _complete(handler, info))
-        security = RequestStateSecurity(keys=self._keys, bind_principal=self._principal)
+        security = RequestStateSecurity(keys=self._keys, bind_principal=self.door.principal)
         boundary = RequestStateBoundary(security, default_audience=server.name)
         # The SDK's list has only its tracing.
         server.middleware[:] = [WhereTraced(each) for each in server.middleware]
@@ -120,20 +120,18 @@ class Served:
             self.changes.joined(ctx)
         return await call_next(ctx)
 
-    def _principal(self, ctx: Any) -> str | None:
-        caller = self.door.caller(ctx)
-        return None if caller is None else caller.id
-
     async def _listen(self, ctx: Any, params: Any) -> Any:
         uris = [str(uri) for uri in (params.notifications.resource_subscriptions or ())][:MAX_WATCHED]
-        async with self.watching.following(ctx, uris):
-            return await self.changes.listen(ctx, params)
+        async with self.watching.following(ctx, uris) as watched:
+            asked = params.notifications.model_copy(update={"resource_subscriptions": watched})
+            return await self.changes.listen(ctx, params.model_copy(update={"notifications": asked}))
 
     async def _subscribe(self, ctx: Any, params: Any) -> Json:
         uri = str(params.uri)
         if self.changes.watch(ctx, uri):
-            await self.watching.join(ctx, uri)
             connection_of(ctx).exit_stack.callback(self._forget, ctx, uri)
+            if not await self.watching.join(ctx, uri):
+                self._forget(ctx, uri)
         return {}
 
     async def _unsubscribe(self, ctx: Any, params: Any) -> Json:
@@ -142,7 +140,7 @@ class Served:
 
     def _forget(self, ctx: Any, uri: str) -> None:
         if self.changes.unwatch(ctx, uri):
-            self.watching.leave(uri)
+            self.watching.leave(ctx, uri)
 
 
 def _told(state: Any, what: str) -> str:
