@@ -6,9 +6,10 @@ import dataclasses
 import datetime
 import enum
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar
 
 import annotated_types
@@ -85,6 +86,7 @@ def property_of(made: Any, name: str = "a") -> Any:
         (msgspec.Meta(ge=1, description="d"), {"minimum": 1, "description": "d"}),
         ("how many", {"description": "how many"}),
         (object(), {}),
+        (SimpleNamespace(words="for another library"), {}),
     ],
 )
 def test_bounds_and_words_of_other_libraries_are_keywords_of_the_schema(
@@ -359,6 +361,7 @@ def test_the_values_of_an_enum_are_in_the_order_of_its_members() -> None:
         (Tree, {"name": "a", "children": [{"name": "b"}]}, Tree("a", [Tree("b")])),
         (dict[int, str], {"1": "x"}, {1: "x"}),
         (dict[int, Path], {"1": "x"}, {1: Path("x")}),
+        (dict[Path, Mapping[Mixed, Path]], {"x": {"two": "y"}}, {Path("x"): {Mixed.TWO: Path("y")}}),
         (Path, "a/b", Path("a/b")),
         (list[Path], ["a"], [Path("a")]),
         (object, {"x": 1}, {"x": 1}),

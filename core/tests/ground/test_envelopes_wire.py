@@ -140,6 +140,7 @@ class Level(IntEnum):
         ({"a": (float("-inf"),)}, "-inf is not a JSON number"),
         ([{1}], "set is not a JSON type"),
         (b"a", "bytes is not a JSON type"),
+        ([object()], "Encoding objects of type object is unsupported"),
         (["x" * 70_000, {1}], "set is not a JSON type"),
     ],
     ids=lambda value: str(value)[:20],

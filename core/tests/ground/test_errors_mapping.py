@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from operad import CallError, ErrorCode, ErrorDefinition, map_error
 from operad.failures import mask_error
-from operad.words import json_safe
+from operad.words import did_you_mean, json_safe
 
 DECLARED = (ErrorDefinition("NotFound"), ErrorDefinition("RATE_LIMIT", schema={"required": ["retryAfter"]}))
 
@@ -206,3 +206,8 @@ def test_an_exception_that_exits_when_it_is_printed_is_still_mapped() -> None:
             raise SystemExit(3)
 
     assert map_error(Exiting()).code == ErrorCode.EXECUTION_ERROR
+
+
+@pytest.mark.parametrize(("count", "end"), [(0, ": none"), (16, ", n15"), (17, ", n14 and 2 more")])
+def test_a_message_about_an_unknown_name_lists_fifteen_known_ones_or_all(count: int, end: str) -> None:
+    assert did_you_mean("unlike", [f"n{number:02}" for number in range(count)]).endswith(end)

@@ -360,11 +360,13 @@ async def test_an_interceptor_changes_operations_that_are_registered_until_it_is
     registry = OperationRegistry()
 
     def changed(operation: Operation[..., Any]) -> Operation[..., Any]:
-        return attrs.evolve(operation, spec=attrs.evolve(operation.spec, description="2"))
+        words = f"{operation.spec.description}!"
+        return attrs.evolve(operation, spec=attrs.evolve(operation.spec, description=words))
 
     remove = registry.use(match="math.*", change=changed)
-    for description in "21":
-        registry.register(spec(description="1"), add, replace=True)
+    registry.register(spec(description="1"), add)
+    for description in ("1!", "1"):
+        registry.register_handler("math.add", add, replace=True)
         assert [each.description for each in registry.specs()] == [description]
         assert (await registry.execute("math.add", {"a": 1, "b": 2})).data == 3
         remove()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from operad.functions.kinds import (
     ARRAYS,
-    OBJECTS,
     Registered,
     Types,
     adapter,
@@ -65,7 +64,6 @@ class Conversions:
         converter.register_structure_hook_func(is_model, lambda value, hint: adapter(hint).validate_python(value))
         converter.register_structure_hook_func(is_struct, lambda value, hint: _convert(value, hint=hint))
         converter.register_structure_hook_factory(has_class, self._object)
-        converter.register_structure_hook_factory(_is_mapping, self._mapping)
         converter.register_structure_hook_factory(_is_array, self._array)
         converter.register_structure_hook_factory(is_union, self._union)
         converter.register_unstructure_hook_func(is_model, dumped)
@@ -117,18 +115,6 @@ class Conversions:
         made: Any = make_dict_structure_fn(cls, self.converter, _cattrs_use_alias=True)
         return lambda value, _: value if isinstance(value, cls) else made(value, cls)
 
-    def _mapping(self, hint: Any) -> Callable[[Any, Any], Any]:
-        keys, values = (*get_args(hint), Any, Any)[:2]
-        structure = self.converter.structure
-        if bare(keys) in (str, Any):
-            return lambda value, _: {key: structure(item, values) for key, item in value.items()}
-
-        def make(value: Any, _: Any) -> Any:
-            named = library().convert(dict.fromkeys(value), dict[keys, Any], strict=False, str_keys=True)  # type: ignore[valid-type]  # a hint
-            return {key: structure(item, values) for key, item in zip(named, value.values(), strict=True)}
-
-        return make
-
     def _array(self, hint: Any) -> Callable[[Any, Any], Any]:
         made = ARRAYS[get_origin(hint)]
         (member,) = get_args(hint)
@@ -145,10 +131,6 @@ class Conversions:
 def _hook(converter: Converter, cls: type[Any], one: Registered) -> None:
     converter.register_structure_hook(cls, lambda value, _: one.structure(value))
     converter.register_unstructure_hook(cls, one.unstructure)
-
-
-def _is_mapping(hint: Any) -> bool:
-    return get_origin(hint) in OBJECTS
 
 
 def _is_array(hint: Any) -> bool:

@@ -112,7 +112,7 @@ class Catalogue:
                 self.remove(operation_id)
             else:
                 self.entries[operation_id] = entry
-                self._tell(operation_id)
+                self._changed(operation_id, old.spec, entry.spec)
 
     def _shown(self, entry: Entry) -> Entry | None:
         """Return the entry as interceptors change it, once it has a handler; ``None`` to leave it out."""
