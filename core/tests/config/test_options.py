@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trustme
 
 from operad import ConfigError, OperationRegistry
 from operad.plugin import check_options, client_tls
@@ -71,3 +72,13 @@ def test_a_file_of_certificates_that_cannot_be_used_is_an_error_that_names_it(tm
         with pytest.raises(ConfigError, match=name):
             client_tls(ca, cert, key)
     assert client_tls(None, None, None) is None
+
+
+def test_files_of_certificates_make_the_context_of_a_client(tmp_path: Path) -> None:
+    authority, ca, own = trustme.CA(), str(tmp_path / "ca.pem"), str(tmp_path / "own.pem")
+    authority.cert_pem.write_to_path(ca)
+    authority.issue_cert("a.example").private_key_and_cert_chain_pem.write_to_path(own)
+    for context in (client_tls(ca, None, None), client_tls(ca, own, None), client_tls(ca, own, own)):
+        assert context is not None
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert len(context.get_ca_certs()) == 1
