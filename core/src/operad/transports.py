@@ -36,7 +36,7 @@ class NoRespondersError(TransportError):
 
 
 class LinkDownError(TransportError):
-    """Raised when a link cannot connect, is closed, or has lost its connection. Nothing was sent."""
+    """Raised when a link cannot connect, is closed, or has lost its connection; `Link.send` has sent nothing."""
 
 
 class PayloadTooLargeError(TransportError):

@@ -364,7 +364,7 @@ async def test_what_a_socket_raises_when_it_is_lost_is_a_call_error(
         assert calls.pending == 0
 
 
-async def test_senders_that_wait_for_a_connection_learn_that_it_is_lost() -> None:
+async def test_senders_that_wait_go_on_when_the_connection_is_lost() -> None:
     async with deaf_hub() as (url, transports, _), Participant.open(WebSocketTransport(url)) as sender:
         sending = []
         for _ in range(6):
@@ -374,8 +374,17 @@ async def test_senders_that_wait_for_a_connection_learn_that_it_is_lost() -> Non
         assert waiting
         transports[0].abort()
         async with asyncio.timeout(10):
+            await asyncio.gather(*waiting)
+
+
+async def test_a_call_that_is_lost_while_it_is_written_may_have_run() -> None:
+    async with deaf_hub() as (url, transports, _), PendingRequestMap(WebSocketTransport(url)) as calls:
+        waiting = [asyncio.create_task(calls.call("a.echo", {"text": "x" * 60_000})) for _ in range(200)]
+        await until(lambda: calls.pending == len(waiting))
+        transports[0].abort()
+        async with asyncio.timeout(10):
             errors = await asyncio.gather(*waiting, return_exceptions=True)
-        assert all(isinstance(error, LinkDownError) for error in errors)
+    assert {(error.code, error.ran) for error in errors if isinstance(error, CallError)} == {("UNAVAILABLE", None)}
 
 
 @pytest.mark.parametrize("error", [RuntimeError("of a library"), asyncio.CancelledError()])

@@ -128,9 +128,9 @@ class SpokeLink:
         except _LOST as error:
             raise LinkDownError(f"the connection to {self._where} is lost: {error}") from None
         if connected.wire.is_full:
+            # If the connection is lost meanwhile, the frame may have arrived. An error would mean that it was not
+            # sent, so none is raised: ``on_link`` reports the loss.
             await connected.wire.drained()
-            if connected.wire.transport.is_closing():
-                raise LinkDownError(f"the connection to {self._where} is lost")
 
     async def drain(self, timeout: float) -> None:
         """Stop serving. Return when the hub has received all earlier frames, or after ``timeout`` seconds."""
