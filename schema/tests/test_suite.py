@@ -65,7 +65,7 @@ def test_the_official_suite_finds_no_wrong_accept_and_no_wrong_reject(
             continue
         for group in groups:
             schema = from_schema(group["schema"], dialect=DRAFTS[draft])  # type: ignore[arg-type]  # one of them
-            refused = any("nothing outside it is read" in warning for warning in schema.warnings)
+            refused = any("has no target in this document" in warning for warning in schema.warnings)
             for case in group["tests"]:
                 answer = schema.is_valid(case["data"])
                 assert answer == (not schema.errors(case["data"]))
