@@ -145,7 +145,7 @@ def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
 
 
 def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
-    """Return the name of the operation that an attribute stands for; the attribute itself if none matches."""
+    """Return the name of the operation that an attribute represents, or the attribute if no operation matches."""
     if registry.get_spec(f"{namespace}.{attribute}") is not None:
         return attribute
     return attributes_of(registry, namespace).get(attribute, attribute)

@@ -31,8 +31,8 @@ class Shapes:
 
     Args:
         types: the types with a JSON form, including the application's own.
-        closed: whether classes reject keys other than their fields. It is True for inputs, whose unknown keys
-            would be dropped silently.
+        closed: whether classes reject keys other than their fields. It is True for inputs, because
+            unknown keys would otherwise be dropped silently.
     """
 
     def __init__(self, types: Types, closed: bool) -> None:

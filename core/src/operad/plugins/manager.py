@@ -87,12 +87,12 @@ class Plugins:
         return MappingProxyType(self._contributed["transports"])
 
     def source(self, name: str) -> Source:
-        """Return the source with this name. Raises `PluginError`, which suggests what to install, if unknown."""
+        """Return the source with this name. Raises `PluginError`, with what to do, if the name is unknown."""
         found: Source = self._get("sources", name)
         return found
 
     def server(self, name: str) -> Server:
-        """Return the server with this name. Raises `PluginError`, which suggests what to install, if unknown."""
+        """Return the server with this name. Raises `PluginError`, with what to do, if the name is unknown."""
         found: Server = self._get("servers", name)
         return found
 

@@ -82,7 +82,7 @@ AnyAuthenticator = Callable[[Credentials], "Awaitable[Identity | None] | Identit
 def as_authenticator(function: AnyAuthenticator) -> Authenticator:
     """Return a plain or coroutine function as an `Authenticator`.
 
-    If the function raises another exception than `CallError`, or returns anything but an `Identity` or ``None``,
+    If the function raises an exception other than `CallError`, or returns anything but an `Identity` or ``None``,
     the caller is anonymous. The log has only the type of the exception, because its message may quote the token.
 
     Raises:

@@ -30,8 +30,8 @@ class PinFile:
 
     Args:
         path: the path of the file. If it does not exist, no definition is approved yet.
-        approved: the definitions that may be used.
-        held: the definitions that servers send instead.
+        approved: the definitions that the user has approved.
+        held: new or changed definitions that wait for approval.
     """
 
     path: Path

@@ -93,7 +93,7 @@ class ServerClock:
         self._ahead = now - time.monotonic() * 1000
 
     def since(self, began: int) -> float | None:
-        """Return the milliseconds since a time of the clock of the server; None before the first `set`."""
+        """Return the milliseconds since ``began``, in ms since 1970 by the server's clock; None before `set`."""
         return None if self._ahead is None else max(0.0, time.monotonic() * 1000 + self._ahead - began)
 
 

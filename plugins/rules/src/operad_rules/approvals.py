@@ -103,7 +103,7 @@ class Queue:
         self._waiting: dict[str, tuple[InterceptedCall, asyncio.Future[bool]]] = {}
 
     async def wait(self, call: InterceptedCall) -> bool:
-        """Wait for the decision and return it.
+        """Wait for the decision. Return True if the call is allowed, False if it is rejected.
 
         Raises `CallError` ``OVERLOADED`` if 1,000 calls wait already, or 100 calls of the same caller.
         """

@@ -54,7 +54,7 @@ class Hub:
         ping: seconds after which a silent connection is pinged. If it stays silent, it is closed.
         allowed_origins: the origins of web pages that may connect; by default no web page may connect.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
-            call, but serve only operations that ``authorize`` allows.
+            call, but serve only operations that ``authorize`` allows; without ``authorize`` none.
         check_frames: whether to check each frame against its published schema, and to refuse invalid frames with
             ``link.error``. It helps to test a client, and requires ``operad-websocket[check]``.
 

@@ -163,7 +163,7 @@ class RateLimits:
         self._until: dict[Hashable, float] = {}
 
     def observe(self, key: Hashable, status: int, headers: Mapping[str, str], now: float | None = None) -> None:
-        """Record the limit that a response announces, if any. ``now`` is in seconds since 1970."""
+        """Record the limit that a response announces, or forget the last one. ``now`` is in seconds since 1970."""
         now = time.time() if now is None else now
         wait = retry_after(headers.get("retry-after"), now) if status == 429 else None
         if wait is None:

@@ -80,8 +80,8 @@ async def open_registry(
 def groups_for(configuration: Configuration, operation_id: str) -> Iterator[tuple[str, ...]]:
     """Yield the names of sources, in groups to open one after another until a group has the operation.
 
-    The first group has the namespace of the id. The second are folders of functions, whose operations have their
-    own namespaces and which start no process. The last group are all other sources.
+    The first group contains the sources with the namespace of the id. The second contains folders of functions,
+    because loading them starts no process. The last contains all other sources.
     """
     namespace = operation_id.partition(".")[0]
     rest = dict(configuration.sources)

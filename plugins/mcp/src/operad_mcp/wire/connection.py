@@ -72,8 +72,8 @@ class Connection:
         """Return the current session. Connect first if necessary.
 
         Raises:
-            CallError: ``TIMEOUT`` after ``connect_timeout``; ``UNAVAILABLE`` if the server cannot be reached or
-                this connection was closed; or the error for the server's rejection.
+            CallError: ``TIMEOUT`` after ``connect_timeout``; ``UNAVAILABLE`` if the server cannot be reached, this
+                connection was closed, or it belongs to another event loop; or the error of the server.
         """
         if self._closing:
             message = f"the connection to {self._what} is closed; make a new client"

@@ -230,7 +230,7 @@ class HTTPLink(Link):
         self.sink.receive(failure(request_id, fault))
 
     async def leave(self) -> None:
-        """End the transport. Wait a moment first for messages without a response."""
+        """Wait up to `LAST_WORDS` seconds until pending notifications are sent, then end the transport."""
         await self._notes.settle(LAST_WORDS)
         await self._notes.end()
         await self._tasks.end()

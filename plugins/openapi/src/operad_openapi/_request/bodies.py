@@ -94,8 +94,8 @@ def plan_body(body: Body, view: SchemaView, preferred: list[str], upload_root: s
     Args:
         body: the body of an operation.
         view: the schemas of requests.
-        preferred: media types to choose if the document offers them.
-        upload_root: the folder from which files may be named; if ``None``, no file may be named.
+        preferred: media types to choose if the document offers them, the most preferred one first.
+        upload_root: the folder whose files an input may send by ``path``; if ``None``, ``path`` is rejected.
     """
     media_type = choose_media_type(list(body.content), preferred)
     media = body.content[media_type]

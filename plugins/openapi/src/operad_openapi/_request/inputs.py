@@ -98,7 +98,7 @@ class Configured:
     """The parts to which inputs may add undeclared values: ``query``, ``body``, ``headers``."""
 
     def fallback(self, parameter: Parameter, encode: Encoder) -> str | None:
-        """Return the configured value, encoded, or ``None``. Raises `SerializationError` if it cannot be sent."""
+        """Return the encoded configured value; ``None`` if it is not set. Raises `SerializationError` if wrong."""
         name = parameter.name.lower() if parameter.location == "header" else parameter.name
         value = self.values.get(parameter.location, {}).get(name)
         return None if value is None else encode(value)
