@@ -439,6 +439,18 @@ async def test_the_metadata_of_the_resource_are_where_rfc_9728_has_them() -> Non
             assert answer.json() == expected
 
 
+@pytest.mark.parametrize(("options", "status", "allowed"), [(RESOURCE, 405, "GET, HEAD"), ({}, 404, None)])
+async def test_only_the_method_is_refused_on_the_path_of_the_metadata_if_there_is_metadata(
+    options: dict[str, Any], status: int, allowed: str | None
+) -> None:
+    async with application(**options) as app, asking(app, "https://gw.example") as client:
+        for method in ("POST", "DELETE"):
+            answer = await client.request(method, "/.well-known/oauth-protected-resource/gw/mcp")
+            assert (answer.status_code, answer.headers.get("allow")) == (status, allowed)
+        read = await client.head("/.well-known/oauth-protected-resource/gw/mcp")
+    assert read.status_code == (404 if allowed is None else 200)
+
+
 @pytest.mark.parametrize(
     ("routes", "path"),
     [

@@ -243,8 +243,10 @@ class MCPApplication:
 
     async def _metadata(self, exchange: Exchange) -> None:
         document = self._config.resource_metadata
-        if document is None or exchange.method not in ("GET", "HEAD"):
-            raise Problem(404, "no such path: this server has no resource_url, or the method is not GET")
+        if document is None:
+            raise Problem(404, "no such path: this server has no resource_url, and so no metadata")
+        if exchange.method not in ("GET", "HEAD"):
+            raise Problem(405, f"expected GET, got {exchange.method}", headers=[(b"allow", b"GET, HEAD")])
         allow: Header = (b"access-control-allow-origin", b"*")
         await exchange.respond(200, to_json(document), "application/json", [allow])
 
