@@ -136,7 +136,7 @@ BUDGETS: dict[str, int] = {
     "operad_serve": 6940,  # and docstrings, 67; messages with what was received, 23
     # With checks of frames and published schemas, 90 lines, and of results that a store cannot keep, 20; the JSON
     # Schema of envelopes, 65.
-    "operad_testing": 3950,  # threads that a test leaves behind, 60 lines
+    "operad_testing": 3965,  # threads that a test leaves behind, 60 lines; docstrings, 15
     # With anonymous spokes beside authenticated ones, 30 lines, checked frames, 50, and docstrings, 22.
     "operad_websocket": 3402,
 }

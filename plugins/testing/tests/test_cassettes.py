@@ -184,7 +184,7 @@ async def test_modes_say_what_is_recorded(live: OperationRegistry, tmp_path: Pat
         await live.execute("pets.get", {"id": 9})
     for text in ('{"version": 2}', "[" * 100_000):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="is not a cassette"):
+        with pytest.raises(ConfigError, match="is not a readable cassette"):
             cassette(path, live)
 
 
@@ -213,7 +213,7 @@ async def test_a_stream_that_breaks_or_is_left_is_recorded_as_far_as_it_came(
             await anext(broken)
         left = live.subscribe("pets.feed", {"n": 100})
         assert (await anext(left)).data == 0
-        with pytest.raises(CallError, match="NOT_RECORDED: .* ends where its reader left"):
+        with pytest.raises(CallError, match="NOT_RECORDED: .* items, where its reader left it"):
             await anext(left)
 
 

@@ -76,7 +76,7 @@ def test_a_frozen_server_keeps_its_connections_and_says_nothing() -> None:
 def test_a_server_that_ends_at_once_is_an_error_that_names_it() -> None:
     server = Greeter()
     server.program = "raise SystemExit(1)"
-    with pytest.raises(RuntimeError, match=f"did not come up on port {server.port}"):
+    with pytest.raises(RuntimeError, match=f"was not ready on port {server.port} within 30 s"):
         server.start()
     server.stop()
     with pytest.raises(RuntimeError, match="not running"):

@@ -1,6 +1,7 @@
-"""The conformance kit: suites to subclass, and small real parts for tests.
+"""The conformance kit: test suites to subclass, and helpers for tests.
 
-pytest loads `operad_testing.fixtures` by itself. All other modules are imported when they are first used.
+pytest loads `operad_testing.fixtures` through an entry point. The other modules are imported when they are first
+used.
 """
 
 from operad.lazy import lazily

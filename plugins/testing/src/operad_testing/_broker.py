@@ -1,4 +1,4 @@
-"""`BrokerConformance`: requirements for two links on one broker, without the call protocol."""
+"""`BrokerConformance`: requirements for the links of a broker, tested without call maps and call handlers."""
 
 from __future__ import annotations
 
@@ -66,23 +66,23 @@ class BrokerConformance:
     """
 
     def url(self) -> str:
-        """Return the URL of a server that tests share."""
+        """Return the URL of a running server that several tests share."""
         raise NotImplementedError("the suite needs the URL of a server; override url()")
 
     def server(self) -> AbstractContextManager[ServerProcess]:
-        """Return a context with a new server, which one test kills or freezes."""
+        """Return a context that runs a new server for one test. The test kills or freezes the server."""
         raise NotImplementedError("the suite needs a separate server; override server()")
 
     def transport(self, url: str, bus: str, **options: Any) -> Transport:
-        """Return a transport to a server. Transports with the same ``bus`` reach each other.
+        """Return a transport to the server at ``url``. Transports with the same ``bus`` reach each other.
 
-        Options are ``max_payload``, in bytes, and ``impatient``, a bool: whether to detect within a second that a
-        server no longer responds.
+        Options are ``max_payload``, the size of the largest event in bytes, and ``impatient``, a bool: whether to
+        detect within a second that a server no longer responds.
         """
         raise NotImplementedError("the suite needs a transport; override transport()")
 
     def server_url(self, server: ServerProcess) -> str:
-        """Return the URL of a server that `server` returned."""
+        """Return the URL of a server that a context of `server` yielded: by default, its attribute ``url``."""
         url: str = server.url  # type: ignore[attr-defined]  # servers of the kit's users have it
         return url
 
@@ -96,7 +96,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_events_arrive_unchanged_and_in_order(self, bus: _Bus) -> None:
-        """Events arrive unchanged and in order, on every address of a link."""
+        """Events from one link arrive unchanged and in the order of sending, also if their addresses differ."""
         server, client = await bus.join(), await bus.join()
         for name in "abcd":
             await server.link.register(f"op:test.{name}", "workers")
@@ -150,7 +150,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_what_is_unregistered_is_served_no_longer(self, bus: _Bus) -> None:
-        """Unregistering is idempotent, and later requests find no server."""
+        """Unregistering is idempotent. A later request is rejected, because no link serves its operation."""
         server, client = await bus.join(), await bus.join()
         registration = await server.link.register("op:test.op", "workers")
         await registration.unregister()
@@ -161,7 +161,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_what_nobody_listens_to_is_no_error_but_for_requests(self, bus: _Bus) -> None:
-        """Events to a broadcast or an inbox without a listener are dropped without an error."""
+        """Events to a broadcast or inbox without a listener are dropped silently; such a request is rejected."""
         client = await bus.join()
         await client.send("all:nobody", "news", number=1)
         await client.send("inbox:nobody", "news", number=1)
@@ -201,7 +201,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_a_peer_that_says_what_only_a_link_may_say_is_not_believed(self, bus: _Bus) -> None:
-        """Events of the kind ``link.…`` from a peer are dropped: only the link itself may make them."""
+        """Events of a type ``link.…`` from a peer are dropped: only the receiving link may create such events."""
         server, client = await bus.join(), await bus.join()
         for type_ in ("link.stored", "link.lost", "link.registered"):
             await client.send(server.link.inbox, type_, requestId="1")
@@ -211,7 +211,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_an_event_that_is_too_large_is_refused_before_it_is_sent(self, bus: _Bus) -> None:
-        """The error states the limit, and the connection stays open."""
+        """Sending too large an event raises an error that states the limit, and the connection stays open."""
         server, client, small = await bus.join(), await bus.join(), await bus.join(max_payload=1_000)
         await server.link.register("op:test.op", "workers")
         limit = bus.transport().capabilities.max_payload
@@ -244,7 +244,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_draining_delivers_what_was_under_way_and_keeps_the_inbox(self, bus: _Bus) -> None:
-        """A drained link serves no address, but its inbox stays open."""
+        """Draining a link delivers the requests that were sent before, and its inbox stays open."""
         server, client = await bus.join(), await bus.join()
         await server.link.register("op:test.op", "workers")
         for number in range(100):
@@ -268,7 +268,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_closing_is_idempotent_and_refuses_what_comes_after(self, bus: _Bus) -> None:
-        """A link can be closed twice. Sending and registering on a closed link raise."""
+        """A link can be closed twice. Then sending raises `LinkDownError`, and registering a `TransportError`."""
         client = await bus.join()
         await client.link.close()
         await client.link.close()
@@ -279,7 +279,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_nobody_there_is_an_error_that_names_the_host_and_no_secret(self, bus: _Bus) -> None:
-        """Opening a link to a missing server fails immediately, and the error contains no secret."""
+        """Opening a link raises `LinkDownError` if no server listens. It names host and port, but no secret."""
         with socket.socket() as taken:  # bound, and not listening
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
@@ -291,7 +291,7 @@ class BrokerConformance:
 
     @_with_server
     async def test_a_link_survives_its_server(self, bus: _Bus, server: ServerProcess) -> None:
-        """Down and up are reported, events sent in between are rejected, and registrations are restored."""
+        """A link reports that its server is down and up again, rejects events meanwhile, and registers again."""
         worker, client = await bus.join(), await bus.join()
         await worker.link.register("op:test.op", "workers")
         server.kill()
@@ -319,7 +319,7 @@ class BrokerConformance:
     async def test_a_caller_that_tries_again_at_once_does_not_keep_the_link_down(
         self, bus: _Bus, server: ServerProcess
     ) -> None:
-        """A rejected event yields to the event loop, so that the link can reconnect."""
+        """Sending on a link that is down lets other tasks run before it raises, so that the link can reconnect."""
         client = await bus.join()
         server.kill()
         await bus.until(lambda: client.states[-1] == "down")

@@ -45,22 +45,23 @@ def cassette(
 
     A recording is found by operation and input. If there are several, they are replayed in their order, and the
     last one is repeated. Errors and streams are recorded as well. A replayed operation need not be loaded, because
-    the cassette has its spec, so a test needs neither network nor server. A call without a recording fails with
-    ``NOT_RECORDED``, and the message shows the nearest recording.
+    the cassette has its spec, so a test needs neither network nor server. If ``mode`` does not allow a new
+    recording, a call without a recording fails with ``NOT_RECORDED``, and the message shows the nearest recording.
+    Leaving the context writes the file if a call was recorded.
 
     Args:
         path: a JSON file, to be kept in version control.
         registry: the registry whose calls are recorded.
-        mode: ``"once"`` replays the file if it exists, and records it otherwise; ``"record"`` always records;
-            ``"replay"`` always replays; ``"new"`` replays the calls in the file and records others. Only one
-            cassette at a time may record to a file.
+        mode: ``"once"`` replays the file if it exists, and records it otherwise; ``"record"`` records and replaces
+            the file; ``"replay"`` always replays; ``"new"`` replays the calls in the file and records others. Only
+            one cassette at a time may record to a file.
         match: shell patterns of operation ids. Calls of other operations are neither recorded nor replayed.
         redact: patterns of field names, in lower case and with shell wildcards. Values of such fields are not
             written, in inputs and in results.
         secrets: values that are never written, not even as part of a string.
 
     Raises:
-        ConfigError: the file is not a cassette; with ``mode="replay"``, it does not exist.
+        ConfigError: the file is not a cassette or cannot be read; with ``mode="replay"``, it does not exist.
     """
     patterns = (match,) if isinstance(match, str) else tuple(match)
     return Cassette(Path(path), registry, mode, patterns, _Filter(tuple(redact), tuple(filter(None, secrets))))
@@ -131,7 +132,10 @@ class Cassette:
             if "error" in played:
                 raise _error(played["error"])
             if played.get("left"):
-                message = f'{self.path}: the recording of the stream "{call.spec.id}" ends where its reader left'
+                message = (
+                    f'{self.path}: the recording of the stream "{call.spec.id}" ends after {len(played["items"])} '
+                    'items, where its reader left it; read no more items, or record it again with mode="record"'
+                )
                 raise CallError("NOT_RECORDED", message, {"operationId": call.spec.id, "nearest": None})
             return
         items: list[Any] = []
@@ -294,7 +298,7 @@ def _read(path: Path) -> dict[str, Any]:
         for take in tape["calls"]:
             _key_of(take)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ConfigError(f'{path} is not a cassette; remove it, or overwrite it with mode="record"') from None
+        raise ConfigError(f'{path} is not a readable cassette; replace it with mode="record"') from None
     return tape
 
 

@@ -57,7 +57,7 @@ class EnvelopeKindConformance:
         return load_plugins()
 
     def test_a_plugin_declares_the_kind(self) -> None:
-        """`Plugins.envelope_kinds` has the kind, and its examples have the declared type."""
+        """`Plugins.envelope_kinds` has the kind, and the examples have its metadata type and its source."""
         kind = self._kind()
         for meta in self._metas():
             equal(type(meta), kind.meta_type, "the type of the example")
@@ -117,7 +117,7 @@ class EnvelopeKindConformance:
             assert is_response_envelope(wire, self._kinds()), f"not taken for an envelope: {wire}"
 
     def test_a_malformed_meta_is_a_call_error(self) -> None:
-        """A malformed meta from a peer raises `CallError`, never anything else."""
+        """Reading malformed metadata from a peer raises no other exception than `CallError`."""
         values: tuple[Any, ...] = (None, [], {}, "x", -1, {"a": {"b": []}})
         for value in values:
             for field in attrs.fields(self._kind().meta_type):
@@ -129,7 +129,7 @@ class EnvelopeKindConformance:
                     self._kinds().from_wire(wire)
 
     def test_failures_are_told_from_successes(self) -> None:
-        """``is_error`` is true for the error examples and false for the others."""
+        """``is_error`` is True for `error_examples` and False for `examples`."""
         kinds = self._kinds()
         for meta in self.examples:
             assert not kinds.is_error(ResponseEnvelope(None, meta)), f"{meta} must not be an error"

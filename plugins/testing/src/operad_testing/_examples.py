@@ -15,7 +15,7 @@ class _Anything:
 
 
 ANYTHING: Final = _Anything()
-"""The ``data`` of an example whose result the suite does not check."""
+"""The value of `Example.data` if the suite does not check the result."""
 
 
 @attrs.frozen
@@ -25,8 +25,9 @@ class Example:
     Args:
         name: the name of the operation, without the namespace.
         input: the input of the call.
-        data: the expected data; for a subscription, a list of the expected first items.
-        error: the code of the expected `CallError`; None if the call must succeed.
+        data: the expected data; for a subscription, a list of the expected first items. By default, any data.
+        error: the code of the `CallError` that `SourceConformance.failing` must raise; if None,
+            ``EXECUTION_ERROR``. Other examples ignore it.
     """
 
     name: str
@@ -40,17 +41,21 @@ class Example:
 
 
 def given(example: Example | None, declared: bool, suite: object, name: str) -> Example:
-    """Return the example of a declared capability, which must not be None. Skip the test if it is not declared."""
+    """Return the example of a capability. Skip the test if the suite does not declare the capability.
+
+    Raises `AssertionError` if the suite declares the capability and ``example`` is None. ``name`` is the attribute
+    of the suite that has the example.
+    """
     if not declared:
-        skip(f"{type(suite).__name__} does not declare {name}")
+        skip(f"{type(suite).__name__} does not declare the capability that {name} is for")
     assert example is not None, (
-        f"{type(suite).__name__} declares this capability: set {name} = Example(name, input, …)"
+        f"{type(suite).__name__} declares the capability that {name} is for: set {name} = Example(name, input, …)"
     )
     return example
 
 
 def skip(reason: str) -> NoReturn:
-    """Skip the test by `unittest.SkipTest`, which every test runner supports."""
+    """Skip the test: raise `unittest.SkipTest`, which every test runner supports."""
     raise SkipTest(reason)
 
 

@@ -1,4 +1,4 @@
-"""Small real parts for tests: plugins from functions, a source with given operations, and a log of calls."""
+"""Helpers for tests: plugins made of functions, a source with given operations, and a log of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from operad.sources import Source, SourceContext, SourceSession
 
 
 def plugins_of(*plugins: object) -> Plugins:
-    """Return a `Plugins` with exactly these plugins, installed or not. Raises `PluginError` if one is wrong."""
+    """Return a `Plugins` with these plugins only. They need not be installed.
+
+    Raises `PluginError` if a plugin is incompatible, has a misspelt hook, conflicts with another one, or fails.
+    """
     made = Plugins()
     for plugin in plugins:
         made.register(plugin)
@@ -41,7 +44,12 @@ class _NoOptions:
 
 
 class StaticSource:
-    """A plugin with a source whose operations are given. `change` replaces them, also in registries."""
+    """A plugin with one source, for tests. The test sets the operations of the source.
+
+    Args:
+        name: the name of the source.
+        operations: the operations at first; `change` replaces them.
+    """
 
     def __init__(self, name: str, operations: Sequence[Operation[..., Any]]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Hostile schemas that listings of a server must survive."""
+"""Schemas that a server cannot send or build. Its listings must still work with them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def hostile_schemas() -> dict[str, dict[str, Any] | Schema]:
     """Return schemas that cannot be sent or built, each under the name of its defect.
 
     Use them to test a server of a registry: register operations with them and one with a valid schema, and check
-    that the listing still has the valid one. ``digits`` has an integer that Python does not write, ``surrogate``
-    text that cannot be UTF-8, ``deep`` more levels than JSON libraries support, and ``object`` a default that is
-    not JSON. Making the lazy schema ``unbuilt`` raises `ValueError`.
+    that the listing still has the valid one. ``digits`` has an integer with more digits than Python can print,
+    ``surrogate`` text that cannot be UTF-8, ``deep`` more levels than JSON libraries support, and ``object`` a
+    default that is not JSON. Building the lazy schema ``unbuilt`` raises `ValueError`.
     """
     return {
         "digits": {"type": "object", "properties": {"a": {"maximum": 10**4400}}},

@@ -28,7 +28,7 @@ class HeldResources:
 
     @classmethod
     def now(cls) -> HeldResources:
-        """Return the resources that are held now."""
+        """Return the resources that the process holds now."""
         threads = {
             thread.ident
             for thread in threading.enumerate()
@@ -37,7 +37,7 @@ class HeldResources:
         return cls(frozenset(threads), _sockets(), _children())
 
     def left(self, before: HeldResources) -> list[str]:
-        """Return descriptions of the resources that were not held before."""
+        """Return descriptions, such as ``process 7``, of the resources here that are missing in ``before``."""
         threads = [
             thread.name for thread in threading.enumerate() if thread.ident in self.threads - before.threads
         ]
@@ -83,8 +83,8 @@ async def assert_nothing_pending(before: HeldResources | None = None, *, grace: 
     """Check that nothing except the caller is pending in the running event loop.
 
     Args:
-        before: the resources held before the test (`HeldResources.now`); if None, only tasks and timers count.
-        grace: seconds to wait for objects that are being closed.
+        before: the resources held before the test (`HeldResources.now`). If None, check tasks and timers only.
+        grace: seconds to wait for resources that are being closed.
 
     Raises:
         AssertionError: a task or a timer is left after ``grace`` seconds, or, with ``before``, a thread, socket or

@@ -57,7 +57,7 @@ class PluginConformance:
     """Modules of other distributions that loading the plugin may import, because they are small."""
 
     def test_the_entry_point_is_there(self) -> None:
-        """The distribution has an entry point of group ``operad``."""
+        """The distribution has an entry point in the group ``operad``."""
         assert self._entry_point().value, "the entry point names no module"
 
     def test_the_plugin_loads(self) -> None:
@@ -67,17 +67,17 @@ class PluginConformance:
         equal(_sorted(record.contributes), _sorted(self.contributes), "what it contributes")
 
     def test_the_record_names_its_origin(self) -> None:
-        """The record has the distribution's name and version."""
+        """The `PluginRecord` has the distribution's name and version."""
         metadata = self._distribution().metadata
         record = self._record()
         equal((record.distribution, record.version), (metadata["Name"], metadata["Version"]), "name and version")
 
     def test_two_applications_can_load_it(self) -> None:
-        """Loading the plugin twice in one process gives two independent sets of contributions."""
+        """Loading the plugin twice in one process gives equal records."""
         equal(self._plugins().records, self._plugins().records, "the records of a second load")
 
     def test_loading_imports_nothing_heavy(self) -> None:
-        """A fresh interpreter that loads the plugin imports no module of another distribution than operad."""
+        """Loading the plugin imports only its own package, operad, the standard library and `light`."""
         own = {self._entry_point().value.partition(":")[0].partition(".")[0], "operad"}
         allowed = own | set(self.light) | set(sys.stdlib_module_names)
         probe = self._probe()
@@ -88,11 +88,11 @@ class PluginConformance:
         assert not heavy, f"import {', '.join(sorted(direct))} inside the function that needs it"
 
     def test_loading_prints_nothing(self) -> None:
-        """Neither importing the plugin nor its hooks write to the terminal."""
+        """Loading the plugin writes nothing to stdout or stderr."""
         equal(self._probe()["printed"], "", "what loading prints")
 
     def test_it_requires_operad(self) -> None:
-        """The metadata of the distribution state the versions of operad that the plugin works with."""
+        """The distribution requires ``operad`` and states its versions."""
         requires = [line.replace(" ", "") for line in self._distribution().requires or ()]
         mine = [
             line for line in requires if line.startswith(("operad>", "operad<", "operad=", "operad~", "operad("))
@@ -115,7 +115,7 @@ class PluginConformance:
 
     def _entry_point(self) -> EntryPoint:
         points = [point for point in self._distribution().entry_points if point.group == "operad"]
-        assert points, f'{self.distribution} has no entry point: [project.entry-points.operad] name = "module"'
+        assert points, f'{self.distribution}: add [project.entry-points.operad] name = "module" to pyproject.toml'
         return points[0]
 
     def _plugins(self) -> Plugins:

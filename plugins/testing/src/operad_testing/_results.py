@@ -1,4 +1,4 @@
-"""`ResultStoreConformance`: requirements for every store of first results."""
+"""`ResultStoreConformance`: requirements for every `ResultStore`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operad_testing._running import in_loop
 
 
 class ResultStoreConformance:
-    """Requirements for every store of `operad_rules.FirstResults`.
+    """Requirements for every `ResultStore`, in which `operad_rules.FirstResults` stores results.
 
     ::
 
@@ -38,15 +38,15 @@ class ResultStoreConformance:
         raise NotImplementedError("the suite needs a store; override store()")
 
     def away(self) -> AbstractAsyncContextManager[ResultStore]:
-        """Return a context with a store without a server, and with `secret` as the password in its URL.
+        """Return a context with a store that cannot reach its server. Its URL has `secret` as the password.
 
-        The server cannot be reached, and each method of the store must raise within seconds.
+        Each method of the store must raise an exception within seconds.
         """
         raise NotImplementedError("the suite needs a store without a server; override away()")
 
     @in_loop
     async def test_two_workers_run_a_repeated_request_once(self) -> None:
-        """The second worker waits for the result of the first; another input with the same key is rejected."""
+        """A second worker with the same key returns the first result, and rejects the key with another input."""
         runs: list[str] = []
         started, gate = asyncio.Event(), asyncio.Event()
 
@@ -91,7 +91,7 @@ class ResultStoreConformance:
 
     @in_loop
     async def test_a_result_that_cannot_be_kept_does_not_run_again(self) -> None:
-        """A result that has no JSON form, or is too large for the store, is not computed again."""
+        """A repeated request does not run again, even if its result has no JSON form or is too large to store."""
         runs: list[int] = []
         results: list[Any] = [{1, 2}, "x" * 1_200_000]
 

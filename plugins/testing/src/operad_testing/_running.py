@@ -1,4 +1,4 @@
-"""The runner for coroutines as tests, which needs no pytest plugin, limits their time and checks for leaks."""
+"""Run coroutines as tests: with a time limit, with a check for leaks, and without a pytest plugin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 LIMIT = 60.0
 """Seconds that one test may take."""
 GRACE = 2.0
-"""Seconds to wait for tasks and timers to end after a test."""
+"""Seconds to wait after a test until its tasks, timers and threads have ended."""
 
 
 def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
@@ -106,11 +106,11 @@ Body = Callable[..., Coroutine[Any, Any, None]]
 
 
 def tests_with(arrange: Callable[[Any, Body], None]) -> Callable[[Body], Callable[[Any], None]]:
-    """Return a decorator that makes plain tests, which any runner accepts, from coroutine methods of a suite.
+    """Return a decorator that turns a coroutine method of a suite into a plain function that any runner can run.
 
     Args:
-        arrange: ``arrange(suite, body)`` runs ``body``, the method of that suite, with the resources that it
-            prepared.
+        arrange: a function that prepares resources and runs the method with them as arguments. It is called as
+            ``arrange(suite, body)``, and ``body`` is the method, bound to the suite.
     """
 
     def decorate(test: Body) -> Callable[[Any], None]:
@@ -125,4 +125,4 @@ def tests_with(arrange: Callable[[Any, Body], None]) -> Callable[[Body], Callabl
 
 
 in_loop = tests_with(lambda _, body: run(body()))
-"""Decorator for a test that prepares its resources itself."""
+"""Decorator that runs a coroutine method as a test, without arguments."""

@@ -40,15 +40,22 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def answers(self, probe: socket.socket) -> bool:
-        """Return True if the server behind a new connection is ready. It may also raise `OSError` if it is not."""
+        """Return True if the server is ready. ``probe`` is a new connection to it.
+
+        If the server is not ready, return False or raise `OSError`.
+        """
 
     @property
     def pid(self) -> int:
-        """The process id. Raises `RuntimeError` if the server does not run."""
+        """The process id. Raises `RuntimeError` if the server was not started, or was stopped or killed."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start the server, and return when it is ready. Raises `RuntimeError` if it ends, or needs over 30 s."""
+        """Start the server, and return when it is ready.
+
+        Raises:
+            RuntimeError: the program is missing, ends, or is not ready within 30 s.
+        """
         command = self.command()
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + _COMES_UP_WITHIN
@@ -61,20 +68,23 @@ class ServerProcess(ABC):
                 pass
             time.sleep(0.02)
         self.stop()
-        raise RuntimeError(f"{command[0]} did not come up on port {self.port}; run it by hand to see why")
+        raise RuntimeError(
+            f"{command[0]} ended, or was not ready on port {self.port} within {_COMES_UP_WITHIN:g} s; "
+            "run it by hand to see why"
+        )
 
     def stop(self) -> None:
-        """Stop the server with SIGTERM, if it runs, and wait until it has ended."""
+        """Stop the server with SIGTERM, if it runs, and wait until it has ended. After 5 s, kill it."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server with SIGKILL, if it runs, as a crash would."""
+        """End the server with SIGKILL, if it runs, as in a crash, and wait until it has ended."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Suspend the server with SIGSTOP. Its connections stay open, as in a dead network. `thaw` ends this.
+        """Suspend the server with SIGSTOP until `thaw` is called. Its connections stay open, as in a dead network.
 
-        The process is suspended when this method returns.
+        The process is suspended when this method returns. Raises `RuntimeError` if the server was not started.
         """
         process = self._running()
         process.send_signal(signal.SIGSTOP)
@@ -82,7 +92,7 @@ class ServerProcess(ABC):
             os.waitpid(process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
-        """Let a frozen server continue, with SIGCONT."""
+        """Let a frozen server continue, with SIGCONT. Raises `RuntimeError` if the server was not started."""
         self._running().send_signal(signal.SIGCONT)
 
     def _running(self) -> subprocess.Popen[bytes]:

@@ -23,14 +23,17 @@ from operad_testing._running import in_loop, pause, run
 NAMESPACE = "conformance"
 """The namespace under which the suite loads the source."""
 POLLS = 500
-"""How often a test polls for a change, every 20 ms."""
+"""The number of times that a test polls for a change, with pauses of 20 ms."""
 MANY, LARGE = 200, 1_000_000
 """The number of concurrent calls in a test, and the size of a large result in bytes."""
 
 
 @attrs.frozen(kw_only=True)
 class SourceCapabilities:
-    """The capabilities of a source. The suite tests those that are declared, and the support table lists them."""
+    """The capabilities of a source. The suite tests the declared ones, and the support table lists them.
+
+    In parentheses: the attribute or method of `SourceConformance` that a capability requires.
+    """
 
     calls: bool = True
     """Whether the source has queries or mutations (``example``)."""
@@ -51,7 +54,7 @@ class SourceCapabilities:
 
 
 class SourceConformance:
-    """Requirements for every source. Subclass it, declare the capabilities, and start an environment.
+    """Requirements for every source. Subclass it, declare the capabilities, and override `environment`.
 
     ::
 
@@ -81,26 +84,29 @@ class SourceConformance:
     stream: ClassVar[Example | None] = None
     """A subscription, with the first items that it yields."""
     failing: ClassVar[Example | None] = None
-    """A call that raises `CallError`, with its code."""
+    """A call that raises `CallError`; `Example.error` is the expected code."""
     error_envelope: ClassVar[Example | None] = None
     """A call that returns an error envelope."""
     slow: ClassVar[Example | None] = None
-    """A call that takes a minute unless it is ended."""
+    """A call that takes a minute or more unless it is cancelled."""
     large: ClassVar[Example | None] = None
-    """A call whose result has a megabyte or more."""
+    """A call with a result of a megabyte or more as JSON."""
     mismatched: ClassVar[Example | None] = None
     """A call whose result does not match the output schema that the source declares. ``data`` is the result."""
     broken: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    """Options, in addition to those of `environment`, with which the source cannot be loaded."""
+    """Sets of options. The source must fail to load with each set, added to the options of `environment`."""
     secrets: ClassVar[Sequence[str]] = ()
-    """Strings in the options of `environment` that must never be shown."""
+    """Strings in the options of `environment` that must not be in the log or in a repr."""
 
     def plugins(self) -> Plugins:
         """Return the plugins to test with: by default, all installed plugins."""
         return load_plugins()
 
     def environment(self) -> AbstractAsyncContextManager[Mapping[str, Any]]:
-        """Return a context that runs the source's server and yields the options for ``registry.load``."""
+        """Return a context that runs the source's server and yields the options for ``registry.load``.
+
+        The default runs no server and yields no options.
+        """
         return _nothing()
 
     async def change(self, registry: OperationRegistry) -> None:
@@ -134,7 +140,7 @@ class SourceConformance:
 
     @in_loop
     async def test_an_unknown_option_is_refused(self) -> None:
-        """The error for a misspelt option names the option."""
+        """Loading the source with an unknown option raises a `ConfigError` that names the option."""
         async with self.environment() as options, OperationRegistry(self.plugins()) as registry:
             error = await _refusal(registry, self.source, {**options, "no_such_option": 1}, ConfigError)
             assert "no_such_option" in error, f"the error does not name the option: {error}"
@@ -171,7 +177,7 @@ class SourceConformance:
             assert not any(secret in text for text in shown), "a secret is shown in a repr or in the log"
 
     def test_what_was_loaded_and_closed_leaves_nothing_behind(self) -> None:
-        """Loading a source and closing the registry leave no task, timer or generator."""
+        """Loading a source and closing the registry leave no task, timer or thread behind."""
 
         async def body() -> None:
             async with self._loaded():
@@ -188,11 +194,11 @@ class SourceConformance:
             specs = registry.specs()
             assert specs, "the source loaded no operation"
             for spec in specs:
-                assert spec.namespace == NAMESPACE, f"{spec.id}: use context.namespace where it is given"
+                assert spec.namespace == NAMESPACE, f'{spec.id} is not in "{NAMESPACE}": use context.namespace'
 
     @in_loop
     async def test_specs_survive_the_wire(self) -> None:
-        """Every spec has an equivalent JSON form that refers to no other document."""
+        """The JSON form of every spec is the same after a round trip through `OperationSpec.from_wire`."""
         async with self._loaded() as registry:
             for spec in registry.specs():
                 wire = spec.to_wire()
@@ -278,7 +284,7 @@ class SourceConformance:
             assert size >= LARGE, f"the large example: expected {LARGE} bytes or more, got {size}"
 
     def test_an_answer_off_its_schema_is_passed_on_with_a_warning(self) -> None:
-        """A result that does not fit the declared output schema is logged, and the caller still receives it."""
+        """A result that does not match its output schema causes a warning, and the caller still receives it."""
         if self.mismatched is None:
             skip(f"{type(self).__name__} gives no mismatched example")
         example = self.mismatched
@@ -317,7 +323,7 @@ class SourceConformance:
 
     @in_loop
     async def test_invalid_input_is_refused(self) -> None:
-        """Input that does not match the schema raises VALIDATION_ERROR and never reaches the source."""
+        """Input that does not match the input schema raises ``VALIDATION_ERROR``."""
         if self.invalid is None:
             skip(f"{type(self).__name__} gives no invalid example")
         example = self.invalid
@@ -347,7 +353,7 @@ class SourceConformance:
 
     @in_loop
     async def test_a_deadline_ends_a_call(self) -> None:
-        """A call that takes too long raises TIMEOUT, and the next call works."""
+        """A call that passes its deadline raises ``TIMEOUT``, and the next call works."""
         example = given(self.slow, self.capabilities.cancellation, self, "slow")
         async with self._loaded() as registry:
             for timeout in (0.2, 2.0, 10.0):

@@ -9,7 +9,10 @@ import attrs
 
 
 def support_table(suites: Iterable[type[Any]]) -> str:
-    """Return a Markdown table with one row for each suite. The suites must declare capabilities of one class."""
+    """Return a Markdown table of capabilities with one row per suite; an empty string if there are no suites.
+
+    All suites must declare their capabilities with the same class, such as `SourceCapabilities`.
+    """
     rows = sorted((_subject(suite), suite.capabilities) for suite in suites)
     if not rows:
         return ""

@@ -21,14 +21,15 @@ FAKE = "fake"
 
 @pytest.fixture
 def operad_source() -> StaticSource:
-    """Return a source named ``fake`` without operations; ``operad_source.change([operation, …])`` adds some."""
+    """Return a source named ``fake`` without operations; ``operad_source.change([operation, …])`` sets them."""
     return StaticSource(FAKE, ())
 
 
 @pytest.fixture
 def operad_registry(operad_source: StaticSource) -> Iterator[OperationRegistry]:
-    """Yield a registry without installed plugins; ``await operad_registry.load("fake")`` loads the source
-    ``fake``.
+    """Yield a registry with `operad_source` as its only plugin, and close the registry after the test.
+
+    ``await operad_registry.load("fake")`` loads the source.
     """
     registry = OperationRegistry(plugins_of(operad_source))
     yield registry
@@ -40,7 +41,8 @@ def operad_operation() -> Callable[..., Operation[..., Any]]:
     """Return a function that makes operations.
 
     ``operad_operation("pets.get", {"id": 1})`` makes an operation that returns ``{"id": 1}``. If the value is an
-    exception, the operation raises it.
+    exception, the operation raises it. By default, the value is None. Keyword arguments are those of
+    `OperationSpec`; ``type`` is ``"query"`` unless given.
     """
     from operad import OperationSpec
 

@@ -35,7 +35,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_values_arrive_unchanged(self, kit: Kit) -> None:
-        """JSON values of every type come back as they were sent, in an envelope of the handler's kind."""
+        """JSON values of every type come back as they were sent, in an envelope that names the operation."""
         value = {"text": "grüße \u2028 \U0001f41f \x00", "numbers": [0, -1, 1.5, 2**53 + 1, 10**30], "none": None}
         async with kit.serving(), kit.calling() as calls:
             envelope = await calls.call("kit.echo", {"value": value})
@@ -45,7 +45,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_errors_arrive_with_code_and_details(self, kit: Kit) -> None:
-        """A `CallError` arrives unchanged; the message of any other exception is masked at a network edge."""
+        """A `CallError` arrives unchanged. Messages of other exceptions are masked, unless within one process."""
         async with kit.serving(), kit.calling() as calls:
             error = await error_of(calls.call("kit.fail", {"declared": True}))
             assert (error.code, error.message) == ("LOST_SHOE", "there is one shoe only")
@@ -76,7 +76,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_that_nothing_ran_is_not_said_for_another_call(self, kit: Kit) -> None:
-        """A handler whose nested call failed does not report a code that means that the handler did not run."""
+        """If a handler raises a code for "nothing ran", the caller gets ``EXECUTION_ERROR`` with the cause."""
         async with kit.serving(), kit.calling() as calls:
             for code in ("NO_RESPONDERS", "OPERATION_NOT_FOUND", "OVERLOADED", "UNAVAILABLE"):
                 error = await error_of(calls.call("kit.blames", {"code": code}))
@@ -131,7 +131,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_each_request_runs_once(self, kit: Kit) -> None:
-        """With several handlers of an operation, each request reaches one of them, and every handler gets some."""
+        """Each request reaches one of several handlers. If the transport balances, every handler gets requests."""
         one, two = Served(), Served()
         async with kit.serving(one), kit.serving(two), kit.calling() as calls:
             names = [f"job {number}" for number in range(200)]
@@ -200,7 +200,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_what_has_no_json_form_is_an_error(self, kit: Kit) -> None:
-        """A result or input that JSON cannot represent immediately fails its own call, and no other."""
+        """If JSON cannot represent an input or result, its call alone fails, with ``SERIALIZATION_ERROR``."""
         async with kit.serving(), kit.calling() as calls:
             if not await kit.encodes(calls):
                 skip("events are handed over without encoding")
@@ -214,7 +214,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_what_is_too_large_is_an_error(self, kit: Kit) -> None:
-        """A request, result or item above the limit immediately fails its own call, and nothing else."""
+        """If a request, result or item is too large, its call alone fails, with ``PAYLOAD_TOO_LARGE``."""
         limit = kit.capabilities.max_payload
         if limit is None:
             skip("the transport has no limit")

@@ -24,7 +24,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_many_large_answers_at_once_all_arrive(self, kit: Kit) -> None:
-        """A caller that reads continuously loses no response, and its small calls are not held up."""
+        """Many concurrent large responses arrive at one caller, and so do small responses between them."""
         size = _large(kit)
         async with kit.serving(), kit.calling() as calls:
 
@@ -41,7 +41,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_a_stream_of_large_items_is_complete(self, kit: Kit) -> None:
-        """Items larger than the initial window arrive one after the other; none is made far ahead."""
+        """All items of a stream arrive, even if each of them is larger than the initial window."""
         size = _large(kit)
         async with kit.serving() as handler, kit.calling() as calls:
             count = 0
@@ -53,7 +53,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_an_answer_waits_for_room(self, kit: Kit) -> None:
-        """A handler asks for room before a response above the caller's window, and sends after the grant."""
+        """Before a handler sends a response above the caller's window, it asks for room and waits for it."""
         async with kit.serving(), kit.participant() as caller:
             follow = await caller.request("kit.big", "b", {"size": 5_000}, creditBytes=1_000)
             asked = await _question(caller, "b")
@@ -89,7 +89,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_a_handler_that_asks_is_answered(self, kit: Kit) -> None:
-        """A caller grants what a handler asks to send, and reports the grant."""
+        """If a handler asks for more room, the caller grants at least the bytes that the handler wants to send."""
         if kit.capabilities.same_process:
             skip("within one process nothing is counted")
         async with kit.participant() as server, kit.calling() as calls:
@@ -123,7 +123,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_many_large_requests_at_once_all_arrive(self, kit: Kit) -> None:
-        """Requests that together exceed the window are sent one after the other."""
+        """Concurrent requests that together exceed the window all arrive."""
         value = "x" * _large(kit)
         async with kit.serving(), kit.calling() as calls:
 

@@ -37,7 +37,7 @@ class CheckedFrames:
 
 
 def frame_error(event: Event) -> str | None:
-    """Return the error of an event by the schema of its type; None if the event is valid."""
+    """Return a message that states how an event violates the schema of its type; None if the event is valid."""
     payload = event["payload"]
     output = payload.get("output")
     if isinstance(output, ResponseEnvelope):  # within one process, an envelope is handed over as an object

@@ -111,7 +111,7 @@ class Loss(TransportSuite):
 
     @with_kit
     async def test_what_was_not_sent_is_called_again(self, kit: Kit) -> None:
-        """``retry="unsent"`` waits for a lost connection; no mutation runs twice because of it."""
+        """With ``retry="unsent"``, a call that was not sent waits for the reconnect; no mutation runs twice."""
         async with kit.serving(), kit.calling() as calls:
             assert (await calls.call("kit.work", {"name": "before"})).data == "before"
             try:

@@ -76,7 +76,10 @@ class Participant:
         return [event["payload"] for event, _ in self.events if event["type"] == type_]
 
     async def wait_for(self, type_: str, count: int = 1) -> list[dict[str, Any]]:
-        """Return the payloads of the events of a type, once ``count`` of them have arrived."""
+        """Wait until ``count`` events of a type have arrived, and return the payloads of all that have arrived.
+
+        Raises `TimeoutError` after 20 s (`SOON`).
+        """
         async with asyncio.timeout(SOON):
             while len(self.of(type_)) < count:
                 self._changed.clear()
@@ -84,11 +87,14 @@ class Participant:
         return self.of(type_)
 
     async def send(self, to: str, type_: str, **payload: Any) -> str | None:
-        """Send an event to an address. Return the result of `Link.send`."""
+        """Send an event with this payload to an address. Return the result of `Link.send`."""
         return await self.link.send(to, {"type": type_, "id": BY_HAND, "payload": payload})
 
     async def request(self, operation_id: str, request_id: str, input: Any = None, **payload: Any) -> str:
-        """Send a request. Return the address for later events about it, such as an abort, or an empty text."""
+        """Send a request. ``payload`` has further fields.
+
+        Return the address for later events about it, such as an abort; ``""`` if the transport does not know it.
+        """
         values: dict[str, Any] = {
             "input": {} if input is None else input,
             "replyTo": self.link.inbox,
@@ -117,7 +123,7 @@ class Served:
     """The event for which ``kit.wait`` and some streams wait."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true."""
+        """Wait until a condition is true. Raises `TimeoutError` after 20 s (`SOON`)."""
         async with asyncio.timeout(SOON):
             while not condition():  # noqa: ASYNC110  # conditions of all kinds, some of other processes
                 await asyncio.sleep(0.005)
@@ -242,13 +248,14 @@ def kit_registry(  # noqa: C901  # a list of small handlers
 
 
 class Repeating:
-    """A transport that delivers each request twice, as a broker does after the loss of a consumer.
+    """A transport that redelivers each request, as a broker does after the loss of a consumer.
 
     The second delivery is marked as redelivered.
 
     Args:
         transport: the transport that delivers each request once.
-        first: whether the first delivery arrives. If not, it was lost together with a consumer.
+        first: whether the first delivery arrives as well. If False, only the second one arrives, as if the first
+            consumer was lost.
     """
 
     def __init__(self, transport: Transport, *, first: bool = True) -> None:
@@ -257,7 +264,7 @@ class Repeating:
         self.capabilities = attrs.evolve(transport.capabilities, redelivers=True)
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
-        """Open a link that delivers each request for an operation of the kit twice."""
+        """Open a link that redelivers each request for an operation of the namespace ``kit``."""
 
         def twice(event: Event, delivery: Delivery) -> None:
             if event["type"] != protocol.REQUESTED or not event["payload"]["operationId"].startswith("kit."):
@@ -335,7 +342,7 @@ class TransportSuite:
     async def sever(self, transport: Transport) -> None:
         """Cut all connections of the transport's links immediately, as a lost network would. They may reconnect.
 
-        Do not override this if links cannot be cut.
+        Do not override this if links cannot be cut: the suite then skips its tests of lost connections.
         """
         raise NotImplementedError
 
@@ -358,7 +365,7 @@ with_kit = tests_with(_run)
 
 
 async def error_of(awaitable: Any) -> CallError:
-    """Return the `CallError` that an awaitable raises. Raises `AssertionError` if it raises none."""
+    """Return the `CallError` that an awaitable raises. Raises `AssertionError` if the awaitable returns."""
     try:
         result = await awaitable
     except CallError as error:
@@ -373,13 +380,16 @@ def data_of(responded: dict[str, Any]) -> Any:
 
 
 def unguessable(names: list[str]) -> None:
-    """Raise `AssertionError` if one name reveals another, such as names with a common prefix and a counter."""
+    """Raise `AssertionError` unless any two names differ in at least 12 characters.
+
+    Otherwise one name reveals another, such as names with a common prefix and a counter.
+    """
     for one, two in combinations(names, 2):
         differing = sum(a != b for a, b in zip(one, two, strict=False))
         assert differing >= 12, f"one of these can be guessed from the other: {one}, {two}"
 
 
 async def whatever(awaitable: Any) -> None:
-    """Await the sending of a forged event, which may be rejected when it is sent, or dropped on arrival."""
+    """Await the sending of a forged event. Ignore `TransportError`, because the transport may reject the event."""
     with suppress(TransportError):
         await awaitable

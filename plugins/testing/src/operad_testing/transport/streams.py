@@ -54,7 +54,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_calling_a_subscription_takes_one_item(self, kit: Kit) -> None:
-        """``call`` of a subscription returns its first item and leaves no handler running."""
+        """``call`` of a subscription returns its first item, or fails without items. It ends the handler."""
         async with kit.serving() as handler, kit.calling() as calls:
             assert (await calls.call("kit.count", {"to": 10**9})).data == 0
             await kit.served.until(lambda: kit.served.ended == 1 and handler.active == 0)
@@ -78,7 +78,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_credit_is_cumulative(self, kit: Kit) -> None:
-        """A handler sends what the credit allows, and more when the total grows; an old total changes nothing."""
+        """A handler sends as many items as the highest total of credit allows; a lower total changes nothing."""
         async with kit.serving(), kit.participant() as caller:
             follow = await caller.request("kit.count", "s", {"to": 10}, credit=2)
             first = (await caller.wait_for(protocol.RESPONDED, 2))[0]
@@ -94,9 +94,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_peer_without_credit_sees_the_end(self, kit: Kit) -> None:
-        """A peer that knows only the original events receives "completed" and then "aborted" at the end of a
-        stream.
-        """
+        """A caller that gives no credit receives "completed" and then "aborted" after the items of a stream."""
         async with kit.serving() as handler, kit.participant() as caller:
             await caller.request("kit.count", "s", {"to": 3})
             await caller.wait_for(protocol.ABORTED)

@@ -25,7 +25,7 @@ from operad_testing.transport.participant import (
 
 
 class Trust(TransportSuite):
-    """Tests of claims that must not be believed, and of resources that no peer may take over."""
+    """Tests of identities, forged events, limits per caller, redelivered requests and late requests."""
 
     @with_kit
     async def test_a_forged_answer_is_dropped(self, kit: Kit) -> None:
@@ -143,7 +143,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_one_caller_cannot_take_all_of_a_handler(self, kit: Kit) -> None:
-        """Above its share, a caller is rejected with the reason; another caller is served."""
+        """A caller above ``max_concurrent_per_peer`` gets ``OVERLOADED`` and the limit. Others are served."""
         async with kit.serving(max_concurrent_per_peer=2), kit.participant() as greedy, kit.calling() as calls:
             for number in range(3):
                 await greedy.request("kit.wait", f"g{number}")
@@ -218,7 +218,7 @@ class Trust(TransportSuite):
 
     @with_kit
     async def test_a_mutation_whose_handler_was_lost_does_not_run_again(self, kit: Kit) -> None:
-        """A request redelivered from a lost handler gets a response; it runs again only if it is idempotent."""
+        """A redelivered request of a lost handler runs if it may run twice. Otherwise it is ``UNAVAILABLE``."""
         by_hand: list[str] = []
         again = Repeating(kit.transport, first=False)
         async with CallHandler(kit.registry(), again), kit.calling() as calls:
