@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from operad import (
     CallError,
@@ -169,6 +170,29 @@ def test_what_cannot_be_a_hub_is_a_configuration_error(tmp_path: Path) -> None:
     for text, words in json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))["no hub"]:
         with pytest.raises(ConfigError, match=words):
             ServedHub(hub_table(tmp_path, f"[hub]\n{text}\n"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "reported"),
+    [
+        ('cert = "hub.pem"\nkey = "key.pem"', "^key: .* got an encrypted one in .*key.pem; decrypt it"),
+        ('cert = "both.pem"', "^cert: .* got an encrypted one in .*both.pem; decrypt it"),
+    ],
+)
+def test_an_encrypted_key_is_reported_with_its_option_and_file(
+    tmp_path: Path, authority: Any, files: str, reported: str
+) -> None:
+    issued = authority.issue_cert("127.0.0.1")
+    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+    for name, data in (("hub.pem", chain), ("key.pem", key), ("both.pem", key + chain)):
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(ConfigError, match=reported):
+        ServedHub(hub_table(tmp_path, f"[hub]\n{files}\n"), tmp_path)
 
 
 def test_names_are_given_to_identities_by_pattern(tmp_path: Path) -> None:

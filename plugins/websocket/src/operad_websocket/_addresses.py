@@ -15,7 +15,7 @@ logger = logging.getLogger("operad.websocket")
 
 _MAX_TOPIC = 1_024
 SHARED = frozenset({"op:operad.list", "op:operad.describe"})
-"""The addresses that every handler registers. One identity serves them, so a refusal is not logged."""
+"""The addresses that every handler registers. Only the first identity gets them; other refusals are not logged."""
 _PREFIX = "op:operad.list."
 
 Authorize = Callable[[Identity | None, str], bool]
@@ -28,8 +28,9 @@ class Addresses:
     stays reserved for a grace time, so that no other identity can take it. Reserved names are only in memory.
 
     Args:
-        limits: the maximum number of addresses of a connection, and the grace time.
-        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address.
+        limits: the limits, of which ``topics`` and ``grace`` are used.
+        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address; ``None``
+            allows every address.
     """
 
     def __init__(self, limits: Limits, authorize: Authorize | None) -> None:
@@ -37,7 +38,7 @@ class Addresses:
         self._authorize = authorize
         self._members: dict[str, deque[Peer]] = {}
         self.members = self._members.get
-        """``members(address)`` returns the peers that serve an address, or None."""
+        """``members(address)`` returns the peers that serve an address, or None if there are no such peers."""
         self._kept: dict[str, tuple[str, float]] = {}
         """The owner of each reserved name, and when the reservation ends, by `time.monotonic`."""
         self._kept_of: dict[str, int] = {}
@@ -103,7 +104,7 @@ class Addresses:
                     del self._members[topic]
 
     def leave(self, peer: Peer) -> None:
-        """Unregister a peer. If its connection broke, reserve the names that no other peer serves."""
+        """Unregister a peer. If its connection broke, reserve for its identity what no other peer serves."""
         topics = tuple(peer.topics)
         self.remove(peer, topics)
         owner = peer.owner
@@ -135,7 +136,7 @@ class Addresses:
                 del self._kept_of[kept[0]]
 
     def served_by(self, instance: str, topics: Collection[str]) -> list[str]:
-        """Return the addresses of ``topics`` that the handler with this instance id has registered."""
+        """Return the addresses of ``topics`` that a handler instance has registered; [] if it is unknown."""
         members = self._members.get(_PREFIX + instance)
         if not members:
             return []

@@ -24,7 +24,7 @@ from operad_calls.transport import ProtocolError, Reports
 from operad_websocket._frames import read, value, write
 
 RequestAuthenticator = Callable[[web.Request], "Identity | Awaitable[Identity | None] | None"]
-"""``authenticate(request)`` returns the identity of the client, or ``None`` to refuse the connection."""
+"""``authenticate(request)`` returns the identity of the client, or ``None`` if the credentials are not valid."""
 Authenticator = RequestAuthenticator | CredentialsAuthenticator
 """A function of the aiohttp request, or an authenticator of `operad.auth`."""
 
@@ -43,7 +43,7 @@ def bearer_tokens(tokens: Mapping[str, Identity]) -> RequestAuthenticator:
     """Return an authenticator for the header ``Authorization: Bearer <token>``.
 
     Args:
-        tokens: the tokens and the identity of each.
+        tokens: the identities, by token.
     """
     key = os.urandom(32)
 
@@ -91,14 +91,14 @@ class Gate:
         return self._authenticate is None
 
     def asks_later(self, request: web.Request) -> bool:
-        """Return True if the client sends its token in the first frame."""
+        """Return True if the hub authenticates and the client announces that its token is in the first frame."""
         return not self.is_open and FIRST_FRAME in _offered(request)
 
     def check_origin(self, request: web.Request) -> None:
-        """Check the headers of a request that do not authenticate.
+        """Check the origin and the host name of a request, before authentication.
 
         Raises:
-            web.HTTPForbidden: the origin or the host name may not connect.
+            web.HTTPForbidden: the origin is not allowed, or the hub is open and the host name is not loopback.
             web.HTTPBadRequest: a header is ambiguous.
         """
         ambiguous = HostRules.ambiguity([(name.lower(), value) for name, value in request.raw_headers])
@@ -111,11 +111,11 @@ class Gate:
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.is_open and not is_loopback_host(host):  # a rebound DNS name
             raise web.HTTPForbidden(
-                text=f"expected a loopback host name, got {request.host[:200]!a}: the hub has no authenticator\n"
+                text=f"expected a host like localhost, got {request.host[:200]!a}: the hub has no authenticator\n"
             )
 
     async def admit(self, request: web.Request) -> Identity | None:
-        """Return the identity of a client, from the headers of the handshake.
+        """Return the identity of a client from the headers of the handshake; ``None`` if the client is anonymous.
 
         Raises:
             web.HTTPUnauthorized: the credentials are missing or invalid (401).
@@ -140,7 +140,7 @@ class Gate:
     async def admit_by_frame(
         self, request: web.Request, socket: web.WebSocketResponse[Literal[False]]
     ) -> Identity | None:
-        """Return the identity of a client, from its first frame; ``None`` if the connection was closed."""
+        """Return the identity of a client from its first frame; ``None`` if it is refused, and so disconnected."""
         identity = None
         try:
             async with asyncio.timeout(self._patience):

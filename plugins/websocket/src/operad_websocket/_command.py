@@ -20,11 +20,11 @@ CONFIG_FILE = "operad.toml"
 @click.command(name="hub")
 @click.option("--listen", metavar="HOST:PORT", help="Address to listen on. Default: 127.0.0.1:8765.")
 @click.option("--tokens", type=click.Path(), help='TOML or JSON file of bearer tokens: token = "id".')
-@click.option("--jwks", metavar="URL", help="Keys for JSON Web Tokens; requires --issuer and --audience.")
+@click.option("--jwks", metavar="URL", help="URL of keys for JSON Web Tokens; requires --issuer and --audience.")
 @click.option("--issuer", help="Required issuer (`iss`).")
 @click.option("--audience", help="Required audience (`aud`).")
-@click.option("--cert", type=click.Path(), help="Certificate with its chain, PEM: serve wss://.")
-@click.option("--key", type=click.Path(), help="Key of the certificate, PEM.")
+@click.option("--cert", type=click.Path(), help="PEM file of a certificate with its chain, to serve wss://.")
+@click.option("--key", type=click.Path(), help="PEM file of its key. Default: the file of --cert.")
 @click.option("--origin", "origins", multiple=True, help="Origin of web pages that may connect. May be repeated.")
 @click.option(
     "--drain",
@@ -62,7 +62,7 @@ def hub(
     """Run a WebSocket hub.
 
     The hub routes calls between the processes that connect to it, until Ctrl-C. Running calls may then finish; a
-    second Ctrl-C stops the hub immediately. Without tokens it listens on this machine only.
+    second Ctrl-C stops the hub immediately. Without authentication, only this machine can connect.
     """
     import attrs
 

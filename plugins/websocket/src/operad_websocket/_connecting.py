@@ -40,7 +40,7 @@ class Connected:
 
 
 class Connecting:
-    """A factory of the connections of a spoke: the first one, and one after each loss.
+    """A factory of the connections of a spoke, which needs a new one after each loss.
 
     Args:
         config: the options of the connections.
@@ -58,11 +58,11 @@ class Connecting:
         self._response = end.response
 
     async def connect(self) -> Connected:
-        """Connect to the first hub that accepts the connection.
+        """Return a connection to the first hub that accepts it.
 
         Raises:
-            LinkDownError: no hub responds.
-            TransportError: a hub refuses the connection.
+            LinkDownError: no hub can be reached.
+            TransportError: no hub accepts the connection, and at least one hub refuses it.
             ConfigError: a file of certificates cannot be used.
         """
         errors: list[TransportError] = []
@@ -105,7 +105,7 @@ class Connecting:
         response, self._response = self._response, None
         connection = None if response is None else response.connection
         if response is None or connection is None or connection.transport is None:
-            raise LinkDownError(f"{shown_url(url)} cannot be reached: the connection was lost immediately")
+            raise LinkDownError(f"{shown_url(url)} cannot be reached: it closed the connection too early")
         return Connected(socket, Wire(connection.transport), self._carried(response))
 
     def _carried(self, response: ClientResponse) -> int:

@@ -1,4 +1,4 @@
-"""The connection of a spoke, at the hub."""
+"""The hub's side of the connection to a spoke."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNCOUNTED = 64 * 2**10
 
 
 class Unfinished:
-    """A counter of the bytes of unfinished messages, by account.
+    """A counter of the bytes of unfinished messages, by account (`Peer.account`).
 
     Args:
         limit: the maximum number of bytes of one account.
@@ -42,7 +42,7 @@ class Unfinished:
         self._bytes: dict[str, int] = {}
 
     def add(self, account: str, size: int) -> bool:
-        """Add a number of bytes, which may be negative. Return True if the account is within the limit."""
+        """Add a number of bytes, which may be negative. Return True if the account is then within the limit."""
         total = self._bytes.get(account, 0) + size
         if total:
             self._bytes[account] = total
@@ -52,10 +52,10 @@ class Unfinished:
 
 
 class Connection:
-    """The connection of a spoke.
+    """The hub's side of the connection to a spoke.
 
-    Frames are written directly to the transport. The hub never waits for a spoke: if a spoke does not read, frames
-    stay in its own buffer. A spoke with more than ``max_buffer`` unwritten bytes is disconnected.
+    Frames are written directly to the transport. The hub never waits for a spoke: if a spoke does not read, its
+    frames stay in the hub's memory. A spoke with more than ``max_buffer`` unwritten bytes is disconnected.
 
     Args:
         switch: receives the frames of the spoke.
@@ -147,7 +147,7 @@ class Connection:
             logger.exception("a message could not be routed")
 
     def check(self) -> None:
-        """Ping a silent peer, or disconnect a peer that stays silent. Called every ``ping / 2`` seconds."""
+        """Ping or disconnect the peer if it has been silent for too long. Call this every ``ping / 2`` seconds."""
         self._wire.silent += 1
         if self._wire.silent > 3:
             self._switch.reports.warn(
@@ -185,7 +185,7 @@ class Connection:
         self._transport.abort()
 
     async def close(self) -> None:
-        """Send a close frame and disconnect, within 2 s."""
+        """Send a close frame, and wait at most 2 s for that of the spoke."""
         self._corked.flush()
         if not self._socket.closed:
             self._closing = asyncio.ensure_future(

@@ -27,7 +27,7 @@ class Desk:
 
     Args:
         addresses: the table of addresses.
-        limits: the limits of a peer.
+        limits: the limits, of which ``topics`` is used.
     """
 
     def __init__(self, addresses: Addresses, limits: Limits) -> None:

@@ -79,7 +79,7 @@ class Door:
         return len(self._visitors)
 
     async def open(self, host: str, port: int) -> int:
-        """Listen on an address and return the port. Raises `OSError` if the address cannot be used."""
+        """Listen on an address and return the port; port 0 takes a free one. Raises `OSError` if that fails."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)
         try:
@@ -103,7 +103,7 @@ class Door:
         self._listening.clear()
 
     async def close(self) -> None:
-        """Stop accepting connections, and close those that wait; idempotent."""
+        """Stop accepting connections, and close connections without a finished handshake; idempotent."""
         await self.shut()
         for visitor in tuple(self._visitors):
             self._send_away(visitor)
@@ -165,7 +165,7 @@ class Door:
     def _turn_out(self, visitor: _Visitor, why: str) -> None:
         self._reports.refuse(
             f"address {visitor.address}",
-            f"closed the oldest connection from {visitor.address} without a handshake: {why}",
+            f"closed the oldest connection without a finished handshake, from {visitor.address}: {why}",
         )
         self._send_away(visitor)
 

@@ -21,7 +21,7 @@ NOBODY = msgspec.Raw(b"null")
 
 
 class Frame(msgspec.Struct):
-    """An event whose values are still JSON texts. Unknown fields are left out."""
+    """An event whose values are still encoded as JSON. Unknown fields are left out."""
 
     type: str
     payload: Payload
@@ -51,7 +51,7 @@ def read(data: bytes) -> Frame:
 
 
 def value(payload: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """Return a decoded value of a payload, or None if it is missing or cannot be decoded."""
+    """Return a decoded value of a payload; None if it is missing, null or cannot be decoded."""
     raw = payload.get(name)
     if raw is None:
         return None
@@ -72,15 +72,15 @@ def string(raw: msgspec.Raw | None) -> str | None:
 
 
 def raw(value: Any) -> msgspec.Raw:
-    """Return a value of this process as raw JSON for a payload."""
+    """Return a Python value encoded as JSON, for a payload."""
     return msgspec.Raw(_encode(value))
 
 
 def write(type_: str, payload: Mapping[str, Any], id_: Any = "") -> bytes:
-    """Return the JSON of an event with values of this process or of a frame."""
+    """Return the JSON of an event. Its values may be Python values or raw values of a frame."""
     return _encode({"type": type_, "id": id_, "payload": payload})
 
 
 def write_event(event: Event) -> bytes:
-    """Return the JSON of an event that this process made."""
+    """Return the JSON of an event that this process made, without checking it."""
     return _encode(event)

@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.websocket")
 
 
 def delivery_of(event: Event) -> Delivery:
-    """Return the delivery of an event, from the fields that the hub has set in the event."""
+    """Return the sender and identity of an event, from the fields that the hub has set in the event."""
     payload = event["payload"]
     reply_to = payload.get("replyTo")
     if reply_to is None:
@@ -60,7 +60,7 @@ class Registration:
 
 
 class HubTransport:
-    """The transport within the process of a hub. The hub accepts the identities in calls of its links."""
+    """The transport within the process of a hub. The hub trusts the identities in calls over it."""
 
     def __init__(self, switch: Switch, max_payload: int) -> None:
         self.capabilities = capabilities(max_payload)
@@ -89,7 +89,7 @@ class HubLink:
         switch.join(self._peer)
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """See `operad.transports.Link.register`. Raises `TransportError` if the hub refuses the address."""
+        """See `operad.transports.Link.register`. Raises `TransportError` if refused, `LinkDownError` if closed."""
         self._check_open()
         answer = self._ask(REGISTER, {"topics": [topic], "group": group})
         for item in answer.get("refused", ()):
@@ -97,7 +97,7 @@ class HubLink:
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
-        """Stop serving an address; see `Registration`."""
+        """Stop serving an address; idempotent."""
         self._ask(UNREGISTER, {"topics": [topic]})
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
@@ -115,7 +115,7 @@ class HubLink:
         return {} if self._answer is None else self._answer["payload"]
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`. Raises `PayloadTooLargeError` if the event is too large."""
+        """See `operad.transports.Link.send`. Return ``to``, because the hub knows the receiver of later events."""
         self._check_open()
         data = encode(event)
         if len(data) > self._max_payload:

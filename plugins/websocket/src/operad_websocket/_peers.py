@@ -15,7 +15,7 @@ _REMEMBERED = 1_024
 
 
 class Usage:
-    """The number of connections and requests of an account."""
+    """The number of connections and requests of an account (`Peer.account`)."""
 
     __slots__ = ("calls", "links")
 
@@ -33,7 +33,7 @@ class Peer:
         deliver: sends the JSON of an event without waiting. It raises `PayloadTooLargeError` above the limit.
         identity: the authenticated identity; None for an anonymous peer.
         trusted: whether the peer is in the process of the hub, and may set the identity of its calls.
-        is_slow: returns True if many bytes are unwritten.
+        is_slow: returns True if too many bytes for the peer are unwritten, so that its streams must end.
         address: the network address of the peer. Limits of anonymous peers apply to it.
     """
 
@@ -73,12 +73,12 @@ class Peer:
         self.is_slow = is_slow
         self.address = address
         self.account = f"address {address}" if identity is None else f"identity {identity.id}"
-        """The identity, or else the address, to which limits of connections and calls apply."""
+        """The identity or, if anonymous, the network address: limits of connections and calls apply to it."""
         self.inbox = f"inbox:{secrets.token_hex(12)}"
         self.usage = Usage()
         """The usage of the account."""
         self.debtor = self.inbox if identity is None else self.account
-        """The identity, or else the connection, to which the limit of requests at one handler applies."""
+        """The identity or, if anonymous, the connection: the limit of requests at one handler applies to it."""
         self.raw_inbox = raw(self.inbox)
         self.raw_identity: msgspec.Raw | None = None if identity is None else raw(identity.to_wire())
         self.calls: dict[str, Route] = {}
@@ -103,7 +103,7 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """The name of the peer in logs."""
+        """The name of the peer in logs: its identity and the start of its inbox."""
         return f"{'anonymous' if self.owner is None else self.owner} ({self.inbox[6:14]})"
 
     def remember(self, request_id: str, over: bool) -> None:

@@ -43,7 +43,7 @@ class Registering:
         self._task: asyncio.Task[None] | None = None
 
     async def register(self, topic: str, group: str | None) -> None:
-        """Serve an address. Return when the hub has confirmed it. Raises `TransportError` if the hub refuses."""
+        """Serve an address. Return when the hub has confirmed it. Raises `TransportError` if that fails."""
         batch = self._batch
         if batch is None or batch.group != group or len(batch.topics) >= _AT_ONCE:
             batch = self._batch = _Batch(group)
@@ -70,7 +70,7 @@ class Registering:
         return {topic: reasons.get(topic, "the hub states no reason") for topic in topics if topic not in accepted}
 
     async def unregister(self, topic: str) -> None:
-        """Stop serving an address, also if the hub is gone; idempotent."""
+        """Stop serving an address, even if the connection is lost; idempotent."""
         if topic in self._wanted:
             del self._wanted[topic]
             self._refused.pop(topic, None)
@@ -78,7 +78,7 @@ class Registering:
                 await self._ask(UNREGISTER, {"topics": [topic]})
 
     async def drain(self) -> None:
-        """Stop serving. Return when the hub has all earlier frames. Raises `TransportError` if it is gone."""
+        """Stop serving. Return when the hub has read all earlier frames. Raises `TransportError` if that fails."""
         topics = list(self._wanted)
         self._wanted.clear()
         self._refused.clear()
@@ -94,7 +94,7 @@ class Registering:
             self._task = asyncio.create_task(self._until_served())
 
     async def stop(self) -> None:
-        """Stop registering, because the connection is lost or the link drains."""
+        """Stop the registration that `again` started, because the connection is lost or the link drains."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -68,27 +68,32 @@ def _address(text: str) -> tuple[str, int]:
 def _server_tls(config: HubConfig, base_dir: Path) -> ssl.SSLContext | None:
     if config.cert is None:
         if config.key is not None or config.client_ca is not None:
-            raise ConfigError("key and client_ca require cert, the certificate of the hub")
+            raise ConfigError(
+                "cert: expected the certificate of the hub, because key or client_ca is set; set cert"
+            )
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    name, path = "cert", from_folder(base_dir, config.cert)
-    try:
-        context.load_cert_chain(
-            path, None if config.key is None else from_folder(base_dir, config.key), password=_no_password
+    cert = from_folder(base_dir, config.cert)
+    key = cert if config.key is None else from_folder(base_dir, config.key)
+    name, path = "cert", f"{cert}" if key == cert else f"{cert} with key {key}"
+
+    def no_password() -> str:
+        """Raise instead of asking for a password on the terminal."""
+        where = "cert" if config.key is None else "key"
+        raise ConfigError(
+            f"{where}: expected a private key without a password, got an encrypted one in {key}; decrypt it"
         )
+
+    try:
+        context.load_cert_chain(cert, key, password=no_password)
         if config.client_ca is not None:
-            name, path = "client_ca", from_folder(base_dir, config.client_ca)
+            name, path = "client_ca", f"{from_folder(base_dir, config.client_ca)}"
             context.load_verify_locations(path)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{name}: {path} cannot be used: {reason}") from None
     return context
-
-
-def _no_password() -> str:
-    """Raise `ValueError` instead of asking for a password on the terminal."""
-    raise ValueError("expected a key without a password, got an encrypted key; decrypt it")
 
 
 def _rule(names: Mapping[str, Sequence[str]]) -> Callable[[Identity | None, str], bool]:

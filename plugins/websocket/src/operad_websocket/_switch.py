@@ -42,13 +42,13 @@ _DISCOVER = "operad.discover"
 class Switch:
     """A switch that routes events between peers.
 
-    A request goes to one of the peers that serve its operation. Every other event goes to the peers that the
-    switch has recorded for its request, whatever addresses the event contains. A frame for a request of another
-    peer is refused and logged.
+    A request goes to one of the peers that serve its operation or, for discovery, to all of them. What follows a
+    request, such as a response, goes to the peers that the switch has recorded for the request, whatever addresses
+    it contains. A response or an abort from any other peer is refused and logged.
 
     Args:
-        limits: the limits of a peer; default: `Limits`.
-        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address.
+        limits: the limits; default: those of ``Limits()``.
+        authorize: returns True for an identity and an address that it may serve; ``None`` allows all addresses.
     """
 
     def __init__(self, limits: Limits | None = None, authorize: Authorize | None = None) -> None:
@@ -57,7 +57,7 @@ class Switch:
         self.draining = False
         """Whether new requests are refused."""
         self.routed = 0
-        """The number of requests that were sent to a handler."""
+        """The number of requests that were sent to handlers. A request to several handlers is counted for each."""
         self._addresses = Addresses(self.limits, authorize)
         self._desk = Desk(self._addresses, self.limits)
         self.reports = self._desk.reports
@@ -92,7 +92,7 @@ class Switch:
     # --- connections -----------------------------------------------------------------------------
 
     def join(self, peer: Peer) -> None:
-        """Add a peer, and count its connection."""
+        """Add a peer, and count its connection for its account."""
         self.peers.add(peer)
         peer.usage = self._usage.setdefault(peer.account, peer.usage)
         peer.usage.links += 1
@@ -118,7 +118,7 @@ class Switch:
             del self._usage[peer.account]
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        """Route a frame that a peer sent. A frame of another type is sent to its ``all:`` address, or ignored."""
+        """Route a frame of a peer. An event of an application goes to its ``all:`` address, if it has one."""
         router = self._routers.get(frame.type)
         if router is not None:
             router(peer, frame)
@@ -156,7 +156,9 @@ class Switch:
             topic = to
         route = Route(peer, request_id, operation_id, has_credit, _expiry(payload, has_credit), topic is not None)
         if topic is not None and (operation_id != _DISCOVER or topic != f"all:{_DISCOVER}"):
-            message = f'expected "{_DISCOVER}" at all:{_DISCOVER} in a request to all handlers, got something else'
+            message = (
+                f'expected "{_DISCOVER}" at all:{_DISCOVER}, got {printable(operation_id)!r} at {printable(topic)}'
+            )
             self._refuse(peer, f"a request for {operation_id!r} at {topic!r}; only {_DISCOVER} is allowed there")
             self._deliver(peer, _error(request_id, CallError(ErrorCode.ACCESS_DENIED, message)))
             return
@@ -225,7 +227,7 @@ class Switch:
     def _nobody(self, operation_id: str, kept: float) -> CallError:
         details = {"operationId": operation_id}
         if kept:
-            message = f'"{operation_id}": the connection of its handler broke; retry within {kept:.0f} s'
+            message = f'"{operation_id}": its handler lost the connection; it has {kept:.0f} s to return; retry'
             return CallError(ErrorCode.UNAVAILABLE, message, {**details, "sent": False})
         message = f'operation "{operation_id}" not found: no peer of this hub serves it'
         return CallError(ErrorCode.OPERATION_NOT_FOUND, message, details)
@@ -382,7 +384,7 @@ class Switch:
             self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, message)
 
     def on_invalid(self, peer: Peer, frame: Frame, data: bytes, error: str) -> None:
-        """Refuse a frame that does not match its schema, and end the request to which it belongs."""
+        """Refuse a frame that does not match its schema, and end its request if the id of that can be read."""
         self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, error, frame.id)
         self._tell_waiting(peer, unreadable(data, error, ErrorCode.VALIDATION_ERROR))
 
@@ -438,7 +440,7 @@ def _is_id(value: object) -> TypeGuard[str]:
 
 
 def _too_many(limit: int, name: str, where: str) -> CallError:
-    message = f"{limit} requests of this peer are already {where}; wait until one has finished"
+    message = f"{limit} requests of this client are already {where} (limits.{name}); wait until one has finished"
     return CallError(ErrorCode.OVERLOADED, message, {"limit": name, "value": limit})
 
 

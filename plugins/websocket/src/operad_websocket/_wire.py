@@ -44,7 +44,7 @@ class Wire(asyncio.BufferedProtocol):
         assert isinstance(protocol, asyncio.Protocol)
         self.transport = transport
         self.silent = 0
-        """The number of checks since the last read. Its users count it up."""
+        """The number of checks since the last read. The owner of the connection adds 1 at each check."""
         self.unfinished = 0
         """The number of bytes read since `unfinished` was last set to 0."""
         self.counted = 2**63
@@ -126,7 +126,7 @@ class Corked:
         return self._size + self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        """Write a frame now, or when the turn of the event loop ends."""
+        """Write a frame immediately or, in a burst, together with others when the turn of the event loop ends."""
         if not self._kept:
             now = _now()
             is_single = not self._is_burst and now - self._last >= _CLOSE_BY

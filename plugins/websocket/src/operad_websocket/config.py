@@ -1,4 +1,4 @@
-"""The options of hubs and of spokes, which connect to hubs."""
+"""The options of hubs, and of the spokes that connect to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PAYLOAD = 4 * 2**20
 
 SUBPROTOCOL = "operad.v1"
 MAX_PAYLOAD_HEADER = "Operad-Max-Payload"
-"""The header in the handshake response of a hub that has the maximum size of an event, in bytes."""
+"""The response header with which a hub states the maximum size of an event, in bytes, in the handshake."""
 HEADROOM = 64 * 2**10
 """The number of bytes that a hub may add to an event, for the identity and address of the caller."""
 
@@ -28,35 +28,42 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise ConfigError(f"{attribute.name}: expected a number above 0, got {value}")
 
 
+def _not_negative(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value < 0:
+        raise ConfigError(f"{attribute.name}: expected a number of at least 0, got {value}")
+
+
 @attrs.frozen(kw_only=True)
 class Limits:
-    """The limits for each peer of a hub.
+    """The limits of a hub for its clients.
 
-    The peer is an identity or, without authentication, a network address.
+    A client is an identity or, if it is anonymous, a network address. It may have several connections.
 
     Raises:
-        ConfigError: a limit is not above 0.
+        ConfigError: a limit other than ``grace`` is not above 0.
     """
 
     calls: int = attrs.field(default=20_000, validator=_positive)
-    """The maximum number of requests in progress, over all connections of a peer."""
+    """The maximum number of requests in progress, over all connections of a client."""
     calls_per_handler: int = attrs.field(default=5_000, validator=_positive)
-    """The maximum number of requests of one caller that one connection handles, so that other callers need not
-    wait. Without authentication, each connection is a caller."""
+    """The maximum number of requests in progress of one caller at one connection, so that other callers need not
+    wait. A caller is an identity or, if it is anonymous, a connection."""
     links: int = attrs.field(default=1_000, validator=_positive)
-    """The maximum number of connections of a peer."""
+    """The maximum number of connections of a client."""
     topics: int = attrs.field(default=100_000, validator=_positive)
-    """The maximum number of addresses that one connection serves."""
+    """The maximum number of addresses that one connection serves, one frame lists or one identity reserves."""
     unfinished: int = attrs.field(default=256 * 2**20, validator=_positive)
-    """The maximum number of bytes of unfinished messages, over all connections of a peer."""
+    """The maximum number of received bytes of unfinished messages, over all connections of a client. A message is
+    counted when more than 64 KiB of it have arrived."""
     handshake: float = attrs.field(default=5.0, validator=_positive)
     """Seconds within which a new connection must finish its handshake and authentication."""
     handshakes: int = attrs.field(default=256, validator=_positive)
-    """The maximum number of connections that have not finished their handshake."""
+    """The maximum number of connections that have not finished their handshake. Above it the oldest is closed."""
     handshakes_per_address: int = attrs.field(default=64, validator=_positive)
-    """The maximum number of connections of one address that have not finished their handshake."""
+    """The same maximum for the connections of one network address."""
     grace: float = 30.0
-    """Seconds for which names of an authenticated identity stay reserved if its connection breaks; 0 for none."""
+    """Seconds for which names of an authenticated identity stay reserved after its connection breaks. If 0, they
+    are not reserved."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,29 +71,31 @@ class HubConfig:
     """The table ``[hub]`` for ``operad hub``. Relative paths start from the folder of the configuration.
 
     Args:
-        listen: the address ``HOST:PORT`` for spokes.
-        cert, key: the PEM files of a certificate with its chain, and of its key, to serve ``wss://``.
-        client_ca: the PEM file of certificates. A spoke must have a certificate that one of them issued.
+        listen: the address ``HOST:PORT`` to listen on. Without an authenticator, it must be a loopback address.
+        cert, key: the PEM files of a certificate with its chain, and of its key, to serve ``wss://``. The key must
+            have no password; by default it is in ``cert``.
+        client_ca: a PEM file of certificates. A spoke must have a certificate that one of them issued.
         tokens: the tables ``[[hub.tokens]]`` with bearer tokens.
         tokens_file: a TOML or JSON file with more tokens.
         jwt: the table ``[hub.jwt]`` for JSON Web Tokens.
         introspection: the table ``[hub.introspection]`` for tokens that an authorization server checks.
         authenticate: the name of an authenticator, ``module:name`` or ``file.py:name``.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
-            call, but serve only operations that ``names`` allows for every identity.
-        allowed_origins: the origins of web pages that may connect.
+            call, but serve only operations that ``names`` allows for ``"*"``.
+        allowed_origins: the origins of web pages that may connect; by default no web page may connect.
         names: patterns of the operation ids that an identity may serve, such as ``worker = ["shop.*"]``; ``"*"``
-            means every identity. Other identities serve nothing. Without this table every identity may serve.
-        limits: the table ``[hub.limits]`` with limits for each peer.
+            means every client. Without a pattern, a client serves only what discovery requires (``operad.*``).
+            Without this table, every identity may serve, and anonymous clients if there is no authenticator.
+        limits: the table ``[hub.limits]``.
         max_payload: the maximum size of an event, in bytes.
-        max_buffer: the maximum number of unwritten bytes of one connection.
-        ping: seconds after which a silent connection is pinged.
+        max_buffer: the number of unwritten bytes above which a connection is closed.
+        ping: seconds after which a silent connection is pinged. It is closed after twice this time.
         drain: the maximum time in which running calls may finish on shutdown, in seconds.
-        check_frames: whether to check each frame against its published schema. Requires
+        check_frames: whether to refuse frames that do not match their published schema. Requires
             ``operad-websocket[check]``.
 
     Raises:
-        ConfigError: an option is not valid.
+        ConfigError: a number is too small.
     """
 
     listen: str = "127.0.0.1:8765"
@@ -105,7 +114,7 @@ class HubConfig:
     max_payload: int = attrs.field(default=MAX_PAYLOAD, validator=_positive)
     max_buffer: int = attrs.field(default=16 * 2**20, validator=_positive)
     ping: float = attrs.field(default=20.0, validator=_positive)
-    drain: float = attrs.field(default=10.0, validator=attrs.validators.ge(0))
+    drain: float = attrs.field(default=10.0, validator=_not_negative)
     check_frames: bool = False
 
 
@@ -117,16 +126,16 @@ class WebSocketConfig:
         url: the URL ``ws://host:port`` or ``wss://host:port``, or several URLs with commas between them. The spoke
             connects to the first hub that accepts the connection.
         token: the bearer token for ``Authorization: Bearer TOKEN``.
-        headers: further headers of the connection request.
+        headers: further headers of the handshake request.
         ssl: the TLS context for ``wss``; default: one that trusts the certificates of the system.
         tls_ca, tls_cert, tls_key: for ``wss``, paths of PEM files, instead of ``ssl``: trusted certificates, and
             the certificate and key of this spoke, for hubs that verify clients.
         max_payload: the maximum size of an event, in bytes. The limit of the hub applies, too.
-        ping: seconds after which a silent hub is pinged. If it stays silent, the connection ends.
+        ping: seconds after which a silent hub is pinged. The connection ends after twice this time.
         connect_timeout: the maximum time of one attempt to connect, in seconds.
 
     Raises:
-        ConfigError: an option is not valid.
+        ConfigError: a URL is invalid, a number is not above 0, or both ``ssl`` and files are given.
     """
 
     url: str
@@ -157,7 +166,7 @@ class WebSocketConfig:
         return tuple(url.strip() for url in self.url.split(",") if url.strip()) or ("",)
 
     def ssl_context(self) -> ssl_module.SSLContext | None:
-        """Return the TLS context; None for the system's certificates. Raises `ConfigError` for a bad file."""
+        """Return the TLS context; None for the default. Raises `ConfigError` if a file of it cannot be used."""
         return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def __repr__(self) -> str:
@@ -165,7 +174,7 @@ class WebSocketConfig:
 
 
 def capabilities(max_payload: int) -> Capabilities:
-    """Return the capabilities of a transport over a hub."""
+    """Return the capabilities of a transport over a hub, for events of at most ``max_payload`` bytes."""
     return Capabilities(
         max_payload=max_payload,
         balances=True,

@@ -41,20 +41,20 @@ class Hub:
     Args:
         authenticate: a function of the aiohttp request, or an authenticator of `operad.auth`, that returns the
             identity of the client, or ``None`` to refuse the connection. Browsers send their token among the
-            subprotocols or in the first frame. Without an authenticator every client is anonymous, and the hub
-            listens on loopback only.
+            subprotocols or in the first frame. Without an authenticator every client is anonymous, and ``host``
+            must be a loopback address.
         host: the address to listen on.
         port: the port; 0 takes a free port, which is in `url`.
         ssl: the TLS context to serve ``wss://``; default: ``ws://`` without TLS.
-        limits: the limits for each peer; default: `Limits`.
-        authorize: ``authorize(identity, address)`` returns True if the identity may serve an address ``op:…``. By
-            default every identity may serve the operations that no other identity serves.
+        limits: the limits for clients; default: those of ``Limits()``.
+        authorize: ``authorize(identity, address)`` returns True if the identity may serve an address ``op:…`` or
+            ``all:…``. By default every identity may serve the operations that no other identity serves.
         max_payload: the maximum size of an event, in bytes.
         max_buffer: the number of unwritten bytes above which a connection is closed.
-        ping: seconds after which a silent connection is pinged. If it stays silent, it is closed.
+        ping: seconds after which a silent connection is pinged. It is closed after twice this time.
         allowed_origins: the origins of web pages that may connect; by default no web page may connect.
         anonymous: whether clients without credentials may connect although there is an authenticator. They may
-            call, but serve only operations that ``authorize`` allows; without ``authorize`` none.
+            call, but serve only what ``authorize`` allows; without ``authorize`` they may not serve.
         check_frames: whether to check each frame against its published schema, and to refuse invalid frames with
             ``link.error``. It helps to test a client, and requires ``operad-websocket[check]``.
 
@@ -109,7 +109,7 @@ class Hub:
 
     @property
     def url(self) -> str:
-        """The URL for spokes, with the port in use."""
+        """The URL for spokes. After `start` it has the port in use."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{'ws' if self._ssl is None else 'wss'}://{host}:{self._port}"
 
@@ -160,13 +160,13 @@ class Hub:
         self._on_check()
 
     async def drain(self, timeout: float) -> bool:
-        """Refuse new spokes and requests, and wait for the running requests. ``/health`` then returns 503.
+        """Refuse new spokes and requests, and wait for requests in progress. From now on ``/health`` returns 503.
 
         Args:
             timeout: the maximum time to wait, in seconds.
 
         Returns:
-            True if all requests have finished. `close` ends the rest.
+            True if all requests have finished; False after ``timeout`` seconds. `close` ends unfinished requests.
         """
         self._draining = self.switch.draining = True
         limit = asyncio.get_running_loop().time() + timeout
@@ -283,7 +283,7 @@ class Hub:
         return web.Response(text=self.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     def metrics(self) -> str:
-        """Return the metrics of the hub as OpenMetrics text, as ``/metrics`` does."""
+        """Return the metrics of the hub in the OpenMetrics format, which ``/metrics`` serves."""
         switch, waiting = self.switch, 0 if self._door is None else self._door.waiting
         return metrics_text(
             [

@@ -1,4 +1,4 @@
-"""The plugin ``websocket``: the transport for ``ws`` and ``wss``, the command ``operad hub`` and its table."""
+"""The plugin ``websocket``: transport for ``ws`` and ``wss``, command ``operad hub``, table ``[hub]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operad.plugin import Table, Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """Return the `WebSocketTransport` of a URL. Raises `ConfigError` for invalid options."""
+    """Return the `WebSocketTransport` for a URL. Raises `ConfigError` for an invalid URL or option."""
     from operad_websocket.transport import create
 
     return create(url, **options)
@@ -29,8 +29,8 @@ def _options() -> type[Any]:
 
 @hookimpl
 def operad_tables() -> list[Table]:
-    """Return the table ``[hub]``."""
-    return [Table("hub", _hub_config, "A hub as `operad hub` runs it.", _check_hub)]
+    """Return the definition of the configuration table ``[hub]``."""
+    return [Table("hub", _hub_config, "The hub that `operad hub` runs.", _check_hub)]
 
 
 def _check_hub(config: Any, base_dir: Path) -> None:

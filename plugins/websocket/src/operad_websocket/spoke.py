@@ -1,4 +1,4 @@
-"""The spoke, a link to a hub that reconnects by itself."""
+"""The spoke: a link to a hub, which reconnects after each loss of the connection."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SpokeLink:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Connect for the first time. Raises `TransportError` if no hub accepts the connection."""
+        """Connect for the first time. Raises the same errors as `WebSocketTransport.open`."""
         self._connecting = Connecting(self._config)
         try:
             self._connected = await self._connecting.connect()
@@ -78,7 +78,7 @@ class SpokeLink:
         return Registration(self, topic)
 
     async def unregister(self, topic: str) -> None:
-        """Stop serving an address, also if the hub is gone; idempotent."""
+        """Stop serving an address, even if the connection is lost; idempotent."""
         await self._registering.unregister(topic)
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
@@ -133,7 +133,7 @@ class SpokeLink:
             await connected.wire.drained()
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving. Return when the hub has received all earlier frames, or after ``timeout`` seconds."""
+        """Stop serving, and wait at most ``timeout`` seconds until the hub has read all earlier frames."""
         try:
             async with asyncio.timeout(timeout):
                 await self._registering.drain()
@@ -166,7 +166,7 @@ class SpokeLink:
                     if task is None or task.cancelling():  # by `close`
                         raise
                 except Exception:  # no error may end the link
-                    logger.exception("the connection to %s", self._where)
+                    logger.exception("an error on the connection to %s; the link reconnects", self._where)
 
     async def _receive(self) -> None:
         """Handle messages until the connection ends."""

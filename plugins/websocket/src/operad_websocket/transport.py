@@ -14,15 +14,15 @@ class WebSocketTransport(WebSocketConfig):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: a hub knows which peers are connected, and the identity of each."""
+        """The capabilities: hubs balance requests, authenticate peers, report lost peers and missing handlers."""
         return capabilities(self.max_payload)
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> Link:
         """Return a new link, connected to a hub.
 
         Raises:
-            LinkDownError: no hub responds.
-            TransportError: a hub refuses the connection.
+            LinkDownError: no hub can be reached.
+            TransportError: no hub accepts the connection, and at least one hub refuses it.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_websocket.spoke import SpokeLink  # aiohttp takes 0.1 s to import
@@ -33,5 +33,5 @@ class WebSocketTransport(WebSocketConfig):
 
 
 def create(url: str, **options: Any) -> WebSocketTransport:
-    """Return the transport of a URL, with arguments of `WebSocketTransport`. Raises `ConfigError` for bad ones."""
+    """Return the transport for a URL with options of `WebSocketConfig`. Raises `ConfigError` if one is invalid."""
     return check_options(options, WebSocketTransport, where="ws transport", given={"url": url})
