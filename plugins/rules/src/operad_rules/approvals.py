@@ -24,13 +24,13 @@ _WAITING, _WAITING_OF_CALLER = 1_000, 100
 
 
 class Approval(Guard):
-    """A guard that rejects a call with ``ACCESS_DENIED`` unless it is approved."""
+    """A guard that rejects a call with ``ACCESS_DENIED`` unless ``approve`` returns True for it."""
 
     def __init__(self, approve: Approve) -> None:
         self._approve = approve
 
     async def check(self, call: InterceptedCall) -> None:
-        """Ask for approval. Raises `CallError` if the call is not approved."""
+        """Ask for approval. Raises `CallError` ``ACCESS_DENIED`` if the call is not approved."""
         if await self._approve(call) is not True:
             raise CallError(ErrorCode.ACCESS_DENIED, f'the call of "{call.spec.id}" was not approved')
 
@@ -49,9 +49,10 @@ def approval(kind: str, queue: Queue) -> Approval:
     try:
         function: Approve = pkgutil.resolve_name(kind)
     except Exception as error:
-        raise ConfigError(f'approve: "{kind}" cannot be loaded: {type(error).__name__}: {error}') from error
+        reason = f"which cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(f'approve: expected "module:function", got "{kind}", {reason}') from error
     if not asyncio.iscoroutinefunction(function):
-        raise ConfigError(f'approve: expected an async function of one call, got "{kind}"')
+        raise ConfigError(f'approve: expected an async function of one call, got "{kind}", which is not async')
     return Approval(function)
 
 
@@ -72,7 +73,10 @@ async def _by_client(call: InterceptedCall) -> bool:
     """Ask the user of the client by elicitation. Raises `CallError` if the client cannot ask."""
     elicit = getattr(call.context.client, "elicit", None)
     if elicit is None:
-        message = f'a call of "{call.spec.id}" needs approval, but this client cannot ask its user'
+        message = (
+            f'a call of "{call.spec.id}" needs approval, but this client cannot ask its user; '
+            "use an MCP client with elicitation"
+        )
         raise CallError(ErrorCode.ACCESS_DENIED, message)
     answer: Mapping[str, Any] = await elicit(question(call), {"type": "object", "properties": {}}, None, None)
     return answer.get("action") == "accept"
@@ -84,7 +88,8 @@ _terminal = asyncio.Lock()
 async def _by_terminal(call: InterceptedCall) -> bool:
     """Ask in the terminal of this process, one question at a time. Without a terminal, the call is denied."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        _logger.warning('no terminal to ask for the approval of "%s"; it is denied', call.spec.id)
+        message = 'no terminal to ask for the approval of "%s"; it is denied; run in a terminal or use "queue"'
+        _logger.warning(message, call.spec.id)
         return False
     async with _terminal:
         print(question(call), "[y/N] ", end="", file=sys.stderr, flush=True)
@@ -121,7 +126,11 @@ class Queue:
             del self._waiting[name]
 
     async def list(self, input: Any, context: OperationContext) -> list[dict[str, Any]]:
-        """Return the waiting calls. This is the handler of ``operad.approvals.list``."""
+        """Return the waiting calls, each as ``{id, operation, caller, input}``.
+
+        ``caller`` is ``None`` for an anonymous caller, and ``input`` is JSON as text, which is cut after 2,000
+        characters. This is the handler of ``operad.approvals.list``.
+        """
         return [
             {
                 "id": name,

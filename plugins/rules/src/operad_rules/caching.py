@@ -40,7 +40,7 @@ class MemoryStore:
 
     Args:
         seconds: how long all values are kept.
-        size: the maximum size of all values, in bytes; the oldest are dropped first.
+        size: the maximum size of all values, in bytes, 256 more for each value; the oldest are dropped first.
     """
 
     def __init__(self, seconds: float, size: int) -> None:
@@ -54,7 +54,7 @@ class MemoryStore:
         return found
 
     async def set(self, key: str, value: bytes, seconds: float) -> None:
-        """Store a value for the time of this store, unless it is larger than the whole store."""
+        """Store a value, unless it is larger than the whole store. The store's time applies, not ``seconds``."""
         if _size(value) <= self._kept.maxsize:
             self._kept[key] = value
 
@@ -91,7 +91,7 @@ class Cache(Step):
 
     Args:
         store: the store for results.
-        seconds: how long a result is kept.
+        seconds: how many seconds a result is kept.
         kinds: the kinds of envelopes; they make envelopes from JSON, and recognise errors, which are not kept.
     """
 
@@ -99,7 +99,7 @@ class Cache(Step):
         self._store, self._seconds, self._kinds = store, seconds, kinds
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Return the kept result of a query, or run the call and keep its result."""
+        """Return the kept result of a query, or run the call and keep its result. Run other calls unchanged."""
         key = _key(call) if call.spec.type is OperationType.QUERY else None
         if key is None:
             return await proceed(call)

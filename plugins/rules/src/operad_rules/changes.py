@@ -21,12 +21,13 @@ _DEFINITIONS = ("#/$defs/", "#/definitions/")
 
 
 def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] | None:
-    """Return the operation as the rule changes it; ``None`` if the rule hides it, or cannot be applied.
+    """Return the operation as the rule changes it.
 
-    ``set`` and ``rename`` apply to properties of the input schema; ``set`` also applies to properties that only
-    a part of it declares, such as an alternative. A caller's value for an argument in ``set`` never reaches the
-    handler. With ``select``, ``redact`` or ``max_bytes``, the output schema would not describe the results, so the
-    operation has none.
+    Return ``None`` if the rule hides it, or if ``rename`` gives an argument the name of another one; the latter is
+    logged. ``set`` and ``rename`` apply to properties of the input schema; ``set`` also applies to properties that
+    only a part of it declares, such as an alternative. A caller's value for an argument in ``set`` never reaches
+    the handler. ``select``, ``redact`` and ``max_bytes`` remove the output schema, because it would not describe
+    the results.
     """
     if rule.hide:
         return None
@@ -46,8 +47,8 @@ def changed(operation: Operation[..., Any], rule: Rule) -> Operation[..., Any] |
     taken = [new for new in names if new in properties and new not in values and new not in names.values()]
     if taken:  # the input schema could not tell the two apart
         message = (
-            "the operation is left out: "
-            'a rule cannot rename an argument of %s to "%s", which is another argument; rename that one, too'
+            'a rule cannot rename an argument of %s to "%s", which is another argument, '
+            "so the operation is left out; rename that argument, too"
         )
         logger.error(message, spec.id, taken[0])
         return None

@@ -16,7 +16,7 @@ from operad_cli.options import config_option, output_options
 @config_option
 @output_options
 def rules(explain: str | None, config: Path | None, as_json: bool) -> int:
-    """List the rules, or those of one operation.
+    """List all rules, or the rules that match one operation.
 
     \b
     operad rules

@@ -34,19 +34,20 @@ _LOST = {
 
 
 class ResultStore(Protocol):
-    """The interface of a store for the first results of idempotency keys, which all servers must share.
+    """The interface of a store for the first results of idempotency keys.
 
-    It stores bytes by name. A name is free again when its time in seconds has passed.
+    It stores bytes by name. A name is free again when the seconds for which its value is stored have passed. All
+    servers of an operation must use the same store. Methods may raise any exception if the store fails.
     """
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
         """Store ``value`` and return ``None`` if ``name`` is free, else return the stored value; atomic."""
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Store ``value`` under ``name``, also if ``name`` is taken."""
+        """Store ``value`` under ``name`` for ``seconds``; replace a value that is stored there."""
 
     async def drop(self, name: str) -> None:
-        """Remove the value of ``name``, which is free then."""
+        """Remove the value of ``name``; do nothing if there is none."""
 
 
 class MemoryResults:
@@ -73,7 +74,7 @@ class MemoryResults:
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Store ``value`` under ``name``, also if ``name`` is taken."""
+        """Store ``value`` under ``name`` for ``seconds``; replace a value that is stored there."""
         self._kept.pop(name, None)
         if len(self._kept) >= self._capacity:
             now = self._clock()
@@ -83,7 +84,7 @@ class MemoryResults:
         self._kept[name] = (self._clock() + seconds, value)
 
     async def drop(self, name: str) -> None:
-        """Remove the value of ``name``, if it has one."""
+        """Remove the value of ``name``; do nothing if there is none."""
         self._kept.pop(name, None)
 
 
@@ -92,13 +93,15 @@ class FirstResults:
 
     Use it with ``registry.use(FirstResults())``, or write the table ``[idempotency]``. A key is valid for one
     identity and one operation. A call with the same key and another input raises ``VALIDATION_ERROR``. A call that
-    arrives while the first one runs waits for it. An error is a result too, unless it states that nothing ran. If
-    the result of a call that ran cannot be kept, its repetitions raise ``DATA_LOSS``. A call that was cancelled,
-    for example at its deadline, may run again, and so may a call whose process ended before its result was kept.
+    arrives while the first one runs waits for it, and raises ``UNAVAILABLE`` if that takes too long. An error is a
+    result too, unless it states that nothing ran. If the result of a call that ran cannot be kept, its repetitions
+    raise ``DATA_LOSS``. A call that was cancelled, for example at its deadline, may run again, and so may a call
+    whose process ended before its result was kept. If the store fails, a call raises ``UNAVAILABLE`` and does not
+    run.
 
     Args:
         store: the store for results; default: a store in the memory of this process.
-        seconds: how long a result is kept.
+        seconds: how many seconds a result is kept; default: one day.
     """
 
     def __init__(self, store: ResultStore | None = None, *, seconds: float = 86_400.0) -> None:
@@ -110,7 +113,10 @@ class FirstResults:
     async def __call__(
         self, call: InterceptedCall, proceed: Callable[[InterceptedCall], Awaitable[ResponseEnvelope[Any]]]
     ) -> ResponseEnvelope[Any]:
-        """Return the kept result, or run the call and keep its result."""
+        """Return or raise the kept result, or run the call and keep its result.
+
+        A call without an idempotency key, or of an operation that is not a mutation, runs without being kept.
+        """
         if call.context.idempotency_key is None or call.spec.type is not OperationType.MUTATION:
             return await proceed(call)
         digest = hashlib.sha256(to_json(call.input)).hexdigest()
@@ -165,7 +171,7 @@ class FirstResults:
             kept = result if isinstance(result, dict) else {"envelope": result.to_wire()}
             record = to_json({"digest": digest, **kept})
         except CallError as error:  # such as a set
-            logger.error("a first result was not kept: %s", error)
+            logger.error("the result of a call with an idempotency key cannot be kept: %s", error)
             record = lost
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._put(name, record, lost, first))
@@ -225,7 +231,7 @@ class FirstResults:
         try:
             await change
         except Exception as error:  # noqa: BLE001  # each store raises its own
-            logger.log(level, "a first result was not kept: %s", _in_words(error))
+            logger.log(level, "the store of idempotency keys cannot be written: %s", _in_words(error))
             return False
         return True
 

@@ -24,13 +24,16 @@ class IdempotencyOptions:
     seconds: float = attrs.field(default=86_400.0, validator=attrs.validators.gt(0))
     """Seconds for which a result is kept."""
     capacity: int = attrs.field(default=10_000, validator=attrs.validators.gt(0))
-    """Maximum number of results that are kept in this process; the oldest are dropped first."""
+    """Maximum number of results in this process; the oldest are dropped first. Ignored if ``store`` is set."""
     store: str | None = None
-    """``module:name`` of a store that several processes share, or of a function that returns one."""
+    """``module:name`` of a `ResultStore` or of a function that returns one; default: memory of this process."""
 
 
 def interceptor(options: IdempotencyOptions) -> Interceptor:
-    """Return the interceptor that the table describes. Raises `ConfigError` if its store cannot be used."""
+    """Return the interceptor that the table describes.
+
+    Raises `ConfigError` if ``store`` cannot be loaded, or lacks a method of `ResultStore`.
+    """
     results = FirstResults(_store(options), seconds=options.seconds)
     return Interceptor(results, match=tuple(options.match), order=_ORDER)
 
@@ -43,7 +46,8 @@ def _store(options: IdempotencyOptions) -> ResultStore:
         store: ResultStore = found if hasattr(found, "claim") and not isinstance(found, type) else found()
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f'idempotency.store: "{options.store}" cannot be loaded: {reason}') from error
+        expected = f'idempotency.store: expected "module:name" of a store or of a function, got "{options.store}"'
+        raise ConfigError(f"{expected}, which cannot be loaded: {reason}") from error
     missing = [name for name in ("claim", "put", "drop") if not callable(getattr(store, name, None))]
     if missing:
         names = ", ".join(missing)

@@ -39,7 +39,10 @@ def operad_tables() -> list[Table]:
 
 @hookimpl
 def operad_interceptors(registry: OperationRegistry) -> list[Interceptor]:
-    """Return `FirstResults` for the table ``[idempotency]``, and the interceptors of the tables ``[[rules]]``."""
+    """Return `FirstResults` for the table ``[idempotency]``, and the interceptors of the tables ``[[rules]]``.
+
+    The list is empty if the configuration has neither. Raises `ConfigError` if a table is invalid.
+    """
     configuration, found = registry.configuration, list["Interceptor"]()
     if configuration is None:
         return found

@@ -29,8 +29,9 @@ _PREVIEW = 500
 class Shape(Step):
     """A step that replaces the data of results.
 
-    If the data change, metadata of other kinds are replaced by local metadata, because they may repeat the old
-    data, as MCP content does.
+    If the data change, metadata that are not local are replaced by local metadata, because they may repeat the old
+    data, as MCP content does. If the data of an error envelope change, `call` and `stream` raise `CallError`
+    ``EXECUTION_ERROR`` with the new data in its details.
 
     Args:
         kinds: the kinds of envelopes, which recognise envelopes of errors.
@@ -40,7 +41,10 @@ class Shape(Step):
         self._kinds = kinds
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return the new data, or ``data`` itself to keep the envelope. Raises `CallError` if that fails."""
+        """Return the new data; return ``data`` itself to leave the envelope unchanged.
+
+        ``is_error`` is True for the data of an error envelope. Raises `CallError` if the data cannot be replaced.
+        """
         raise NotImplementedError
 
     def _after(self, envelope: Envelope, call: InterceptedCall) -> Envelope:
@@ -74,13 +78,16 @@ class Select(Shape):
         self._expression, self._failure = jmespath.compile(expression), jmespath.exceptions.JMESPathError
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return the part of the data that the expression selects."""
+        """Return the value of the expression for the data; ``None`` if it selects nothing.
+
+        Raises `CallError` ``EXECUTION_ERROR`` if the expression fails, for example on a value of a wrong type.
+        """
         if is_error:
             return data
         try:
             return self._expression.search(data)
         except self._failure as error:
-            message = f'the rule\'s select does not fit the result of "{call.spec.id}": {error}'
+            message = f'a rule\'s select fails on the result of "{call.spec.id}"; correct the expression: {error}'
             raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from None
 
 
@@ -97,7 +104,10 @@ class Redact(Shape):
         self._matches = re.compile("|".join(translate(one) for one in patterns), re.IGNORECASE).match
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return a copy without the values, or ``data`` if it has none of the keys."""
+        """Return a copy with ``"[redacted]"`` as the value of each matching key, or ``data`` if no key matches.
+
+        In the copy, instances of dataclasses and attrs classes with a matching key are dictionaries.
+        """
         return self._redacted(data)
 
     def _redacted(self, value: Any) -> Any:
@@ -172,7 +182,10 @@ class LargeResults:
         self._size = 0
 
     def keep(self, text: str, context: OperationContext) -> str:
-        """Keep a text for 15 minutes and return its handle; drop the oldest texts beyond 256 Mi characters."""
+        """Keep a text for 15 minutes and return its handle.
+
+        If all texts together have more than 256 Mi characters, the oldest are dropped, but never this one.
+        """
         handle, now = secrets.token_urlsafe(24), self._clock()
         self._kept[handle] = _Kept(_owner(context), text, now + _KEPT_FOR)
         self._size += len(text)
@@ -184,13 +197,15 @@ class LargeResults:
         return handle
 
     async def read(self, input: Mapping[str, Any], context: OperationContext) -> dict[str, Any]:
-        """Return a part of a result. This is the handler of ``operad.results.read``.
+        """Return a part of a result as ``{text, next, total}``. This is the handler of ``operad.results.read``.
 
+        ``next`` is the offset of the next part, ``None`` after the last one; ``total`` is the size in characters.
         Raises `CallError` ``NOT_FOUND`` if the handle is unknown, has expired, or belongs to another caller.
         """
         kept = self._kept.get(input["handle"])
         if kept is None or kept.until <= self._clock() or kept.owner != _owner(context):
-            raise CallError("NOT_FOUND", "this handle is unknown, has expired, or belongs to another caller")
+            message = "this handle is unknown, has expired, or belongs to another caller; call the operation again"
+            raise CallError("NOT_FOUND", message)
         start = input.get("offset", 0)
         end = start + input.get("length", 65_536)
         return {
@@ -254,7 +269,10 @@ class MaxBytes(Shape):
         self._bound, self._results = size, results
 
     def shaped(self, data: Any, call: InterceptedCall, *, is_error: bool) -> Any:
-        """Return ``{handle, operation, bytes, preview}`` for large data; return other data unchanged."""
+        """Return ``{handle, operation, bytes, preview}`` for large data; return other data unchanged.
+
+        ``bytes`` is the size, and ``preview`` the first 500 characters. Binary data are kept as base64.
+        """
         if call.spec.id == READ.id:  # its caller chooses the length; a handle for a part would lead nowhere
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):

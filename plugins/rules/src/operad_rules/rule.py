@@ -14,7 +14,10 @@ _SECONDS = {"ms": 0.001, "s": 1.0, None: 1.0, "m": 60.0, "h": 3_600.0, "d": 86_4
 
 
 def seconds(value: str | float) -> float:
-    """Return a duration in seconds: ``"60s"``, ``"5m"``, ``"1h"``, ``"250ms"``, or a number of seconds.
+    """Return a duration in seconds.
+
+    It is given as a number of seconds, or as text with one of the units ``ms``, ``s`` (the default), ``m``, ``h``
+    and ``d``: ``60``, ``"60"``, ``"5m"``, ``"250ms"``.
 
     Raises:
         ValueError: ``value`` is not a duration, or is not positive and finite.
@@ -96,15 +99,17 @@ class Rule:
     per: Literal["caller", "operation", "rule"] = "caller"
     """Whether the rate applies to each caller, to each operation of each caller, or to all calls together."""
     concurrency: int | None = attrs.field(default=None, validator=_more_than_0)
-    """The maximum number of calls at the same time in this process; further calls wait until their deadline."""
+    """The maximum number of calls at the same time in this process; further calls wait, at most until their
+    deadline."""
     timeout: str | float | None = attrs.field(default=None, validator=_duration)
-    """The time limit of a call, such as ``"10s"``; an earlier deadline of the caller applies."""
+    """The time limit of a call, such as ``"10s"``, unless the caller's deadline is earlier. Not for streams."""
     retry: int = attrs.field(default=0, validator=[attrs.validators.ge(0), attrs.validators.le(10)])
-    """How often a query or an idempotent mutation is tried again if it is unavailable or overloaded."""
+    """How many more times a query or an idempotent mutation is tried if it is unavailable or overloaded."""
     cache: str | float | None = attrs.field(default=None, validator=_duration)
     """How long the result of a query is kept for the same caller and input, such as ``"60s"``."""
     cache_bytes: int = attrs.field(default=64 * 2**20, validator=attrs.validators.gt(0))
-    """The maximum size of all results that are kept in this process, in bytes; the oldest are dropped first."""
+    """The maximum size of the results that ``cache`` keeps in this process, in bytes; the oldest are dropped
+    first. Ignored if ``shared`` is set."""
     select: str | None = attrs.field(default=None, validator=_expression)
     """A JMESPath expression; its value replaces the data of the result."""
     redact: list[str] = attrs.field(factory=list)

@@ -1,8 +1,8 @@
 """Rules as interceptors, in an order that does not depend on the order of keys and tables.
 
 From the outside in, the order is: audit, deny, approve, max_bytes, redact, select, cache, timeout, rate,
-concurrency, retry, handler. So a rejected call does not count for the rate, a cached result takes no place, and
-the cache contains the result of the handler. Audit and deny are outside of idempotency keys, all others inside.
+concurrency, retry, handler. So a denied call and a cached result do not use the rate or the concurrency, and the
+cache contains the result of the handler. Audit and deny are outside of idempotency keys, all others inside.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Rules:
     def interceptors(self) -> list[Interceptor]:
         """Return the interceptors of all rules.
 
-        Raises `ConfigError` if a function cannot be loaded, or a Redis server cannot be used.
+        Raises `ConfigError` if a function of ``approve`` cannot be used, or if ``shared`` is set and its URL is
+        invalid or the package redis is missing.
         """
         return [each for rule in self.rules for each in self._of(rule)]
 
@@ -120,14 +121,17 @@ class Rules:
         return self._pools[url]
 
     async def aclose(self) -> None:
-        """Close the audit logs and the connections to Redis servers. Idempotent."""
+        """Close the audit logs and the connections to Redis servers; idempotent."""
         for audit in self.audits:
             audit.close()
         for pool in self._pools.values():
             await pool.disconnect()
 
     def start(self) -> None:
-        """Register the operations of the rules, observe calls for the audit, and close with the registry."""
+        """Register the operations that the rules need, observe calls for ``audit``, and close with the registry.
+
+        Raises `RegistrationError` if other rules of the registry have registered these operations.
+        """
         if any(rule.max_bytes is not None for rule in self.rules):
             self.registry.register(READ, self.results.read)
         if any(rule.approve == "queue" for rule in self.rules):
@@ -148,9 +152,10 @@ class Rules:
 
 
 def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
-    """Return the rules that match an operation, from the outside in, as ``{rule, match, keys}``.
+    """Return the rules that match an operation as ``{rule, match, keys}``; an empty list if no rule matches.
 
-    ``rule`` is the number of the rule from 1. A rule appears again if keys of another rule come in between.
+    ``rule`` is the number of the rule from 1, ``match`` its patterns, and ``keys`` its keys with their values. The
+    order is from the outside in, so a rule appears again if keys of another rule come in between.
     """
     steps = [
         (_order(key), number, key, value)
@@ -166,7 +171,10 @@ def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
 
 
 def keys(rule: Rule) -> dict[str, Any]:
-    """Return the keys of a rule that have an effect, from the outside in; ``set`` without its values."""
+    """Return the keys of a rule that differ from their defaults, with their values, from the outside in.
+
+    ``match`` and ``shared`` are left out. The value of ``set`` is the sorted list of the argument names alone.
+    """
     found = {
         field.name: getattr(rule, field.name)
         for field in attrs.fields(Rule)
@@ -182,7 +190,7 @@ def _order(key: str) -> int:
 
 
 def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None = None) -> Rules:
-    """Add rules to a registry from Python, in addition to ``[[rules]]`` of its configuration.
+    """Add rules to a registry whose configuration has no ``[[rules]]``, and return them. Call it once.
 
     ``hide``, ``set`` and ``rename`` apply to operations that are registered afterwards.
 
@@ -192,7 +200,9 @@ def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None =
         base_dir: the folder that relative paths in rules start at; default: the current folder.
 
     Raises:
-        ConfigError: a function that a rule names cannot be loaded, or a Redis server cannot be used.
+        ConfigError: a function of ``approve`` cannot be used, or ``shared`` is set and its URL is invalid or the
+            package redis is missing.
+        RegistrationError: the registry has rules already.
     """
     added = Rules(rules, registry, Path() if base_dir is None else base_dir)
     for each in added.interceptors():

@@ -53,13 +53,13 @@ class Guard(Step):
 
 
 class Deny(Guard):
-    """A guard that rejects every call."""
+    """A guard that rejects every call with ``message``, or with a default message if it is ``None`` or empty."""
 
     def __init__(self, message: str | None) -> None:
         self._message = message
 
     async def check(self, call: InterceptedCall) -> None:
-        """Raise `CallError` ``ACCESS_DENIED`` with the message of the rule."""
+        """Raise `CallError` ``ACCESS_DENIED``."""
         message = self._message or f'a rule denies calls of "{call.spec.id}"'
         raise CallError(ErrorCode.ACCESS_DENIED, message)
 
@@ -115,7 +115,7 @@ class Rate(Guard):
 
 
 class Concurrency(Step):
-    """A step that limits how many calls and streams run at the same time; others wait for their turn."""
+    """A step that lets at most ``size`` calls and streams run at the same time; further ones wait for a place."""
 
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
@@ -154,7 +154,11 @@ class Retry(Step):
         self._times = times
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:
-        """Run the call, and try it again up to ``times`` times."""
+        """Run the call, and try it again up to ``times`` times.
+
+        Raises the last error. It is also the last if the server asks to wait for more than 5 s, or if the deadline
+        of the call would pass before the next attempt.
+        """
         for attempt in range(self._times if call.spec.is_repeatable else 0):
             try:
                 return await proceed(call)
