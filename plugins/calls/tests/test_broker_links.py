@@ -74,6 +74,8 @@ async def test_it_reconnects_after_a_loss_until_it_succeeds_whatever_goes_wrong(
     await link.check_up()
     assert link.steps.count("establish") == 4
     await link.close()
+    with pytest.raises(LinkDownError, match=r"the connection to broker\.example is closed; open a new link"):
+        await link.check_up()
 
 
 async def test_a_connection_that_is_lost_while_it_is_made_is_made_again() -> None:
@@ -145,4 +147,4 @@ async def test_a_peer_cannot_send_what_only_a_link_makes(caplog: pytest.LogCaptu
 async def test_a_defect_of_the_owner_does_not_reach_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     link = Link()
     link.come(event("defect"))
-    assert "handling an event failed" in caplog.text
+    assert "handling an event (defect) failed" in caplog.text

@@ -20,7 +20,7 @@ _LONGEST_WAIT = 2.0
 
 
 class BrokerLink(ABC):
-    """A link over a broker, which reconnects after each loss and passes on only events that a peer may send.
+    """A link over a broker. It reconnects after each loss, and passes on only events that a peer may send.
 
     A transport implements the abstract methods. It calls `lost` when a connection breaks, and `take` for each
     message.
@@ -28,13 +28,13 @@ class BrokerLink(ABC):
     Args:
         on_event: receives events; see `operad.plugin.Transport.open`.
         on_link: receives "up" and "down"; see `operad.plugin.Transport.open`.
-        reconnect_wait: seconds before the first attempt to reconnect. The pause doubles up to 2 s, and a random
-            part of it is left out.
+        reconnect_wait: seconds before the first attempt to reconnect. The pause doubles after each failure, up to
+            2 s. Each pause is shortened at random, by up to half.
         logger: the logger for dropped messages and lost connections.
     """
 
     lost_errors: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """The errors that the client of the broker raises if it cannot connect or loses the connection."""
+    """The exceptions that mean that the broker cannot be reached, or that the connection was lost."""
 
     def __init__(
         self, on_event: OnEvent, on_link: OnLink, *, reconnect_wait: float, logger: logging.Logger
@@ -53,19 +53,19 @@ class BrokerLink(ABC):
 
     @abstractmethod
     def host(self) -> str:
-        """Return the address of the broker for messages, without credentials."""
+        """Return the address of the broker without credentials, for the texts of errors and of the log."""
 
     @abstractmethod
     async def establish(self) -> None:
-        """Connect, subscribe to the inbox, register all addresses. Raises one of `lost_errors` if that fails."""
+        """Connect, subscribe to the inbox, and register all addresses. Raises one of `lost_errors` on failure."""
 
     @abstractmethod
     async def disconnect(self) -> None:
-        """Close everything that `establish` opened, even if it failed."""
+        """Close everything that `establish` opened, also after `establish` failed."""
 
     @abstractmethod
     async def sign_off(self) -> None:
-        """Return unfinished requests to the broker before the link closes. The connection may be lost."""
+        """Return unfinished requests to the broker. `close` calls this, also while the connection is lost."""
 
     @abstractmethod
     def reply(self, to: str, event: Event) -> None:
@@ -74,7 +74,7 @@ class BrokerLink(ABC):
     # --- the connection --------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect for the first time. Raises `LinkDownError` if the broker cannot be reached."""
+        """Connect for the first time, and report "up". Raises `LinkDownError` if the broker cannot be reached."""
         try:
             await self._start()
         except BaseException as error:
@@ -93,7 +93,7 @@ class BrokerLink(ABC):
         self._on_link("up", self._epoch)
 
     def lost(self, error: BaseException | None) -> None:
-        """Handle a broken connection, whose ``error`` may be unknown: report "down", and connect again.
+        """Report "down" after a connection broke, and connect again. ``error`` is ``None`` if it is unknown.
 
         During an attempt to connect, this makes the attempt fail. A closed link ignores it.
         """
@@ -118,7 +118,7 @@ class BrokerLink(ABC):
             except self.lost_errors as error:
                 self._logger.debug("no connection to %s: %r", self.host(), error)
             except Exception:  # no error may end the link
-                self._logger.exception("the connection to %s", self.host())
+                self._logger.exception("connecting to %s failed", self.host())
             else:
                 return
 
@@ -126,10 +126,11 @@ class BrokerLink(ABC):
         """Raise `LinkDownError` if the link is not connected."""
         if not self.is_up:
             await asyncio.sleep(0)  # a caller that tries again in a loop must not keep the link from reconnecting
-            raise LinkDownError(f"the connection to {self.host()} is down; the link reconnects")
+            state = "closed; open a new link" if self.is_closed else "down; the link reconnects"
+            raise LinkDownError(f"the connection to {self.host()} is {state}")
 
     async def close(self) -> None:
-        """Sign off and disconnect, even if the caller is cancelled. Later calls have no effect."""
+        """Sign off and disconnect, even if the caller is cancelled. Later calls only wait for the first one."""
         if self._closing is None:
             self.is_closed = True
             self._closing = asyncio.create_task(self._close())
@@ -142,14 +143,14 @@ class BrokerLink(ABC):
         try:
             await self.sign_off()
         except self.lost_errors as error:
-            self._logger.debug("closing: %r", error)
+            self._logger.debug("signing off at %s failed: %r", self.host(), error)
         self.is_up = False
         await self.disconnect()
 
     # --- events in ---------------------------------------------------------------------------------------
 
     def take(self, data: bytes, delivery: Delivery, is_address: Callable[[Event], bool], where: str) -> None:
-        """Pass a message to the owner of the link, if it is an event that a peer may send.
+        """Pass the event in a message to the owner of the link, or `refuse` the message if it is not valid.
 
         Args:
             data: the message.
@@ -177,7 +178,7 @@ class BrokerLink(ABC):
     def refuse(
         self, data: bytes, delivery: Delivery, why: object, where: str, code: str = ErrorCode.SERIALIZATION_ERROR
     ) -> None:
-        """Drop a message. If the id of its call can be read, end the call with an error of the given code."""
+        """Drop a message, and log ``why``. If its request id can be read, fail its call with an error ``code``."""
         self.reports.refuse("bus", f"dropped a message at {where!r}: {why}")
         if delivery.done is not None:
             delivery.done()
@@ -193,10 +194,10 @@ class BrokerLink(ABC):
                 self._logger.debug("the sender of a dropped message cannot be reached: %s", error)
 
     def tell(self, event: Event, delivery: Delivery) -> bool:
-        """Pass an event to the owner of the link. Return False if the owner fails; the failure is logged."""
+        """Pass an event to the owner of the link, and return True. If that fails, log it and return False."""
         try:
             self._on_event(event, delivery)
         except Exception:  # a defect of the owner must not end the connection
-            self._logger.exception("handling an event failed")
+            self._logger.exception("handling an event (%s) failed", event["type"])
             return False
         return True

@@ -1,4 +1,4 @@
-"""The options of the source ``remote``, the operations of other processes."""
+"""The options of the source ``remote``, which loads operations of other processes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def _is_url(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
 
 @record(kw_only=True)
 class RemoteConfig:
-    """The table of a source ``remote``."""
+    """The table of a source ``remote`` in a configuration."""
 
     url: str = attrs.field(validator=_is_url, repr=False)  # may hold a password
-    """The URL of the peers, such as ``ws://127.0.0.1:8765``. The scheme chooses the transport."""
+    """The URL of the hub or broker, such as ``ws://127.0.0.1:8765``. The scheme chooses the transport."""
     options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)  # may hold a token
     """Further options of the transport, such as ``{ token = "${HUB_TOKEN}" }``."""
     wait: float = attrs.field(default=0.5, validator=attrs.validators.ge(0))
-    """Seconds to wait for the responses of peers, if the transport does not know how many there are."""
+    """Seconds to wait for the responses of peers; less if the transport knows that all have responded."""
     timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     """The default timeout of a call, in seconds."""

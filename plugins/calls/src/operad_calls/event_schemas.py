@@ -97,7 +97,7 @@ CallEventMap: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             {"total": _described(_COUNT, "from a caller: items that may be sent in all")},
             {
                 "totalBytes": _described(_COUNT, "from a caller: bytes that may be sent in all"),
-                "wantsBytes": _described(_COUNT, "from a handler: bytes that it would then have sent in all"),
+                "wantsBytes": _described(_COUNT, "from a handler: bytes that it asks to send in all"),
                 "replyTo": _SENDER,
             },
         ),
@@ -121,7 +121,7 @@ class FrameCheck:
     The schemas are compiled with fastjsonschema as draft 7, because they use no newer keywords.
 
     Args:
-        schemas: the schemas by type of event. They must be trusted, because Python code is generated from them.
+        schemas: the schemas by type of event. Python code is generated from them, so they must be trusted.
 
     Raises:
         ModuleNotFoundError: fastjsonschema is not installed.

@@ -1,4 +1,4 @@
-"""The in-process transport, which is the default."""
+"""The transport between call maps and call handlers in one event loop."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MAX_DELIVERIES = 4_096
 class InProcessTransport:
     """A transport within one process and one event loop. Each object is a separate bus.
 
-    Events are not encoded or copied: caller and handler share the objects, as in a function call.
+    Unless it is strict, events are not encoded or copied: caller and handler share the objects.
 
     Args:
-        strict: whether to encode and decode every event, as other transports do. For tests.
+        strict: whether to encode and decode every event, as other transports do; for tests.
         max_payload: the maximum size of an encoded event in bytes; requires ``strict``; default: unlimited.
 
     Raises:
@@ -53,13 +53,13 @@ class InProcessTransport:
         self._topics: dict[str, deque[InProcessLink]] = {}
 
     async def open(self, on_event: OnEvent, on_link: OnLink) -> InProcessLink:
-        """Return a new link to this bus. Raises `TransportError` if the bus has links in another event loop."""
+        """Return a new link to this bus. Raises `TransportError` if it has links in a different event loop."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._links and self._loop is not None and not self._loop.is_closed():
                 raise TransportError(
-                    "this in-process transport has links in another event loop, expected one event loop: "
-                    "use a WebSocket hub between threads"
+                    "this in-process transport has links in another event loop, expected one event loop: close "
+                    "those links first, or use a WebSocket hub between threads"
                 )
             self._loop, self._links, self._topics = loop, {}, {}
         link = InProcessLink(self, on_event, on_link)
@@ -142,7 +142,7 @@ class InProcessLink:
             self._unregister(topic)
 
     async def close(self) -> None:
-        """Close the link, and report its loss to the other links; idempotent."""
+        """Close the link, report "down", and report the loss of this link to the other links; idempotent."""
         if self._closed:
             return
         self._closed = True

@@ -7,12 +7,11 @@ _KEPT = 16 * 2**20
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory of large messages for the next one.
+    """Let this process reuse the memory of a large message for the next one.
 
-    glibc immediately returns each large block to the system. The next block causes a page fault for each 4 KiB.
-    These take half of the time that a message of 1 MB spends in a hub. Which blocks are large depends on the
-    largest block that was ever freed (mallopt(3), ``M_MMAP_THRESHOLD``), so this function allocates and frees a
-    block of 16 MiB without writing to it. The process then keeps at most 32 MiB. With another allocator, or with
-    thresholds set by the environment (``MALLOC_TRIM_THRESHOLD_``), this changes nothing.
+    glibc immediately returns large blocks to the system, and each new one causes a page fault per 4 KiB. These
+    faults take half of the time of a message of 1 MB in a hub. A block is large if it exceeds the largest block
+    ever freed (mallopt(3), ``M_MMAP_THRESHOLD``), so this function frees an unused block of 16 MiB. The process
+    then keeps at most 32 MiB. With another allocator, or if ``MALLOC_TRIM_THRESHOLD_`` is set, nothing changes.
     """
     bytearray(_KEPT)

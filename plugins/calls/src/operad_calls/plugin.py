@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 async def load(config: RemoteConfig, context: SourceContext) -> SourceSession:
-    """Connect to the peers of a source ``remote``.
+    """Connect to the peers of a source ``remote``, and return a session with their operations.
 
     Raises:
-        SourceError: the peers cannot be reached, or the URL names no transport of the call protocol.
+        SourceError: the peers cannot be reached, or the transport of the URL does not use the call protocol.
     """
     # The call protocol is imported here: finding plugins does not need it.
     from operad.config import with_paths

@@ -30,7 +30,7 @@ STORED = "link.stored"
 """The event of a transport, never of a peer, that reports that the request ``payload.requestId`` is stored."""
 REGISTERED = "link.registered"
 """The reply to a registration: ``payload.topics``, and ``payload.refused`` with ``{topic, reason}``. A link that
-registers again after a lost connection passes the reply on. A refused topic is not served until a later reply."""
+registers again after a lost connection passes it on. A refused topic is not served until a reply accepts it."""
 
 CHANGED = "operad.changed"
 """The topic and type of the event that reports that the operations of the handler ``payload.instance`` changed."""
@@ -46,7 +46,7 @@ class ProtocolError(ValueError):
 
 
 def error_event(request_id: str, code: str, message: str = "", details: Any = None) -> Event:
-    """Return a ``call.error``. ``details`` is any JSON value; ``None`` is left out."""
+    """Return a ``call.error`` for a request. ``details`` is any JSON value; it is left out if ``None``."""
     payload: dict[str, Any] = {"requestId": request_id, "code": str(code), "message": message}
     if details is not None:
         payload["details"] = details
@@ -54,7 +54,7 @@ def error_event(request_id: str, code: str, message: str = "", details: Any = No
 
 
 def call_error(payload: Mapping[str, Any]) -> CallError:
-    """Return the `CallError` in a ``call.error``. Without a valid code it is ``UNKNOWN_ERROR``."""
+    """Return the error in the payload of a ``call.error``. If it has no code, the result is ``UNKNOWN_ERROR``."""
     code, message, details = payload.get("code"), payload.get("message"), payload.get("details")
     if not isinstance(code, str) or not code:
         return CallError(ErrorCode.UNKNOWN_ERROR, "the peer sent an error without a code", {"raw": dict(payload)})
@@ -92,7 +92,7 @@ class Parts:
 
 
 class Encoded(Event):
-    """An event with its JSON, which was encoded to count the bytes. `encode` does not encode the event again."""
+    """An event with its JSON. It was encoded to count its bytes, and `encode` does not encode it again."""
 
     __slots__ = ("data", "fields", "size")
 
@@ -108,24 +108,24 @@ class Encoded(Event):
 
 
 def with_sent_bytes(event: Event, data: bytes | Parts, count: int) -> Encoded:
-    """Return the event with ``payload.sentBytes`` set to ``count``. ``data`` is the JSON without this field."""
+    """Set ``payload.sentBytes`` of an event to ``count``, and return it. ``data`` is its JSON before that."""
     event["payload"]["sentBytes"] = count
     *before, last = data.pieces if isinstance(data, Parts) else (data,)
     return Encoded(event, Parts(*before, memoryview(last)[:-2], b',"sentBytes":%d}}' % count))
 
 
 def encode(event: Event) -> bytes:
-    """Return the JSON of an event of this process. An envelope in ``payload.output`` is converted.
+    """Return the JSON of an event of this process. A `ResponseEnvelope` in ``payload.output`` is converted.
 
     Raises:
-        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form; the message states its place.
+        CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form; the message states why.
     """
     data = encode_in_parts(event)
     return bytes(data) if type(data) is Parts else data
 
 
 def encode_in_parts(event: Event) -> bytes | Parts:
-    """Return the JSON of an event as `encode` does, but a large one in parts. Raises the same errors."""
+    """Return the JSON of an event, in parts if its output exceeds 16 KiB. Raises the same errors as `encode`."""
     payload = event["payload"]
     if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
         return event.data
@@ -159,12 +159,12 @@ def _with_envelope(event: Event, payload: dict[str, Any], output: ResponseEnvelo
 
 
 def encode_checked(event: Event) -> bytes:
-    """Return the JSON of an event that `decode` returned, without checks."""
+    """Return the JSON of an event that `decode` returned, without checking its values."""
     return _encode(event)
 
 
 def decode(data: bytes | bytearray | memoryview | str) -> Event:
-    """Return the event of a JSON text. Raises `ProtocolError` if it is not an event, or not strict JSON."""
+    """Return the event in a JSON text. Raises `ProtocolError` if the text is not strict JSON or not an event."""
     try:
         value = from_json(data)
     except ValueError as error:
@@ -173,7 +173,7 @@ def decode(data: bytes | bytearray | memoryview | str) -> Event:
 
 
 def checked(event: Any) -> Event:
-    """Return ``event`` if it has the shape of an event, else raise `ProtocolError`."""
+    """Return ``event`` if it has a ``type`` (str) and a ``payload`` (dict), else raise `ProtocolError`."""
     if type(event) is not dict:
         raise ProtocolError(f"expected an object with type and payload, got {type(event).__name__}")
     if type(event.get("type")) is not str:

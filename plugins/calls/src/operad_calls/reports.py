@@ -32,7 +32,7 @@ class Allowance:
         """The number of lines that were left out since the last line."""
 
     def take(self) -> bool:
-        """Return True if a line may be written now; otherwise add 1 to ``kept``."""
+        """Return True if a line may be written now; otherwise add 1 to ``kept`` and return False."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._a_second)
         self._at = now
@@ -44,7 +44,7 @@ class Allowance:
 
 
 class Reports:
-    """A log of warnings about peers, limited in number. A line states how many before it were left out."""
+    """A log of a limited number of warnings per peer. A line states how many were left out before it."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -54,16 +54,16 @@ class Reports:
         self._each: dict[str, Allowance] = {}
 
     def refuse(self, account: str, line: str) -> None:
-        """Count a refused frame or connection in ``count``, and log a warning as `warn` does."""
+        """Add 1 to ``count`` for a refused frame or connection, and log a warning; see `warn`."""
         self.count += 1
         self.warn(account, line)
 
     def warn(self, account: str, line: str) -> None:
-        """Log a warning about a peer, unless the limit is reached.
+        """Log a warning about a peer, unless the limit of the peer or of all peers is reached.
 
         Args:
             account: the name of the peer whose limit applies.
-            line: the text. It may quote the peer: unprintable characters are replaced.
+            line: the text. It may quote the peer: it is escaped, and cut after 400 characters.
         """
         allowance = self._each.pop(account, None) or Allowance(_BURST, _A_SECOND)
         remember(self._each, account, allowance, _REMEMBERED)  # now the last one to be forgotten

@@ -25,7 +25,7 @@ LARGE = 64 * 1024
 
 @attrs.define(eq=False, repr=False)
 class CallRequest:
-    """The fields of a call: the arguments of `PendingRequestMap.call` in one object."""
+    """The fields of a call: the arguments of `PendingRequestMap.call` or ``subscribe`` in one object."""
 
     operation_id: str
     input: Any
@@ -37,13 +37,13 @@ class CallRequest:
     idempotency_key: str | None = None
     baggage: str | None = None
     request_id: str | None = None
-    """The id of the first attempt, if observers know it; if ``None``, a new one is made."""
+    """The id of the next attempt, if observers know it; if ``None``, a new one is made."""
     limit: float = math.inf
-    """When the call must finish, in epoch ms."""
+    """When the call must finish, in epoch ms; infinite if it has no deadline."""
     timeout: float | None = None
-    """For a stream: the maximum time to wait for each item, in seconds."""
+    """For a stream: the maximum time to wait for each item, in seconds; ``None`` means no limit."""
     credit: int | None = None
-    """For a stream: the maximum number of items in flight."""
+    """For a stream: the maximum number of items in flight. ``None`` for a call with a single response."""
 
     def event(self, request_id: str, reply_to: str | None, now: float) -> Event:
         """Return the ``call.requested`` of this call. Raises `CallError` if ``identity`` is not an `Identity`.
@@ -144,7 +144,7 @@ def retrieve(future: asyncio.Future[Any]) -> None:
 
 
 def wake(future: asyncio.Future[None] | None) -> None:
-    """Set the result of a future to ``None``, unless the future is missing or done."""
+    """Set the result of a future to ``None``, unless ``future`` is ``None`` or done."""
     if future is not None and not future.done():
         future.set_result(None)
 
@@ -156,7 +156,7 @@ class Waiting(Protocol):
 
 
 async def woken(owner: Waiting, seconds: float | None = None) -> None:
-    """Wait until `wake` is called for ``owner.waiter``, at most the given number of seconds."""
+    """Wait until `wake` is called for ``owner.waiter``, at most ``seconds``; ``None`` means without limit."""
     loop = asyncio.get_running_loop()
     owner.waiter = waiter = loop.create_future()
     timer = None if seconds is None else loop.call_later(seconds, wake, waiter)
@@ -176,9 +176,9 @@ def remember(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> N
 
 
 def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) -> float:
-    """Return the delay of a timer in seconds: the event loop was busy, or the process was stopped.
+    """Return how many seconds a timer is late; 0.0 if it is on time or ``None``.
 
-    Events that arrived meanwhile have not been read yet, so a lease must not include this time.
+    Events that arrived in this time have not been read yet, so a lease must not include this time.
     """
     return 0.0 if timer is None else max(0.0, loop.time() - timer.when())
 
@@ -202,7 +202,7 @@ def not_begun_error(operation_id: str, why: str) -> CallError:
 
 
 def overloaded_error(message: str, limit: str, value: int) -> CallError:
-    """Return the ``OVERLOADED`` of a limit that is reached; ``limit`` is the name of the setting."""
+    """Return the ``OVERLOADED`` for a limit that is reached: a setting's name ``limit`` and its value."""
     error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
     error.ran = False
     return error

@@ -40,11 +40,11 @@ class CallSettings:
 
     @property
     def per_peer(self) -> int:
-        """The value of ``max_concurrent_per_peer``, or its default."""
+        """The value of ``max_concurrent_per_peer``; if it is ``None``, half of ``max_concurrent``."""
         given = self.max_concurrent_per_peer
         return max(1, self.max_concurrent // 2) if given is None else given
 
     def updated(self, **given: Any) -> CallSettings:
-        """Return a copy with the given settings that are not ``None``. Raises `ValueError` for bad values."""
+        """Return a copy with the given settings that are not ``None``. Raises `ValueError` if one is invalid."""
         changes = {name: value for name, value in given.items() if value is not None}
         return attrs.evolve(self, **changes) if changes else self

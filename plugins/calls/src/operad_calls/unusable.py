@@ -32,9 +32,9 @@ class Unreadable(NamedTuple):
     """The error reply for a message that belongs to a request and cannot be used."""
 
     is_request: bool
-    """Whether the message is a request. The reply then goes to the peer, else to the call that waits here."""
+    """Whether the message is a request. If so, the reply goes to the peer, else to the call of this process."""
     reply_to: str | None
-    """The address for responses in the message, or ``None``."""
+    """The address for responses in the message; ``None`` if it is missing or cannot be read."""
     event: Event
     """A ``call.error`` with the id of the request."""
 
@@ -42,7 +42,7 @@ class Unreadable(NamedTuple):
 def unreadable(
     data: bytes | bytearray | str, why: object, code: str = ErrorCode.SERIALIZATION_ERROR
 ) -> Unreadable | None:
-    """Return the error reply for a message that cannot be used; ``None`` if its request id cannot be read.
+    """Return the error reply to a message; ``None`` if it is not an event of a call with a readable id.
 
     Args:
         data: the message.

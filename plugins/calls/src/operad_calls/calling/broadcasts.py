@@ -43,7 +43,7 @@ class Broadcast(Pending):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every peer that received the request has responded."""
+        """Whether every peer that received the request has responded; False if their number is unknown."""
         return self.expected is not None and self.received >= self.expected
 
     def accepts(self, peer: str | None) -> bool:
@@ -102,7 +102,7 @@ async def broadcast(
     wait: float,
     late: Callable[[Any], None] | None = None,
 ) -> list[Any]:
-    """Send a request to every peer of a topic and return the data of the responses; see `ask_all`."""
+    """Send a request to every peer of a topic, and return the data; see `PendingRequestMap.ask_all`."""
     link = requests.admit()
     call, now, loop = CallRequest(operation_id, input), time.time(), requests.loop
     call.limit = (now + (wait if late is None else max(wait, LATE))) * 1000

@@ -43,12 +43,12 @@ class Arrivals:
     def unasked(self, others: int, most: int | None = None) -> int:
         """Return the number of bytes that the handler of a new request may send without asking.
 
-        All requests together may then send about 2 windows (with 1,000 requests) or 3 windows (with 10,000).
+        With the default window, 1,000 requests together may then send 2 to 3 windows, and 10,000 may send 4 to 5.
 
         Args:
             others: the number of other requests that wait.
-            most: the largest result; default: the value for a single call. While few calls wait, this is enough
-                for a response of 1 MB, which then needs no further message.
+            most: the largest result. Default, for single calls: 64 KiB, or an eighth of the window (1 MiB by
+                default) while fewer than 4 others wait.
         """
         if most is None:
             most = max(MOST, self._size // 8) if others < FEW else MOST
@@ -94,7 +94,7 @@ class Arrivals:
 
 
 class Departures:
-    """The large requests that no handler has acknowledged, of which ``size`` bytes may be in flight."""
+    """The large requests in flight, of at most ``size`` bytes together. A larger request is sent alone."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -51,7 +51,7 @@ class PendingRequestMap:
         on_request: receives requests that are served by hand (see `serve`); most applications use a `CallHandler`.
         sign: signs a delegation for each call that has an identity, so that a worker behind a hub or broker knows
             on whose behalf the call is made.
-        settings: all bounds in one object; the arguments above take precedence.
+        settings: all bounds in one object; the arguments above take precedence. Default: ``CallSettings()``.
         observed: whether the observers of the plugins see the calls.
 
     Raises:
@@ -87,12 +87,12 @@ class PendingRequestMap:
 
     @property
     def pending(self) -> int:
-        """The number of calls and streams in flight."""
+        """The number of calls, streams and broadcasts in flight."""
         return len(self._requests.table)
 
     @property
     def late(self) -> int:
-        """The number of responses that arrived for requests that had ended."""
+        """The number of responses, errors included, that arrived for requests that had ended."""
         return self._requests.late
 
     @property
@@ -138,7 +138,7 @@ class PendingRequestMap:
             self._by_hand.start(self._link)
 
     async def aclose(self) -> None:
-        """End every call in flight with ``ABORTED``, notify the handlers, and disconnect; idempotent."""
+        """End all calls with ``ABORTED``, and disconnect; idempotent. Use the event loop of `open`."""
         link = self._link
         if link is None:
             return
@@ -207,15 +207,15 @@ class PendingRequestMap:
             baggage: W3C baggage, for ``context.metadata`` of the handler.
             delegation: a signed delegation (a compact JWS) for this call, instead of one of the map's ``sign``.
             idempotency_key: a key that repetitions of this call share; the handler's ``context.idempotency_key``.
-            retry: whether to repeat the call until the deadline, with growing pauses. ``"unsent"``: if the
-                transport reports that the call did not run. ``"safe"``: also if the call was lost and may have
-                run, and a peer describes the operation as a query or as idempotent. ``True``: also if the call
-                was lost, for every operation. If no peer serves the operation, the call is repeated for 5 s, and
-                only if the operation has responded before or the connection was just lost.
+            retry: whether to repeat a lost or refused call until the deadline, with growing pauses.
+                ``"unsent"``: if it did not run. ``"safe"``: also if it may have run, and a peer describes the
+                operation as a query or as idempotent. ``True``: also if it may have run, for every operation. If
+                no peer serves the operation, the call is repeated for at most 5 s, and only if the operation has
+                responded before or the connection was just lost.
 
         Raises:
-            CallError: the call failed.
-            ValueError: ``retry`` is not valid.
+            CallError: the call failed; ``VALIDATION_ERROR`` if ``timeout`` or ``deadline`` is not a number.
+            ValueError: ``retry`` is not a bool, ``"unsent"`` or ``"safe"``.
         """
         call = CallRequest(
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, idempotency_key,
@@ -259,15 +259,15 @@ class PendingRequestMap:
         credit: int | None = None,
         baggage: str | None = None,
     ) -> Subscription:
-        """Subscribe to an operation. A query or mutation yields its one envelope.
+        """Return a subscription, which yields the items of an operation; for a query or mutation, one envelope.
 
         The request is sent when the subscription is first read. The arguments are those of `call`, but ``timeout``
         limits the wait for each item; without a timeout a stream may be silent as long as its handler lives.
-        ``credit`` is the maximum number of items in flight.
+        ``credit`` is the maximum number of items in flight. Reading raises the `CallError` that ends the stream.
 
         Raises:
             CallError: ``VALIDATION_ERROR`` if ``timeout`` or ``deadline`` is not a number.
-            ValueError: ``credit`` is not valid.
+            ValueError: ``credit`` is not an integer of at least 1.
         """
         call = CallRequest(
             operation_id, input, identity, parent_request_id, traceparent, tracestate, delegation, None, baggage
@@ -296,7 +296,7 @@ class PendingRequestMap:
     ) -> list[Any]:
         """Send a request to every peer that registered ``all:<topic>``, and return the data of the responses.
 
-        A `CallHandler` responds to ``operad.discover`` only.
+        A `CallHandler` responds to ``operad.discover`` only. Errors are left out of the result.
 
         Args:
             topic: the topic.
@@ -308,7 +308,7 @@ class PendingRequestMap:
                 default such responses are dropped.
 
         Raises:
-            CallError: the request could not be sent.
+            CallError: the map is not open or has ``max_pending`` calls, or the request could not be sent.
         """
         return await broadcast(self._requests, topic, operation_id, input, wait, late)
 
@@ -326,10 +326,10 @@ class PendingRequestMap:
     # --- serving by hand -------------------------------------------------------------------------
 
     async def serve(self, operation_id: str, group: str = "operad", *, idempotent: bool = False) -> Registration:
-        """Serve an operation by hand: pass its requests to ``on_request``.
+        """Serve an operation by hand: pass its requests to ``on_request`` until the result is unregistered.
 
-        End each request with `respond`, `emit_error` or `abort`. For a subscription, call `respond` for each item,
-        which waits for credit of the consumer, and then `complete`. At its deadline a request fails with
+        End each request with `respond`, `emit_error` or `abort`. For a subscription, call `respond` for each item
+        (it waits for credit of the consumer), and then `complete`. At its deadline a request fails with
         ``TIMEOUT``. If the transport delivers a request again after its handler was lost, the request fails with
         ``UNAVAILABLE``, unless the operation is ``idempotent``.
 
@@ -357,11 +357,12 @@ class PendingRequestMap:
             TypeError: ``envelope`` is not an envelope.
             LookupError: no request with this id is in flight on this link.
             CallError: the envelope cannot be sent; the caller has received the error.
+            TransportError: the envelope was not sent.
         """
         await self._hand(request_id).respond(request_id, envelope)
 
     async def complete(self, request_id: str) -> None:
-        """End the stream of a request of this link. Raises `LookupError` if the request is not in flight."""
+        """End a stream. Raises `LookupError` if it has ended, and `TransportError` if its end cannot be sent."""
         await self._hand(request_id).end(request_id, completed)
 
     async def emit_error(self, request_id: str, code: str, message: str = "", details: Any = None) -> None:
@@ -369,7 +370,7 @@ class PendingRequestMap:
         await self._hand(request_id).emit_error(request_id, CallError(code, message, details))
 
     async def abort(self, request_id: str) -> None:
-        """Abort a call or a served request of this map, on both sides. Raises `LookupError` for other ids."""
+        """Abort a call or a served request, on both sides. Raises `LookupError` if this map does not have it."""
         requests = self._requests
         requests.open_link()
         pending = requests.table.get(request_id)

@@ -109,18 +109,18 @@ class PendingRequests:
         return self.link
 
     def admit(self) -> Link:
-        """Return the link if one more request may be sent; else raise `CallError`, such as ``OVERLOADED``."""
+        """Return the link. Raises `CallError` if it is not open, or ``max_pending`` requests are in flight."""
         link, limit = self.link or self.open_link(), self.settings.max_pending
         if len(self.table) >= limit:
             raise overloaded_error(f"{limit} calls are already in flight", "max_pending", limit)
         return link
 
     def new_id(self) -> str:
-        """Return the id of a new request. It is random, unless the transport authenticates peers."""
+        """Return a new request id: random, unless the transport authenticates peers or is within one process."""
         return f"{self._prefix}{next(self._counter)}" if self._guessable else secrets.token_hex(16)
 
     def event(self, call: CallRequest, request_id: str, link: Link, now: float) -> Event:
-        """Return the ``call.requested`` of a call."""
+        """Return the ``call.requested`` of a call; see `CallRequest.event`."""
         return call.event(request_id, None if self.routes else link.inbox, now)
 
     async def send(self, call: CallRequest, pending: Pending, link: Link, now: float, granted: int) -> None:
@@ -138,7 +138,7 @@ class PendingRequests:
 
         Raises:
             TransportError: the request was not sent.
-            CallError: ``SERIALIZATION_ERROR`` if the input has no JSON form.
+            CallError: the input has no JSON form, or the identity is not an `Identity`.
         """
         event = self.event(call, pending.request_id, link, now)
         if self.counts_bytes:
@@ -338,7 +338,7 @@ class PendingRequests:
 
 
 def encoded(event: Event) -> bytes:
-    """Return the JSON of a request, also of Python values such as dates. Raises `CallError` if it has none."""
+    """Return the JSON of a request; convert values such as dates. Raises `CallError` if one has no JSON form."""
     try:
         return protocol.encode(event)
     except CallError as error:

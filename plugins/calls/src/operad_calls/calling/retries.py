@@ -15,8 +15,8 @@ from operad_calls.requests import CallRequest, remember
 from operad_calls.serving.listing import DESCRIBE
 
 Retry = bool | Literal["unsent", "safe"]
-"""When a failed call is repeated. ``False``: never; ``"unsent"``: if it did not run; ``"safe"``: also if it may
-run twice; ``True``: always."""
+"""When a lost or refused call is repeated. ``False``: never; ``"unsent"``: if it did not run; ``"safe"``: also if
+the operation may run twice; ``True``: always. Calls that fail for other reasons are not repeated."""
 
 MODES = (True, "unsent", "safe")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
@@ -46,7 +46,7 @@ class Retries:
     async def call(
         self, call: CallRequest, retry: Retry, sign: Callable[[CallRequest], None] | None = None
     ) -> ResponseEnvelope[Any]:
-        """Make a call, and repeat it as ``retry`` allows until the deadline. Raises `CallError` if it fails.
+        """Make a call, and repeat it as ``retry`` allows until the deadline. Raises `CallError` if that fails.
 
         If an earlier attempt may have run and the last one did not, the error of the earlier attempt is raised, so
         that the caller does not conclude that nothing ran.
@@ -54,7 +54,7 @@ class Retries:
         Args:
             call: the call.
             retry: see `Retry`.
-            sign: signs the call again before each attempt.
+            sign: signs the call again before each attempt; ``None`` if it needs no signature.
         """
         may_have_run: CallError | None = None
         pause, began = _FIRST_PAUSE, time.monotonic()

@@ -119,7 +119,7 @@ class Stream(Pending):
         requests.on_notice(self, payload, Stream.ask)
 
     def ask(self) -> bool:
-        """Grant the bytes for which the handler asks, if there is room. Return True if it was notified."""
+        """Grant the bytes for which the handler asks, if there is room. Return True if the handler is notified."""
         if self.wants <= self.read + self.window_bytes:
             self.granted = self.wants
             self.requests.grant(self)
@@ -194,7 +194,7 @@ class Streams:
     async def items(
         self, call: CallRequest, sign: Callable[[CallRequest], None] | None
     ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-        """Sign and send a request, and yield the items of its subscription, or raise its `CallError`."""
+        """Sign and send a request, and yield the items of its stream. Raises the `CallError` that ends it."""
         requests = self._requests
         link = requests.admit()
         check_loop(requests.loop, "call map")

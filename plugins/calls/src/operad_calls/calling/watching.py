@@ -50,7 +50,7 @@ async def watched_call(
 async def watched_stream(
     observers: Observers, call: CallRequest, request_id: str, start: Callable[[], AsyncGenerator[Envelope, None]]
 ) -> AsyncGenerator[Envelope, None]:
-    """Yield the items of a subscription and report it to observers; otherwise as `watched_call`."""
+    """Yield the items of a subscription, and report it to observers. The arguments are as in `watched_call`."""
     carrier, call.request_id = _Carrier(call), request_id
     with Watch(observers, _record(call, request_id, carrier, is_stream=True), carrier) as watch:
         carrier.update(call)

@@ -30,7 +30,7 @@ class Offer:
     """Whether the schemas of the operation have been loaded."""
 
     def is_same(self, other: Offer) -> bool:
-        """Return True if another offer lists the operation with the same properties."""
+        """Return True if another offer is of the same peer and lists the same properties of the operation."""
         return bool(_listed(self) == _listed(other))
 
 
@@ -43,7 +43,7 @@ _listed = attrgetter(
 
 
 def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
-    """Return the offer in an entry. Warn and return ``None`` if it is invalid or `MAX_VIA` handlers forward it."""
+    """Return the offer in an entry. Warn and return ``None`` if it is invalid, or forwarded `MAX_VIA` times."""
     try:
         if not isinstance(wire, Mapping):
             raise TypeError(f"expected an object, got {type(wire).__name__}")
@@ -61,7 +61,7 @@ def offer_of(instance: str, wire: object, warn: Warn) -> Offer | None:
 
 
 def operation_of(offer: Offer, namespace: str | None, warn: Warn) -> OperationSpec | None:
-    """Return the spec of an offer as an operation here. If it is not valid, log a warning and return ``None``."""
+    """Return the spec of an offer, its id prefixed with ``namespace``; warn and return ``None`` if invalid."""
     spec = offer.spec
     remote = {"instance": offer.instance, "operationId": spec.id, "via": list(offer.via)}
     changes: dict[str, Any] = {"metadata": {**spec.metadata, REMOTE: remote}}

@@ -57,7 +57,7 @@ async def from_remote(
 
     Args:
         transport: the transport to the peers.
-        namespace: a prefix of the ids (``math.add`` becomes ``<namespace>.math.add``); if ``None``, they stay.
+        namespace: a prefix of the ids (``math.add`` becomes ``<namespace>.math.add``); default: no prefix.
         plugins: the plugins with the envelope kinds of responses; default: the installed plugins.
         wait: seconds to wait for the responses of peers. The wait ends early if the transport knows that all peers
             have responded. The operations of a peer that responds later are added then.
@@ -79,7 +79,7 @@ async def from_remote(
 
 
 class RemoteSession(SourceSession):
-    """A session with the operations of the peers of a transport, while it is open; see `from_remote`."""
+    """The session of a source with the operations of the peers of a transport; see `from_remote`."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class ActiveRequest:
         self.is_large = "sentBytes" in payload and type(size := payload["sentBytes"]) is int and size > LARGE
         self.done = delivery.done
         self.deadline: float | None = None
-        """The deadline in epoch ms, or ``None``."""
+        """The deadline in epoch ms; ``None`` for a stream without a deadline."""
         self.waiter: asyncio.Future[None] | None = None
         """Woken when the caller grants credit or bytes, and when the request ends."""
         self.renewed = 0.0 if self.total is None else time.monotonic()

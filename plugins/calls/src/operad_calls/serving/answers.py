@@ -42,8 +42,8 @@ class Answers:
         """Send a response or item as soon as the caller has room for it.
 
         If the caller counts bytes, the event is encoded here to find its size, and the link sends that JSON.
-        Otherwise the link encodes the event. Raises `TransportError` if the event was not sent, and `CallError`:
-        ``SERIALIZATION_ERROR`` if it has no JSON form, else as `_room`.
+        Otherwise the link encodes the event. Raises `TransportError` if the event was not sent, and `CallError` if
+        it has no JSON form, or if the deadline passes or the request ends while it waits for room.
         """
         link = self.link
         if link is None:
@@ -114,7 +114,7 @@ class Answers:
         return False
 
     async def notice(self, request: ActiveRequest, *, wants: int | None = None) -> None:
-        """Acknowledge a request. Send the address for aborts, and the number of bytes that the handler wants."""
+        """Acknowledge a request, and send the address for aborts. Ask for a total of ``wants`` bytes if given."""
         if self.link is not None:
             request.noticed = True  # any notice acknowledges the request
             payload = {"requestId": request.request_id, "total": request.total or 0, "replyTo": self.link.inbox}

@@ -188,7 +188,7 @@ class ByHand(ServedRequests):
         await self._fail(self._get(name), error)
 
     async def end(self, name: str, last: Callable[[ActiveRequest], Event]) -> None:
-        """End a request with the event that ``last`` makes."""
+        """End a request with the event that ``last`` makes. Raises `LookupError` if the request has ended."""
         request = self._get(name)
         self.cancel(request)
         if self.answers.link is not None:

@@ -102,7 +102,7 @@ class Following:
             task.cancel()
 
     async def forget(self, link: Link) -> None:
-        """Mark all operations as not registered, and notify the peers."""
+        """Mark all operations as not registered, wait for cancelled updates, and notify the peers."""
         self.registered.clear()
         self._refused.clear()
         if self._tasks:

@@ -39,8 +39,8 @@ class CallHandler:
         identity: how the caller is determined. ``"peer"``: the identity that the transport has authenticated (the
             default if the transport authenticates peers). ``"delegate"``: the identity that the request names,
             which trusts every peer (the default within one process). A callable: returns the identity or raises
-            `CallError`, such as `operad.auth.JWTDelegation`. On a broker, every caller is anonymous by default.
-        operations: returns True for the operations to serve; default: all.
+            `CallError`, such as `operad.auth.JWTDelegation`. Any other transport has anonymous callers by default.
+        operations: returns True for an operation that is served; default: for all.
         reexport: whether operations of `from_remote` are served, too, except those that this handler forwards.
         mask_errors: whether messages of undeclared exceptions are replaced; default: yes, except in one process.
         max_concurrent: the maximum number of requests in progress; further requests fail with ``OVERLOADED``.
@@ -48,7 +48,7 @@ class CallHandler:
             link).
         lease: seconds after which a stream ends without a sign of life from its consumer.
         drain_timeout: seconds for which a closing handler waits for requests in progress.
-        settings: all bounds in one object; the arguments above take precedence.
+        settings: all bounds in one object; the arguments above take precedence. Default: ``CallSettings()``.
 
     Raises:
         ValueError: ``identity`` or a bound is not valid.
@@ -164,7 +164,7 @@ class CallHandler:
         """Drain and disconnect; idempotent.
 
         First the transport stops taking requests. Requests that have arrived still run, until the drain timeout.
-        The rest are cancelled, and their callers get ``UNAVAILABLE``.
+        The rest are cancelled: a broker gives them to another handler, or their callers get ``UNAVAILABLE``.
         """
         link, serving = self._link, self._serving
         if link is None or self._draining:

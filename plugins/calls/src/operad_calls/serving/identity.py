@@ -10,11 +10,11 @@ from operad.errors import CallError, ErrorCode
 from operad.transports import Delivery, Transport
 
 Verifier = Callable[[dict[str, Any], Delivery], "Identity | Awaitable[Identity | None] | None"]
-"""``verifier(payload, delivery)`` returns the identity of the caller of a request, or ``None``."""
+"""``verifier(payload, delivery)`` returns the identity of a request's caller; ``None`` if it is anonymous."""
 
 
 def identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, transport: Transport) -> Verifier:
-    """Return the verifier of a rule, or of the default for the transport. Raises `ValueError` for another rule."""
+    """Return the verifier for the argument ``identity`` of `CallHandler`. Raises `ValueError` if it is invalid."""
     capabilities = transport.capabilities
     if callable(identity):
         return identity

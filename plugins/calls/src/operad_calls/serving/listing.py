@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.calls")
 
 LIST, DESCRIBE = "operad.list", "operad.describe"
 REMOTE = "operad.remote"
-"""The key ``{instance, operationId, via}`` in the metadata of a spec whose operation a peer serves."""
+"""The key of ``{instance, operationId, via}`` in the metadata of an operation that a peer serves."""
 MAX_VIA = 8
 """The maximum number of handlers that forward an operation, one after the other."""
 
@@ -101,7 +101,8 @@ class Listing:
     def _describe(self, input: Any, context: OperationContext) -> dict[str, Any]:
         operation_id = input.get("operationId") if isinstance(input, dict) else None
         if not isinstance(operation_id, str):
-            raise CallError(ErrorCode.VALIDATION_ERROR, f"{DESCRIBE}: expected {{operationId: string}} as input")
+            message = f"{DESCRIBE}: expected a string as operationId, got {type(operation_id).__name__}"
+            raise CallError(ErrorCode.VALIDATION_ERROR, message)
         spec = self._registry.get_spec(operation_id)
         if spec is None or not self._is_served(spec) or not may_list(spec.access_control, context.identity):
             raise operation_not_found(operation_id)

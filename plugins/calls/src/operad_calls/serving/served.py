@@ -117,7 +117,7 @@ class ServedRequests:
         raise NotImplementedError
 
     def refusal(self, operation_id: str) -> CallError | None:
-        """Return the error for an operation that is not served here, or ``None``."""
+        """Return the error for an operation that is not served; ``None`` if it is served."""
         return None
 
     def is_repeatable(self, operation_id: str) -> bool:
@@ -145,7 +145,7 @@ class ServedRequests:
         return False
 
     def take(self, payload: dict[str, Any], delivery: Delivery) -> ActiveRequest | None:
-        """Add a request to the table and return it; ``None`` if it must not run."""
+        """Add a request to the table and return it. Drop or fail it and return ``None`` if it must not run."""
         key, operation_id = key_of(payload, delivery), payload.get("operationId")
         if not key[0] or not key[1]:
             self._reports.warn(key[0], "dropped a request without a requestId or an address for the response")
@@ -179,11 +179,11 @@ class ServedRequests:
         """Set the deadline of a request. Return the error if the request must not run."""
         operation_id, settings = request.operation_id, self.settings
         if not operation_id:
-            message = "call.requested: expected a string as operationId"
+            message = f"operationId: expected a non-empty string, got {type(payload.get('operationId')).__name__}"
             return CallError(ErrorCode.VALIDATION_ERROR, message, {"message": message})
         to = delivery.to
         if to is not None and to != f"op:{operation_id}" and not _is_address_of(to, operation_id):
-            return operation_not_found(operation_id, f'"{operation_id}" cannot be called at this address')
+            return operation_not_found(operation_id, f'"{operation_id}" cannot be called at {to!r:.200}')
         if (error := self.refusal(operation_id)) is not None:
             return error
         limit = settings.max_concurrent

@@ -69,10 +69,7 @@ class Serving(ServedRequests):
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Run a request in its own task.
-
-        If possible, the first step runs now: a handler that never waits then needs no other turn of the loop.
-        """
+        """Run a request in its own task. Since Python 3.12, its first step runs now, except in process."""
         work, loop = self.serve(request, payload, delivery), asyncio.get_running_loop()
         # Not within a process: a caller must not run its handler inside its own `send`.
         if self._same_process or sys.version_info < (3, 12):
@@ -88,7 +85,7 @@ class Serving(ServedRequests):
             self.hold(request.task)
 
     def refusal(self, operation_id: str) -> CallError | None:
-        """Return the error for an operation that is not served here, or ``None``."""
+        """Return the error if the handler shuts down or does not serve an operation; otherwise ``None``."""
         if self.is_drained:
             return not_begun_error(operation_id, "the handler is shutting down")
         return None if operation_id in self._served_ids else operation_not_found(operation_id)
