@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
-from functools import cache
+from functools import cache, lru_cache
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -138,33 +138,37 @@ class Observers:
     finished: tuple[Observer, ...] = ()
     reported: tuple[Observer, ...] = ()
 
-    _conditions: frozenset[tuple[Callable[[], bool] | None, Callable[[str], bool] | None]] = attrs.field(
-        init=False
-    )
-    """When an observer is idle (``None`` means never), and which operations it observes (``None`` means all)."""
+    _matching: Callable[[str], Observers] = attrs.field(init=False)
+    _idle: frozenset[Callable[[], bool] | None] = attrs.field(init=False)
+    """When each observer is idle; ``None`` means never."""
 
     def __attrs_post_init__(self) -> None:
-        each = {
-            (getattr(one, "is_idle", None), getattr(one, "matches", None))
-            for observers in self._each
-            for one in observers
-        }
-        object.__setattr__(self, "_conditions", frozenset(each))
+        # Each call asks for the observers of its operation: 1,000 operations need not be matched again.
+        object.__setattr__(self, "_matching", lru_cache(1_000)(self._of_operation))
+        idle = {getattr(one, "is_idle", None) for observers in self._each for one in observers}
+        object.__setattr__(self, "_idle", frozenset(idle))
 
     def __bool__(self) -> bool:
         return any(self._each)
 
-    @property
-    def any_active(self) -> bool:
-        """Whether at least one observer is active. An observer whose ``is_idle()`` returns True is not."""
-        return any(is_idle is None or not is_idle() for is_idle, _ in self._conditions)
+    def active_for(self, operation_id: str) -> Observers | None:
+        """Return the observers of an operation; ``None`` if it has none, or if all of them are idle.
 
-    def any_of(self, operation_id: str) -> bool:
-        """Return True if at least one observer of this operation is active."""
-        for is_idle, matches in self._conditions:  # as `any` it costs each call twice as much
-            if (matches is None or matches(operation_id)) and (is_idle is None or not is_idle()):
-                return True
-        return False
+        An observer whose attribute ``matches`` returns False for the id does not observe the operation. One whose
+        attribute ``is_idle`` returns True is idle.
+        """
+        found = self._matching(operation_id)
+        for is_idle in found._idle:
+            if is_idle is None or not is_idle():
+                return found
+        return None
+
+    def _of_operation(self, operation_id: str) -> Observers:
+        def observes(observer: Observer) -> bool:
+            matches = getattr(observer, "matches", None)
+            return matches is None or bool(matches(operation_id))
+
+        return Observers(*(tuple(filter(observes, observers)) for observers in self._each))
 
     @classmethod
     def of(cls, *each: MaybeObserver) -> Observers:
@@ -190,29 +194,26 @@ class Watch:
 
     Args:
         observers: the observers to notify.
-        call: the call. A stream has its own context variables, see `inside`.
+        call: the call.
         carrier: the context of the call, which receives the metadata that observers pass on.
     """
 
-    __slots__ = ("_apart", "_call", "_carrier", "_is_over", "_observers", "_started", "items")
+    __slots__ = ("_call", "_carrier", "_is_over", "_observers", "_started", "items")
 
     def __init__(self, observers: Observers, call: CallRecord, carrier: Carrier) -> None:
         self._observers = observers
         self._call = call
         self._carrier = carrier
-        self._apart: Context | None = None
         self._is_over = False
         self.items = 0
 
     def __enter__(self) -> Self:
         call, carrier = self._call, self._carrier
-        if call.is_stream:
-            # Context variables that an observer sets are for the stream's handler, not for the reader between its
-            # steps.
-            self._apart = copy_context()
-            self._apart.run(self._tell_start)
-        else:
-            self._tell_start()
+        for observer in self._observers.started:
+            try:
+                observer(call=call)
+            except Exception:
+                logger.exception(_FAILED, observer, "at the start", call.operation_id)
         if call.passed_on:
             carrier.metadata = {**carrier.metadata, **call.passed_on}
         if self._observers.reported:
@@ -228,11 +229,12 @@ class Watch:
         self._carrier.watch = None  # break the reference cycle
         # Subscriptions usually end because the consumer leaves: not an error.
         error = None if exc is None or isinstance(exc, GeneratorExit) else map_error(exc)
-        outcome = CallOutcome(duration, error, self.items)
-        if self._apart is None:
-            self._tell_end(outcome)
-        else:
-            self._apart.run(self._tell_end, outcome)
+        call, outcome = self._call, CallOutcome(duration, error, self.items)
+        for observer in self._observers.finished:
+            try:
+                observer(call=call, outcome=outcome)
+            except Exception:
+                logger.exception(_FAILED, observer, "at the end", call.operation_id)
 
     def report(self, report: CallReport) -> None:
         """Pass a report to the observers, unless the call has ended (its thread may still run)."""
@@ -243,27 +245,31 @@ class Watch:
                 except Exception:
                     logger.exception(_FAILED, observer, "at a report", self._call.operation_id)
 
-    def _tell_start(self) -> None:
-        for observer in self._observers.started:
-            try:
-                observer(call=self._call)
-            except Exception:
-                logger.exception(_FAILED, observer, "at the start", self._call.operation_id)
-
-    def _tell_end(self, outcome: CallOutcome) -> None:
-        for observer in self._observers.finished:
-            try:
-                observer(call=self._call, outcome=outcome)
-            except Exception:
-                logger.exception(_FAILED, observer, "at the end", self._call.operation_id)
-
     @property
     def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:
         """Return a function that runs steps of a stream's handler with the variables that observers have set."""
+        return lambda step: step
+
+
+class StreamWatch(Watch):
+    """A watch of a stream. Context variables that observers set are for its handler, not for its reader."""
+
+    __slots__ = ("_apart",)
+
+    def __enter__(self) -> Self:
+        self._apart = copy_context()
+        return self._apart.run(super().__enter__)
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._apart.run(super().__exit__, exc_type, exc, traceback)
+
+    @property
+    def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:
+        """See `Watch.inside`."""
         apart = self._apart
-        if apart is None or apart == copy_context():
-            return lambda step: step
-        return lambda step: _Inside(apart, step)
+        return super().inside if apart == copy_context() else lambda step: _Inside(apart, step)
 
 
 class _Inside(Awaitable[T]):

@@ -487,9 +487,11 @@ async def test_a_call_that_no_observer_matches_is_not_recorded(monkeypatch: pyte
         await registry.execute(id)
     assert rows == made == ["o.one"]  # nothing is made for a call that is not observed
     stop()
+    registry.observe(observer)
     registry.observe(lambda call: made.append("all"))
     await registry.execute("o.two")
     assert made[1:] == ["o.two", "all"]
+    assert rows == ["o.one"]  # also while another observer observes the call
 
 
 async def test_an_observer_sees_the_input_as_the_caller_gave_it() -> None:

@@ -447,12 +447,12 @@ def test_where_nobody_set_opentelemetry_up_call_maps_do_not_even_ask_for_a_span(
     program = (
         "from operad import load_plugins\n"
         "observers = load_plugins(only=['opentelemetry']).observers()\n"
-        "assert observers and not observers.any_active\n"
+        "assert observers and observers.active_for('a.b') is None\n"
         "from opentelemetry import trace\n"
-        "assert not observers.any_active\n"
+        "assert observers.active_for('a.b') is None\n"
         "from opentelemetry.sdk.trace import TracerProvider\n"
         "trace.set_tracer_provider(TracerProvider())\n"
-        "assert observers.any_active\n"
+        "assert observers.active_for('a.b') is not None\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -462,9 +462,9 @@ def test_a_meter_provider_alone_is_enough_for_calls_to_be_measured() -> None:
         "from operad import load_plugins\n"
         "observers = load_plugins(only=['opentelemetry']).observers()\n"
         "from opentelemetry import metrics\n"
-        "assert not observers.any_active\n"
+        "assert observers.active_for('a.b') is None\n"
         "from opentelemetry.sdk.metrics import MeterProvider\n"
         "metrics.set_meter_provider(MeterProvider())\n"
-        "assert observers.any_active\n"
+        "assert observers.active_for('a.b') is not None\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -356,5 +356,5 @@ def _callable(impl: pluggy.HookImpl) -> Callable[..., Any]:
         return impl.function(*[arguments[name] for name in names])
 
     call.__qualname__ = f"{impl.plugin_name.rstrip()}.{impl.function.__name__}"
-    vars(call)["is_idle"] = getattr(impl.function, "is_idle", None)  # of observers, see `Observers.any_active`
+    vars(call)["is_idle"] = getattr(impl.function, "is_idle", None)  # of observers, see `Observers.active_for`
     return call

@@ -18,7 +18,7 @@ from operad.deadlines import checked_number, earlier, until
 from operad.envelopes import ResponseEnvelope
 from operad.errors import CallError, ErrorCode
 from operad.failures import map_error, operation_not_found, out_of_handler
-from operad.observers import CallRecord, Observers, Watch
+from operad.observers import CallRecord, Observers, StreamWatch, Watch
 from operad.operations import Operation
 from operad.registry.catalogue import Catalogue
 from operad.registry.endings import Errors, failure_of
@@ -342,12 +342,11 @@ class Execution:
         operation_id: str,
         input: Any,
         call: OperationContext,
-        *,
         called_as: str | None = None,
         is_stream: bool = False,
     ) -> Watch | None:
         """Return a `Watch` of the call; ``None`` if no observer is active. ``called_as`` is the id in a view."""
-        if not (self.observed and self.observers.any_of(operation_id)):
+        if (observers := self.observers.active_for(operation_id)) is None:
             return None
         entry = self._entries.get(operation_id)
         assert call.request_id is not None
@@ -366,7 +365,7 @@ class Execution:
             False,
             input,
         )
-        return Watch(self.observers, record, call)
+        return (StreamWatch if is_stream else Watch)(observers, record, call)
 
 
 async def watched(stream: Envelopes, watch: Watch) -> Envelopes:

@@ -192,12 +192,11 @@ class _ViewExecution(Execution):
         operation_id: str,
         input: Any,
         call: OperationContext,
-        *,
         called_as: str | None = None,
         is_stream: bool = False,
     ) -> Watch | None:
         base_id = self._shown.base_ids.get(operation_id, operation_id)
-        return self._base.watch(base_id, input, call, called_as=called_as or operation_id, is_stream=is_stream)
+        return self._base.watch(base_id, input, call, called_as or operation_id, is_stream)
 
     async def run(self, operation_id: str, input: Any, call: OperationContext) -> ResponseEnvelope[Any]:
         return await self._base.run(self._admitted(operation_id, input, call), input, call)

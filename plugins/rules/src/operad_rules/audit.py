@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ _UNWRITTEN = 2**20
 _encode = msgspec.json.Encoder().encode
 
 
-class Line(msgspec.Struct, omit_defaults=True, rename="camel"):
+class Line(msgspec.Struct, omit_defaults=True, rename="camel", gc=False):
     """A line of the log: the start in epoch ms, the duration in ms, and a SHA-256 digest of the input."""
 
     time: int
@@ -61,6 +60,7 @@ class Audit(Guard):
         self._file: int | None = None
         self._unwritten = b""
         self._broken: str | None = None
+        self._registry: OperationRegistry | None = None
         self._accept: Callable[[], None] | None = None
         """Removes the interceptor; ``None`` if calls are not rejected."""
 
@@ -73,11 +73,10 @@ class Audit(Guard):
 
     def observe(self, registry: OperationRegistry) -> None:
         """Observe the calls of a registry: digest the input before a call, and write the line after it."""
-        name, matches = self._name, lru_cache(1_000)(self._rule.matches)
+        self._registry, name = registry, self._name
 
         def started(call: CallRecord) -> None:
-            if matches(call.operation_id):
-                call.state[name] = _digest({} if call.input is None else call.input)
+            call.state[name] = _digest({} if call.input is None else call.input)
 
         def finished(call: CallRecord, outcome: CallOutcome) -> None:
             digest = call.state.pop(name, None)
@@ -94,21 +93,20 @@ class Audit(Guard):
                     outcome.items if call.is_stream else None,
                 )
                 self._write(_encoded(line) + b"\n")
-                if (self._broken is None) is not (self._accept is None):
-                    self._guard(registry)
 
         for observer in (started, finished):
-            vars(observer)["matches"] = matches  # calls of other operations need not be observed
+            vars(observer)["matches"] = self._rule.matches  # calls of other operations are not observed
         registry.observe(started, finished)
 
-    def _guard(self, registry: OperationRegistry) -> None:
-        """Reject further calls, because a line could not be written, or accept calls again."""
-        if self._accept is not None:
+    def _guard(self, broken: str | None) -> None:
+        """Reject further calls while lines cannot be written; accept them again if ``broken`` is ``None``."""
+        self._broken = broken
+        if broken is None and self._accept is not None:
             self._accept()
             self._accept = None
-        else:
-            patterns = self._rule.patterns
-            self._accept = registry.use(self.call, subscribe=self.stream, match=patterns, order=self._order)
+        elif broken is not None and self._accept is None and self._registry is not None:
+            use, match = self._registry.use, self._rule.patterns
+            self._accept = use(self.call, subscribe=self.stream, match=match, order=self._order)
 
     def _write(self, line: bytes) -> None:
         """Write a line after the lines that could not be written before."""
@@ -120,10 +118,12 @@ class Audit(Guard):
                 self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             written = os.write(self._file, line)
         except OSError as error:
-            self._unwritten, self._broken = line, f"{self._path}: {error.strerror}"
+            self._unwritten = line
+            self._guard(f"{self._path}: {error.strerror}")
         else:
-            self._unwritten = line[written:]
-            self._broken = f"{self._path}: a line was not written completely" if self._unwritten else None
+            if self._broken is not None or written < len(line):
+                self._unwritten = line[written:]
+                self._guard(f"{self._path}: a line was not written completely" if self._unwritten else None)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -133,7 +133,7 @@ class Audit(Guard):
 
 
 def _encoded(line: Line) -> bytes:
-    """Return a line as ASCII, so that ids from callers cannot look like several lines or control a terminal."""
+    """Return a line in ASCII, so that ids from callers cannot look like several lines or control a terminal."""
     try:
         encoded = _encode(line)
     except ValueError:  # half of a surrogate pair in an id

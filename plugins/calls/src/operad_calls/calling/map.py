@@ -229,9 +229,9 @@ class PendingRequestMap:
             call.limit = earlier(deadline, timeout)  # type: ignore[assignment]  # one of them is given
         if retry and retry not in MODES:
             raise ValueError(f"retry: expected a bool, 'unsent' or 'safe', got {retry!r:.100}")
-        if self._observers.any_active:
+        if (observers := self._observers.active_for(operation_id)) is not None:
             request_id = self._requests.new_id()
-            return watched_call(self._observers, call, request_id, lambda: self._calling(call, retry))
+            return watched_call(observers, call, request_id, lambda: self._calling(call, retry))
         if not retry and self._sign is None:
             return call_once(self._requests, call)
         return self._calling(call, retry)
@@ -279,10 +279,10 @@ class PendingRequestMap:
             call.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:
             call.limit = checked_number(deadline, "deadline", "epoch ms")
-        if self._observers.any_active:
+        if (observers := self._observers.active_for(operation_id)) is not None:
             request_id = self._requests.new_id()
             start = partial(self._streams.items, call, self._signing(call))
-            return Subscription(watched_stream(self._observers, call, request_id, start))
+            return Subscription(watched_stream(observers, call, request_id, start))
         return Subscription(self._streams.items(call, self._signing(call)))
 
     async def ask_all(

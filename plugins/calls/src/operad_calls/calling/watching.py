@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from operad.envelopes import ResponseEnvelope
-from operad.observers import CallRecord, Observers, Watch
+from operad.observers import CallRecord, Observers, StreamWatch, Watch
 from operad_calls.requests import TRACE, CallRequest
 
 Envelope = ResponseEnvelope[Any]
@@ -52,7 +52,7 @@ async def watched_stream(
 ) -> AsyncGenerator[Envelope, None]:
     """Yield the items of a subscription, and report it to observers. The arguments are as in `watched_call`."""
     carrier, call.request_id = _Carrier(call), request_id
-    with Watch(observers, _record(call, request_id, carrier, is_stream=True), carrier) as watch:
+    with StreamWatch(observers, _record(call, request_id, carrier, is_stream=True), carrier) as watch:
         carrier.update(call)
         async with aclosing(start()) as items:
             async for envelope in items:
