@@ -59,7 +59,7 @@ def test_what_a_format_cannot_say_is_in_the_report(format: Any) -> None:
         reasons = {
             "m.mapped": "not strict: expected an object with fixed properties, got a map of names; use a list of objects",
             "m.open": "not strict: expected a schema with a type, got one for any value; add a type",
-            "m.none": "not strict: expected an object with properties, got one with any fields; declare them",
+            "m.none": "not strict: expected an object with properties, got one with any fields; declare its properties",
         }
         assert {id: lost[id][0] for id in reasons} == reasons
     if format == "anthropic":
@@ -135,7 +135,7 @@ def test_tools_are_chosen_by_patterns_and_by_the_words_of_a_prompt() -> None:
 
 def test_more_tools_than_a_request_takes_are_refused_with_a_way_out() -> None:
     made = registry(**{f"n{number}": None for number in range(129)})
-    with pytest.raises(ConfigError, match="129 operations are more than the 128"):
+    with pytest.raises(ConfigError, match="at most 128 tools for one request, got 129 operations"):
         tools(made)
     assert len(tools(made, max_tools=129)) == 129
     assert len(tools(made, "anthropic")) == 129

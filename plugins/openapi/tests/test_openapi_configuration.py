@@ -299,7 +299,7 @@ async def test_of_credentials_that_are_needed_together_those_that_there_are_are_
     document = api(GET, components={"securitySchemes": schemes}, security=[{"Tenant": [], "More": []}])
     given = {"Tenant": {"type": "apiKey", "token": "k"}}
     [warning] = made(document, credentials=given).diagnostics
-    assert warning.reason.endswith("credentials for More")
+    assert warning.reason.endswith("credentials for More; set them")
     found = operations(document, await serve(echo), credentials=given)
     assert (await found["x"].handler({}, None)).data["X-Tenant"] == "k"
 

@@ -26,11 +26,12 @@ class Outcome:
     blocks: tuple[Json, ...]
     """Content blocks of MCP: ``text``, ``image``, and others."""
     data: Any = None
+    """The result, or ``{"error": …}`` of a failed call; ``None`` for bytes and for errors of MCP tools."""
     is_error: bool = False
 
     @property
     def text(self) -> str:
-        """The whole outcome as text."""
+        """The outcome as text. Each block without text, such as an image, is named in brackets."""
         return "\n".join(_text(block) for block in self.blocks)
 
 
@@ -81,7 +82,7 @@ def _is_picture(block: Json) -> bool:
 
 
 def openai_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return the result of a call as a message of chat completions, which supports text only."""
+    """Return the result of a call as a ``tool`` message of chat completions; all blocks become text."""
     return {"role": "tool", "tool_call_id": call_id, "content": outcome.text}
 
 
@@ -112,7 +113,7 @@ def anthropic_result(call_id: str, name: str, outcome: Outcome) -> Json:
 
 
 def gemini_result(call_id: str, name: str, outcome: Outcome) -> Json:
-    """Return the result of a call as a part ``functionResponse`` for the next content."""
+    """Return the result of a call as a part ``functionResponse`` for the next content of the conversation."""
     if outcome.is_error:
         error = (
             outcome.data["error"] if isinstance(outcome.data, dict) and "error" in outcome.data else outcome.text

@@ -11,7 +11,7 @@ from operad import OperationSpec
 Json = dict[str, Any]
 
 INPUT = "input"
-"""The name of the argument for an input that is not an object."""
+"""The name of a tool's only argument if the input of its operation is not an object."""
 
 ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
        "unevaluatedItems", "unevaluatedProperties", "additionalItems")  # fmt: skip
@@ -46,7 +46,10 @@ def parameters(spec: OperationSpec) -> tuple[Json, bool]:
 
 
 def resolve(node: Any, root: Mapping[str, Any]) -> Any:
-    """Return the target of a reference within ``root``; return any other schema unchanged."""
+    """Return the target of the ``$ref`` of a schema within ``root``.
+
+    Returns the schema itself if it has no ``$ref``, or if the target does not exist.
+    """
     seen = 0
     while isinstance(node, Mapping) and isinstance(node.get("$ref"), str) and seen < 32:
         name = node["$ref"].removeprefix("#/$defs/")
@@ -68,7 +71,7 @@ def _unescaped(name: str) -> str:
 
 
 def children(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the direct subschemas of a schema, each after its place, such as ``items`` or ``properties/name``."""
+    """Yield the place of each direct subschema, such as ``items`` or ``properties/name``, and the subschema."""
     for keyword in ONE:
         if isinstance(node.get(keyword), (Mapping, bool)):
             yield keyword, node[keyword]
@@ -136,7 +139,7 @@ def bounds(node: Any) -> set[str]:
 
 
 def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
-    """Return True if a schema may accept ``null``; subschemas are checked down to ``depth`` levels."""
+    """Return True if a schema may accept ``null``. Schemas below ``depth`` levels are assumed to accept it."""
     node = resolve(node, root)
     if not isinstance(node, Mapping) or depth == 0:
         return node is not False
@@ -157,7 +160,10 @@ def accepts_null(node: Any, root: Mapping[str, Any], depth: int = 8) -> bool:
 
 
 def without_nulls(value: Any, node: Any, root: Mapping[str, Any]) -> Any:
-    """Return ``value`` without nulls that a model sends for absent values, unless the schema allows null."""
+    """Return a copy of ``value`` without the nulls of optional properties that do not accept null.
+
+    Models send such nulls for properties that they mean to leave out. ``root`` has the ``$defs`` of ``node``.
+    """
     node = resolve(node, root)
     if not isinstance(node, Mapping):
         return value
@@ -191,9 +197,10 @@ def _properties(node: Mapping[str, Any], root: Mapping[str, Any], depth: int = 8
 
 
 def short_definitions(schema: Json, limit: int) -> Json:
-    """Return the schema; rename all definitions to ``d0``, ``d1``, … if one has a name that an API may reject.
+    """Return a schema whose definitions have names that APIs accept.
 
-    APIs accept names of at most ``limit`` ASCII letters, digits, ``_`` and ``-``.
+    Such a name has at most ``limit`` ASCII letters, digits, ``_`` and ``-``. If one name does not match, all
+    definitions are renamed to ``d0``, ``d1``, ….
     """
     definitions = schema.get("$defs", {})
     if all(len(name) <= limit and _PLAIN.fullmatch(name) for name in definitions):
@@ -220,7 +227,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def is_recursive(schema: Mapping[str, Any]) -> bool:
-    """Return True if a definition contains itself, directly or through other definitions."""
+    """Return True if a schema or one of its definitions contains itself, directly or through definitions."""
     definitions = schema.get("$defs", {})
     state: dict[str, int] = {}
 

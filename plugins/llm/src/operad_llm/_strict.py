@@ -59,7 +59,7 @@ class NotStrict(Exception):
 
 
 def openai_strict(schema: Json) -> Json:
-    """Return the schema in OpenAI's subset: all properties are required, and optional ones may be null.
+    """Return the schema in OpenAI's subset. Optional properties become required properties that may be null.
 
     Raises:
         NotStrict: the subset does not support the schema.
@@ -151,14 +151,14 @@ def _anthropic(node: Any) -> Any:
 
 def _closed(node: Any) -> Json:
     if not isinstance(node, Mapping):
-        raise NotStrict(_UNTYPED if node is True else "expected a schema that allows a value, got false")
+        raise NotStrict(_UNTYPED if node is True else "expected a schema that allows a value, got false; drop it")
     return dict(node)
 
 
 def _no_map(node: Mapping[str, Any]) -> None:
     extra = node.get("additionalProperties", False if node.get("properties") else None)
     if extra is None:
-        raise NotStrict("expected an object with properties, got one with any fields; declare them")
+        raise NotStrict("expected an object with properties, got one with any fields; declare its properties")
     if extra is not False and not (extra is True and node.get("properties")):
         raise NotStrict("expected an object with fixed properties, got a map of names; use a list of objects")
 
@@ -195,14 +195,14 @@ def _within_limits(schema: Json) -> None:
         enums += len(values)
         letters += sum(len(value) for value in values if isinstance(value, str))
         if depth > MAX_DEPTH:
-            raise NotStrict(f"expected at most {MAX_DEPTH} levels, got {depth}")
+            raise NotStrict(f"expected at most {MAX_DEPTH} levels of nesting, got {depth}; flatten the schema")
     for count, limit, what in (
         (properties, MAX_PROPERTIES, "properties"),
         (enums, MAX_ENUM, "values of enumerations"),
         (letters, MAX_NAMES, "characters of names"),
     ):
         if count > limit:
-            raise NotStrict(f"expected at most {limit} {what}, got {count}")
+            raise NotStrict(f"expected at most {limit} {what}, got {count}; make the schema smaller")
 
 
 def _nodes(schema: Json, depth: int = 1) -> Iterator[tuple[Mapping[str, Any], int]]:

@@ -56,16 +56,19 @@ async def run_tool_call(
     Args:
         registry: the registry with the operations, the one that was passed to `tools`.
         payload: the call: an entry of OpenAI's ``tool_calls``, a ``function_call`` of its Responses API, a
-            ``tool_use`` block, a ``functionCall`` part, params of MCP's ``tools/call``; JSON or the SDK's object.
+            ``tool_use`` block, a ``functionCall`` part, or params of MCP's ``tools/call``; as a dict, or as the
+            object of the vendor's SDK.
         format: the format of the payload; ``None`` to derive it from the fields of the payload.
         offered: the tools that the model was offered; it can call no others. ``None`` for all operations.
         context: the caller that lets the model call. If ``None``, the call is anonymous, and guarded
             operations are denied.
-        timeout: the time limit in seconds, or ``None``; the result of a subscription has the items until then.
-        mask_errors: whether the model receives a reference to the log instead of undeclared exceptions.
+        timeout: the time limit in seconds; ``None`` for no limit. The result of a subscription has the items until
+            then, at most `MAX_ITEMS`.
+        mask_errors: whether an undeclared exception is logged, and the model receives only a reference to the log.
 
     Returns:
-        The message to send back. If the call fails, or cannot be read, it contains the error.
+        The message to send back. It contains the error if the tool is unknown, the arguments are not JSON, or the
+        call fails.
 
     Raises:
         ConfigError: ``format`` is unknown.

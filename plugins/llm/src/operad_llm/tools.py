@@ -18,7 +18,8 @@ from operad_llm._strict import NotStrict, anthropic_strict, openai_strict
 logger = logging.getLogger("operad.llm")
 
 Format = Literal["openai", "openai-responses", "anthropic", "gemini", "mcp"]
-"""The API for which tools are made: ``openai`` is its chat completions, ``openai-responses`` its Responses API."""
+"""The API for which tools are made. ``openai`` means OpenAI's chat completions, ``openai-responses`` its Responses
+API."""
 
 FORMATS: tuple[Format, ...] = ("openai", "openai-responses", "anthropic", "gemini", "mcp")
 MAX_DESCRIPTION = 1_024
@@ -35,10 +36,10 @@ class Registry(Protocol):
     """The source of tools: a registry, or a view of a registry."""
 
     def specs(self) -> Sequence[OperationSpec]:
-        """Return all operations."""
+        """Return the specs of all operations."""
 
     def search(self, query: str, limit: int = 10) -> list[OperationSpec]:
-        """Return at most ``limit`` operations that match a query, best first."""
+        """Return the specs of at most ``limit`` operations that match a query, best first."""
 
 
 @attrs.frozen
@@ -48,7 +49,7 @@ class ToolReport:
     operation_id: str
     name: str
     strict: bool
-    """Whether the model's arguments must match the schema."""
+    """Whether the API enforces the schema when the model writes arguments."""
     lost: tuple[str, ...] = ()
     """The parts of the operation that the format cannot express. The model does not see them, but calls are still
     checked."""
@@ -89,11 +90,12 @@ def tools(
         format: the API for which the tools are made.
         include: shell patterns of ids of operations; ``None`` for all.
         exclude: shell patterns of ids of operations to leave out.
-        identity: the caller that lets the model call; only tools that this identity may call are returned.
+        identity: the caller that lets the model call; only operations that this identity may call are returned.
+            ``None`` for an anonymous caller.
         trusted: whether to return tools without an access check.
-        strict: whether arguments must match the schemas, if the API supports that (OpenAI, Anthropic); the report
-            names the tools for which it does not, with the reasons.
-        query: return only the operations that match these words best, best first; it may be the text of a prompt.
+        strict: whether the API (only OpenAI's and Anthropic's) is to enforce the schemas. If it cannot enforce
+            the schema of a tool, the report of the tool states the reason.
+        query: return only operations that match these words, best first; it may be the text of a prompt.
         max_tools: the maximum number of tools; default: 128 for OpenAI, else no limit.
 
     Raises:
@@ -111,8 +113,8 @@ def tools(
         specs = best[:limit]
     elif limit is not None and len(specs) > limit:
         raise ConfigError(
-            f"{len(specs)} operations are more than the {limit} tools of one request; select some with include=, "
-            "or with query= and the text of the prompt"
+            f"expected at most {limit} tools for one request, got {len(specs)} operations; select some with "
+            "include=, or with query= and the text of the prompt"
         )
     names = {id: name for name, id in names_of(registry).items()}
     made = [_tool(names[spec.id], spec, format, strict) for spec in specs]
@@ -120,7 +122,7 @@ def tools(
 
 
 def names_of(registry: Registry) -> dict[str, str]:
-    """Return the ids of all operations by the names of their tools.
+    """Return a mapping from the name of each tool to the id of its operation.
 
     Names are made from all operations, not only from visible ones, so that a name has the same meaning for all.
     """
@@ -218,7 +220,7 @@ def _gemini(schema: Json, lost: list[str]) -> Json:
 
 
 def argument_names(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names of properties by the names that Anthropic accepts for them."""
+    """Return a mapping from a name that Anthropic accepts to the name of each property."""
     return (
         safe_names({name: name for name in properties}, limit=MAX_FIELD)
         if _odd(properties)

@@ -39,8 +39,9 @@ def check_document(document: Document, config: HTTPServiceConfig) -> None:
             continue
         candidates = [name] if name in config.credentials else list(schemes)
         if not any(endpoints_of(auth, scheme_of(document, scheme), "") for scheme in candidates):
+            where = f"credentials.{name}" if name in config.credentials else name
             raise ConfigError(
-                f"{name}: oauth2 needs token_url or issuer, because the document has no URL for this grant"
+                f"{where}: oauth2 needs token_url or issuer, because the document has no URL for this grant"
             )
     if config.server_variables:
         known = {name for server in _servers(document) for name in _VARIABLE.findall(str(server.get("url", "")))}
@@ -155,8 +156,8 @@ def _unmet(
                 missing.append(" and ".join(lacking))
         else:
             if missing:
-                reason = "besides the configured credentials, the security requirement needs credentials for "
-                yield Diagnostic(raw.pointer, reason + " or ".join(missing), "warning")
+                reason = f"the security requirement also needs credentials for {' or '.join(missing)}; set them"
+                yield Diagnostic(raw.pointer, reason, "warning")
 
 
 def _servers(document: Document) -> Iterator[Json]:

@@ -39,7 +39,10 @@ def is_operads(document: Document) -> bool:
 
 
 def mark_of(raw: RawOperation) -> Json | None:
-    """Return the member ``x-operad`` of a POST operation; ``None`` for other methods, which repeat operations."""
+    """Return the member ``x-operad`` of a POST operation, or ``None`` if it has no ``id``.
+
+    Returns ``None`` for other methods, because the document repeats a query as GET.
+    """
     mark = raw.node.get(MARK)
     if raw.method != "POST" or not isinstance(mark, dict) or not isinstance(mark.get("id"), str):
         return None

@@ -42,8 +42,8 @@ class Loader:
 
     Args:
         config: the configuration, with limits and allowed external references.
-        client: reads URLs.
-        fs: reads files; default: the file system of this machine.
+        client: the HTTP client that reads URLs.
+        fs: the file system that files are read from; default: the local one.
     """
 
     def __init__(self, config: HTTPServiceConfig, client: HTTPClient, fs: OpenAPIFS | None = None) -> None:
@@ -209,7 +209,10 @@ class Loader:
 
 
 def patched(patch: Callable[[Json], Json | None], root: Json) -> Json:
-    """Return the document as changed by ``patch``. An exception of ``patch`` becomes a `SourceError`."""
+    """Return the document that ``patch`` returns, or ``root``, changed in place, if it returns ``None``.
+
+    Raises `SourceError` if ``patch`` raises an exception.
+    """
     try:
         found = patch(root)
     except Exception as error:

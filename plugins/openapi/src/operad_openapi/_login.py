@@ -23,10 +23,17 @@ if TYPE_CHECKING:
 async def login_of(
     spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None, account: str | None
 ) -> OAuthClient:
-    """Return the OAuth client of the first credential that a person can log in with.
+    """Return the OAuth client for the first credential of type ``oauth2``.
+
+    Args:
+        spec: the document, or its path or URL; only read if the credential names no endpoints.
+        config: the configuration of the source.
+        fs: the file system that files are read from; ``None`` for the local one.
+        account: the account to log in, instead of the credential's ``account``; ``None`` to keep that.
 
     Raises:
-        ConfigError: no credential has the type ``oauth2``, or neither it nor the document names the endpoints.
+        ConfigError: no credential has the type ``oauth2``, neither it nor the document names the endpoints, or the
+            document names an endpoint that is not https or not at an origin of the API.
         SourceError: the document cannot be read.
     """
     from operad_auth import OAuthClient

@@ -142,7 +142,7 @@ class DocumentOperation(PlannedOperation):
     async def pieces(
         self, input: Any, context: OperationContext | None = None
     ) -> AsyncGenerator[ResponseEnvelope[bytes], None]:
-        """Yield the body in pieces, each in an envelope, as they arrive. Raises `CallError` if that fails."""
+        """Yield the body in pieces, each in an envelope, as they arrive. Raises `CallError` if the call fails."""
         request = await self._requested(input, context)
         request.is_stream, request.idle_timeout = True, self.source.config.idle_timeout
         response = await self._open(request, context)

@@ -68,9 +68,10 @@ class DocumentPages:
         return self._by_url(input, envelope, url) if isinstance(url, str) and url else None
 
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
-        """Return the items of a page.
+        """Return the items of a page: the list that the rule names, the page itself, or its only list.
 
-        Raises `CallError` if the rule names no list and the page does not have exactly one.
+        If the rule names another value, the list has only that value, or is empty if the value is missing. Raises
+        `CallError` if the rule names no list, and the page is not a list and does not have exactly one.
         """
         rule, data = self._rule, envelope.data
         if rule.items is not None:

@@ -81,7 +81,7 @@ class PlannedOperation:
         self.may_stream = may_stream
         self.twin = twin
         self.links: Json | None = None
-        """The links of its 2xx responses by name, as the document declares them."""
+        """Name -> link object of its 2xx responses; ``None`` if the document declares no links."""
         self._plan: Plan | None = None
         self._adapter: Adapter | None = None
         self._is_home = False
@@ -126,7 +126,7 @@ class PlannedOperation:
         logger.warning("%s %s: the input does not match its schema: %s", self.raw.method, self.raw.path, reasons)
 
     def hint(self, input: Any) -> str:
-        """Return a hint if unknown keys of an input are fields of the body, which has its own key; else ``""``."""
+        """Return a hint if an input has fields of the body beside the key of the body; else ``""``."""
         inputs, body = self.plan.inputs, self.plan.body
         if body is None or inputs.body_key is None or not isinstance(input, Mapping):
             return ""

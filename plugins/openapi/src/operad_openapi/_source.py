@@ -32,7 +32,7 @@ class DocumentSource:
         self.output_view = SchemaView(document, is_input=False)
         self.authenticator = Authenticator(document, config, Tokens(lambda: self.client, config.namespace))
         self.operations: Mapping[str, Any] = {}
-        """The operations of the document by name, for links between them."""
+        """Name -> operation of the document, for links between operations."""
         self._responses: dict[str, ErrorDefinition] = {}
 
     def keep(self, root: Json) -> None:

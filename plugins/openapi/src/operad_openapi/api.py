@@ -17,7 +17,7 @@ from operad_openapi._document.overlays import apply_overlay
 from operad_openapi._document.parsing import ASIDE_BYTES
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._loading import Loader, Spec, is_url, patched
-from operad_openapi.config import HTTPServiceConfig
+from operad_openapi.config import HTTPServiceConfig, shown_place
 from operad_openapi.fs import OpenAPIFS
 from operad_openapi.operations import OpenAPIOperations, build_operations
 
@@ -30,8 +30,8 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
         config: the server, and options for its calls.
 
     Returns:
-        A list of operations. Its ``diagnostics`` describe the parts of the document that cannot be used. Close the
-        list (``aclose``) when its operations are no longer called.
+        A list of operations. Its ``diagnostics`` describe problems of the document, such as operations that cannot
+        be used. Close the list (``aclose``) when its operations are no longer called.
 
     Raises:
         SourceError: ``document`` is not an OpenAPI document, or an overlay or ``patch`` failed.
@@ -44,7 +44,8 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
         for overlay in config.overlays:
             if not isinstance(overlay, Mapping):
                 raise SourceError(
-                    f'overlays: expected parsed overlays, because from_openapi reads no files, got "{overlay}"'
+                    "overlays: expected parsed overlays, because from_openapi reads no files, got "
+                    f"{shown_place(overlay)}"
                 )
             found += apply_overlay(root, overlay, "an overlay")
         root = root if config.patch is None else patched(config.patch, root)
@@ -59,10 +60,10 @@ async def from_openapi_file(
     Args:
         path: the path of the document.
         config: the server, and options for its calls.
-        fs: reads the files; default: the file system of this machine.
+        fs: the file system that the files are read from; default: the local one.
 
     Raises:
-        SourceError: the file cannot be read, or is not an OpenAPI document.
+        SourceError: the file cannot be read or is not an OpenAPI document, or an overlay or ``patch`` failed.
         ConfigError: the configuration does not fit the document.
     """
     return await load_operations(os.fspath(path), config, fs)
@@ -72,11 +73,12 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
     """Return the operations of the document at ``url``; references to the same origin are followed.
 
     Raises:
-        SourceError: the URL cannot be read, or does not return an OpenAPI document.
+        SourceError: the URL cannot be read or does not return an OpenAPI document, or an overlay or ``patch``
+            failed.
         ConfigError: the configuration does not fit the document.
     """
     if not is_url(url):
-        raise SourceError(f'url: expected an http or https URL, got "{url}"')
+        raise SourceError(f"url: expected an http or https URL, got {shown_place(url)}")
     return await load_operations(url, config)
 
 
@@ -84,7 +86,7 @@ async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS |
     """Return the operations of a document, given as a dict, a path or a URL.
 
     Raises:
-        SourceError: the document cannot be read, or is not an OpenAPI document.
+        SourceError: the document cannot be read or is not an OpenAPI document, or an overlay or ``patch`` failed.
         ConfigError: the configuration does not fit the document.
     """
     document, loader = await load_document(spec, config, fs)
@@ -119,7 +121,7 @@ def _built(document: Document, config: HTTPServiceConfig, found: list[Diagnostic
 
 
 async def load_document(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS | None) -> tuple[Document, Loader]:
-    """Return the document in a dict, file or URL, and its loader. Raises `SourceError` if it is unreadable."""
+    """Return the document in a dict, file or URL, and its loader. Raises `SourceError` if it cannot be read."""
     client = HTTPClient(config, trusted=config.trusted)
     try:
         loader = Loader(config, client, fs)

@@ -260,7 +260,7 @@ def _named(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 def _known_way(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value not in ("error", "warn", "off"):
-        raise ConfigError(f'{attribute.name}: expected "error", "warn" or "off", got another value')
+        raise ConfigError(f'{attribute.name}: expected "error", "warn" or "off", got {value!r:.100}')
 
 
 def shown_place(value: object) -> str:
@@ -291,7 +291,7 @@ class HTTPOptions:
     auth: HTTPAuth | None = attrs.field(default=None, converter=_auth)
     """The credential for every operation that does not declare ``security: []``."""
     credentials: dict[str, HTTPAuth] = attrs.field(factory=dict, converter=_credentials)
-    """Credentials by the names of the document's security schemes."""
+    """Names of the document's security schemes -> the credentials for them."""
     origins: list[str] = attrs.field(factory=list, converter=_origins)
     """Further origins (``https://host``) that headers and credentials may be sent to."""
     timeout: float | None = attrs.field(default=30.0, validator=_at_least(0))
@@ -382,6 +382,7 @@ class HTTPServiceConfig(HTTPOptions):
     """The configuration of `from_openapi`, `from_openapi_file` and `from_openapi_url`."""
 
     namespace: str
+    """The namespace of the operations."""
     trusted: bool = False
     """Whether the document is trusted: it may then name private hosts, and files outside its own folder."""
     caller: CredentialProvider | None = attrs.field(default=None, repr=False)

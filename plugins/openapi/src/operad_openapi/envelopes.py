@@ -17,7 +17,7 @@ class HTTPResponseMeta:
 
     status_code: int
     headers: dict[str, str]
-    """Headers by lower-case name; repeated values are joined with ``, ``. ``set-cookie`` is in `set_cookie`."""
+    """Name in lower case -> value; repeated values are joined with ``, ``. ``set-cookie`` is in `set_cookie`."""
     content_type: str
     url: str | None = None
     """The URL of the response, without credentials."""
@@ -25,12 +25,13 @@ class HTTPResponseMeta:
     elapsed_ms: float | None = None
     """Time from the call to the complete response in ms; ``None`` for items of a stream."""
     set_cookie: list[str] | None = None
+    """The values of the headers ``Set-Cookie``; ``None`` if the response has no such header."""
     event_type: str | None = None
-    """The type of a server-sent event."""
+    """The type of a server-sent event; ``None`` for other responses."""
     last_event_id: str | None = None
     """The last event id when a server-sent event was dispatched."""
     attempts: int | None = None
-    """How often the request was sent, if more than once."""
+    """How often the request was sent; ``None`` for once."""
     links: dict[str, dict[str, Any]] | None = None
     """The document's links that apply to this response: name -> ``{"operation": id, "input": {...}}``."""
 
@@ -39,7 +40,7 @@ HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)
 
 
 class JoinedHeaders(NamedTuple):
-    """Headers by lower-case name, and ``Set-Cookie`` values, which must not be joined (RFC 6265, 3)."""
+    """Name in lower case -> value, and a list of ``Set-Cookie`` values, which must not be joined (RFC 6265, 3)."""
 
     joined: dict[str, str]
     cookies: list[str] | None

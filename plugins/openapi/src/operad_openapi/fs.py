@@ -1,4 +1,4 @@
-"""File systems for documents: that of this machine, or one of the application."""
+"""File systems for documents: the local one, or one that the application provides."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_file(path: str, limit: int) -> bytes:
 
 
 class LocalFS:
-    """The file system of this machine; files are read in a worker thread."""
+    """The local file system; files are read in a worker thread."""
 
     async def read(self, path: str, limit: int) -> bytes:
         """Return the content of a file; for arguments and errors see `OpenAPIFS.read`."""

@@ -44,7 +44,7 @@ class OpenAPIOperations(list[AnyOperation]):
         super().__init__()
         self._source = source
         self.built: dict[str, DocumentOperation] = {}
-        """The objects that send the requests, by the name of the operation."""
+        """Name of an operation -> the object that sends its requests."""
         source.operations = self.built
         self.diagnostics = diagnostics
         """The problems that were found while the document was loaded."""
@@ -53,7 +53,7 @@ class OpenAPIOperations(list[AnyOperation]):
 
     @property
     def info(self) -> Json:
-        """The object ``info`` of the document, which has its title and version."""
+        """The object ``info`` of the document, with ``title`` and ``version``; ``{}`` if it is missing."""
         found = self._source.document.root.get("info")
         return found if isinstance(found, dict) else {}
 
@@ -101,7 +101,7 @@ class OpenAPIOperations(list[AnyOperation]):
 def build_operations(
     document: Document, config: HTTPServiceConfig, found: Iterable[Diagnostic] = ()
 ) -> OpenAPIOperations:
-    """Return the operations of ``document`` that can be used, with diagnostics for the others.
+    """Return the operations of ``document`` that can be used; ``diagnostics`` of the list reports the other ones.
 
     Args:
         document: the document.
@@ -294,7 +294,7 @@ class _Checker:
 
         Raises:
             NotUsableError: a required parameter cannot be sent, or a parameter has no name or location.
-            PointerError: a reference leads nowhere.
+            PointerError: a reference has no target, or references lead in a circle.
         """
         declared: set[str] = set()
         for holder in (raw.item, raw.node):

@@ -66,7 +66,10 @@ async def _pages(
 
 
 def next_link(headers: Mapping[str, str], base: str = "") -> str | None:
-    """Return the URL of ``rel="next"`` in the header ``link``, made absolute with ``base``, or ``None``."""
+    """Return the URL of ``rel="next"`` in the header ``link``, made absolute with ``base``.
+
+    Returns ``None`` if the header has no such link. Raises `ValueError` if its URL is not valid.
+    """
     for match in _LINK.finditer(headers.get("link", "")):
         relation = _REL.search(match[2])
         if relation and "next" in (relation[1] or relation[2] or "").lower().split():

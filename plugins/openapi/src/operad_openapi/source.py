@@ -31,11 +31,11 @@ class OpenAPISourceConfig(HTTPOptions):
     retries: RetryPolicy | int = 2  # type: ignore[assignment]  # a table or a number, as a configuration file has it
     """A policy, a table of its fields, or the number of attempts after the first."""
     fs: Any = None
-    """An `OpenAPIFS` to read files with; default: the file system of this machine."""
+    """An `OpenAPIFS` to read files from; default: the local file system."""
 
 
 class OpenAPISession(SourceSession):
-    """The operations of a document, with the HTTP session that is closed with them."""
+    """The operations of a document, and their HTTP session, which `aclose` closes."""
 
     def __init__(self, operations: Any) -> None:
         super().__init__(operations)
@@ -51,7 +51,7 @@ async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISe
     """Load the operations of a document.
 
     Raises:
-        SourceError: the document cannot be read, or is not an OpenAPI document.
+        SourceError: the document cannot be read or is not an OpenAPI document, or an overlay or ``patch`` failed.
         ConfigError: the options contradict each other, or do not fit the document.
     """
     from operad_openapi.api import load_operation, load_operations

@@ -42,21 +42,21 @@ def _is_idle() -> bool:
 
 @hookimpl
 def operad_call_started(call: Any) -> None:
-    """Start a span for a call, if OpenTelemetry may be set up."""
+    """Start a span for a call, if OpenTelemetry was imported or the environment names a provider."""
     if _is_set_up():
         _telemetry().operad_call_started(call)
 
 
 @hookimpl
 def operad_call_reported(call: Any, report: Any) -> None:
-    """Add a report of a call to its span, as an event."""
+    """Add a report of a call to its span, as an event, and count stalls of streams."""
     if _is_set_up():
         _telemetry().operad_call_reported(call, report)
 
 
 @hookimpl
 def operad_call_finished(call: Any, outcome: Any) -> None:
-    """End the span of a call, and record its duration."""
+    """End the span of a call, and record its duration and items."""
     if _is_set_up():
         _telemetry().operad_call_finished(call, outcome)
 

@@ -79,7 +79,10 @@ class Telemetry:
 
     @hookimpl
     def operad_call_started(self, call: Any) -> None:
-        """Start a span for a call. Its parent is the call that made this call, here or in another process."""
+        """Start a span for a call; do nothing if no provider is set up.
+
+        The parent is the current span, unless the call's metadata name a span of another trace.
+        """
         if not self._is_set_up:
             if _nothing_is_recorded():
                 return
@@ -117,7 +120,7 @@ class Telemetry:
 
     @hookimpl
     def operad_call_finished(self, call: Any, outcome: Any) -> None:
-        """End the span of a call, and record its duration and items."""
+        """End the span of a call, and record its duration; for a subscription, also the number of its items."""
         running: _Running | None = call.state.pop(_STATE, None)
         if running is None:
             return

@@ -1,4 +1,4 @@
-"""A folder of Python files as operations."""
+"""Load the operations that the Python files of a folder define."""
 
 from operad_scanner.fs import LocalFS, ScannerFS
 from operad_scanner.scan import OperationManifest, ScanFailure, scan_operations

@@ -1,4 +1,4 @@
-"""File systems for the scanner: that of this machine, or one that a test or an archive provides."""
+"""File systems for the scanner: the local one, or one that a test or an archive provides."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ class ScannerFS(Protocol):
     """The interface of the file system that the scanner uses."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
-        """Return all ``.py`` files at or below ``root``. Raises `OSError` if it does not exist."""
+        """Return all ``.py`` files at or below ``root``. Raises `OSError` if ``root`` does not exist."""
 
     def read(self, path: Path) -> bytes:
         """Return the content of a file. Raises `OSError` if it cannot be read."""
 
 
 class LocalFS:
-    """The local file system. Names that begin with ``_`` or ``.`` are skipped."""
+    """The local file system. Files and folders with names that begin with ``_`` or ``.`` are skipped."""
 
     def python_files(self, root: Path) -> Iterable[Path]:
-        """Return ``root`` if it is a file, else the ``.py`` files below. Raises `OSError` if it is missing."""
+        """Return ``[root]`` for a file, else ``.py`` files below ``root``. Raises `OSError` if it is missing."""
         if root.is_file():
             return [root]
         if not root.is_dir():

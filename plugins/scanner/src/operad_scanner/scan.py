@@ -44,7 +44,7 @@ class OperationManifest:
 
     operations: tuple[Operation[..., Any], ...] = ()
     specs: tuple[OperationSpec, ...] = ()
-    """Specs without a handler, which is in another process or is registered separately."""
+    """Specs without a handler. Their handlers run in another process, or are registered separately."""
     failures: tuple[ScanFailure, ...] = ()
     lifespan: LifespanFunction | None = None
     """The function ``lifespan`` of the folder, if a file defines one."""
@@ -74,7 +74,7 @@ def scan_operations(
     Args:
         path: a folder, or one file.
         fs: the file system; default: the local one.
-        namespace: the namespace for operations without a namespace of their own.
+        namespace: the namespace for operations that name none; ``None`` for ``local``.
 
     Raises:
         OSError: ``path`` does not exist.
@@ -129,7 +129,7 @@ class _Loader(SourceFileLoader):
         self._fs = fs
 
     def path_stats(self, path: Any) -> Any:
-        """Raise `OSError` to disable byte code, which could be older than a file that was changed just now."""
+        """Raise `OSError`, so that Python ignores cached byte code, which may be older than the file."""
         raise OSError
 
     def get_data(self, path: Any) -> bytes:
@@ -177,7 +177,8 @@ def _add_lifespan(lifespans: dict[Path, LifespanFunction], file: Path, found: An
     if not callable(found) or isinstance(found, Operation) or found in lifespans.values():
         return
     if lifespans:
-        raise RegistrationError(f"expected one lifespan in a folder, but {next(iter(lifespans))} has one, too")
+        first = next(iter(lifespans))
+        raise RegistrationError(f"expected one lifespan in a folder, but {first} has one, too; remove one of them")
     lifespans[file] = found
 
 

@@ -23,9 +23,9 @@ class ScannerConfig:
     """The options of a ``scanner`` source."""
 
     path: str | Path
-    """The folder, or one file; relative to the configuration's folder."""
+    """A folder, or one file. A relative path begins at the configuration's folder."""
     fs: ScannerFS | None = None
-    """The file system to read from instead of the local one."""
+    """The file system to read from; ``None`` for the local one."""
     watch: bool = False
     """Whether to scan again when a file changes (needs ``operad-scanner[watch]``)."""
     strict: bool = False
@@ -33,7 +33,13 @@ class ScannerConfig:
 
 
 async def load(config: ScannerConfig, context: SourceContext) -> SourceSession:
-    """Scan the folder. Raises `ConfigError` if ``path`` is empty, `SourceError` if the folder cannot be used."""
+    """Scan the folder and start its lifespan.
+
+    Raises:
+        ConfigError: ``path`` is empty.
+        SourceError: ``path`` does not exist, its lifespan fails, a file fails and ``strict`` is set, or
+            ``watch`` is set and watchfiles is not installed.
+    """
     if not str(config.path):  # it would run every file of the current folder
         raise ConfigError('scanner: path is empty; name a folder, or write "." for the current one')
     path = context.path(config.path)
@@ -133,7 +139,10 @@ class ScannerSession(SourceSession):
         self._watcher = asyncio.get_running_loop().create_task(watch())
 
     async def aclose(self) -> None:
-        """Stop watching, and end the lifespan after the calls in progress. Raises `SourceError` if it fails."""
+        """Stop watching, and end the lifespan after the calls in progress.
+
+        Raises `SourceError` if the lifespan fails while it ends.
+        """
         if self._watcher is not None:
             import asyncio
 

@@ -108,7 +108,7 @@ class _Word:
             scores[document] = get(document, 0.0) + value
 
     def raise_scores(self, scores: dict[int, float]) -> None:
-        """Add this word's weight for the operations that have a score already."""
+        """Add this word's weight to the scores that exist; add no other operation."""
         if len(scores) * 8 > self.size:
             share = self._shares()
             for document in scores.keys() & share.keys():
@@ -185,13 +185,17 @@ class RankedIndex:
             weights[term].append(int(255 * count / (count + norm)) or 1)
 
     def remove(self, operation_id: str) -> None:
-        """Remove the spec with an id, if it exists."""
+        """Remove the spec of an operation. An unknown id is ignored."""
         number = self._numbers.pop(operation_id, None)
         if number is not None:
             self._dead.add(number)
 
     def search(self, query: str, limit: int) -> list[str]:
-        """Return at most ``limit`` ids of operations, best first; among equals, those that were added first."""
+        """Return the ids of at most ``limit`` operations that match a query, best first.
+
+        Operations that match equally well are in the order in which they were added. The list is empty if no
+        operation matches, or ``limit`` is less than 1.
+        """
         if limit < 1:
             return []
         found = sorted(self._words(query), key=lambda word: -word.bound)

@@ -21,5 +21,5 @@ def ranked(specs: Iterable[OperationSpec]) -> RankedIndex:
 
 @hookimpl(trylast=True)
 def operad_search() -> object:
-    """Return the function that makes the index of a registry. Search of any other plugin takes precedence."""
+    """Return the function that makes the index of a registry. An index of any other plugin takes precedence."""
     return ranked

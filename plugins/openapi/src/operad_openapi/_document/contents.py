@@ -26,11 +26,16 @@ class Body:
 
 
 def body_of(document: Document, operation: RawOperation, swagger_parameters: list[Json]) -> Body | None:
-    """Return the request body of an operation, or ``None`` if it has none.
+    """Return the request body of an operation, or ``None`` if the document declares no content for it.
+
+    Args:
+        document: the document.
+        operation: the operation.
+        swagger_parameters: in OpenAPI 2.0, the operation's parameters in ``body`` and ``formData``.
 
     Raises:
         NotUsableError: ``requestBody`` is not an object with ``content``.
-        PointerError: a reference in it leads nowhere.
+        PointerError: a reference in it has no target, or leads in a circle.
     """
     if document.version == "2.0":
         return _swagger_body(document, operation, swagger_parameters)
@@ -108,7 +113,7 @@ _WITH_CONTENT = frozenset({"content", "schema", "$ref"})
 
 
 def response_content(document: Document, operation: RawOperation, node: Any) -> dict[str, Json]:
-    """Return the media type objects of a response by media type. Raises `PointerError` for a broken reference."""
+    """Return media type -> media type object for a response. Raises `PointerError` for a broken reference."""
     response = document.resolve(node)
     if not isinstance(response, dict):
         return {}
@@ -129,13 +134,16 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
 
 
 def responses_of(operation: RawOperation) -> Mapping[str, Any]:
-    """Return the response objects of an operation by status; references are not resolved."""
+    """Return status -> response object for an operation. References are not resolved."""
     responses = operation.node.get("responses")
     return responses if isinstance(responses, dict) else {}
 
 
 def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
-    """Return status and response object of each 2xx response, ``2XX`` last; if 2xx is missing, ``default``."""
+    """Return status and response object of each 2xx response, ``2XX`` last.
+
+    Without a 2xx response, the list has only ``default``; it is empty if ``default`` is missing, too.
+    """
     responses = responses_of(operation)
     found = [(status, node) for status, node in responses.items() if str(status)[:1] == "2"]
     if not found and "default" in responses:
@@ -144,7 +152,10 @@ def success_responses(operation: RawOperation) -> list[tuple[str, Any]]:
 
 
 def success_media(document: Document, operation: RawOperation) -> list[tuple[str, str, Json]]:
-    """Return ``(status, media type, media type object)`` of all 2xx responses, without broken references."""
+    """Return ``(status, media type, media type object)`` for each content of the `success_responses`.
+
+    Responses that are broken references are left out.
+    """
     found: list[tuple[str, str, Json]] = []
     for status, node in success_responses(operation):
         if isinstance(node, dict) and not node.keys() & _WITH_CONTENT:

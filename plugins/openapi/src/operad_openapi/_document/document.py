@@ -45,7 +45,7 @@ class Document:
         if isinstance(version, (int, float)) and not isinstance(version, bool):
             version = str(version)  # YAML's `swagger: 2.0`
         if not isinstance(version, str) or not re.match(r"(2\.0|3\.[0-9])", version):
-            got = "neither" if version is None else repr(version)
+            got = "neither" if version is None else f"{version!r:.100}"
             raise SourceError(
                 f'{where}: expected an OpenAPI document with `openapi: 3.x` or `swagger: "2.0"`, got {got}'
             )
@@ -53,7 +53,7 @@ class Document:
         self.version = version[:3]
         self.base = base
         self.children: dict[str, list[str]] | None = None
-        """Reference -> references to the named schemas that have it in their ``allOf``; see ``kinds``."""
+        """Reference -> references to named schemas with it in their ``allOf``; ``None`` until it is needed."""
         self._text_flags: tuple[bool, bool] | None = None
         if text is not None:
             # Most documents have neither word, and one search shows that. The others need one more for each.

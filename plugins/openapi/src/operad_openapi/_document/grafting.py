@@ -86,8 +86,8 @@ async def graft_external(
 
     Args:
         document: the document, changed in place: its references are rewritten.
-        read: reads URLs and paths.
-        report: called with the reason for each reference that is not replaced.
+        read: the function that reads documents; see `Read`.
+        report: the function that is called with the reason for each document that cannot be read.
         limit: the maximum number of documents to read.
     """
     await _Grafting(document, read, report, limit).run()

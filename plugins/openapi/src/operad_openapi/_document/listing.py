@@ -60,7 +60,7 @@ class Diagnostic:
 
 
 def list_operations(document: Document) -> Iterator[RawOperation | Diagnostic]:
-    """Yield the operations of a document, and a `Diagnostic` for each that cannot be used."""
+    """Yield the operations of a document, and a `Diagnostic` for each path or operation that cannot be used."""
     paths = document.root.get("paths")
     if paths is None:
         return

@@ -45,6 +45,6 @@ def essence(content_type: str) -> str:
 
 
 def charset_of(content_type: str) -> str | None:
-    """Return the ``charset`` parameter of a content type in lower case, or ``None``."""
+    """Return the ``charset`` of a content type in lower case, or ``None`` if that parameter is missing."""
     match = re.search(r';\s*charset\s*=\s*"?([^\s";]+)', content_type, re.IGNORECASE)
     return match[1].lower() if match else None

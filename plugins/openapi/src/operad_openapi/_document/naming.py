@@ -30,7 +30,7 @@ class Naming:
         """Return the configured name of an operation, else `wanted_name`.
 
         Raises:
-            ConfigError: the configured name is empty, not printable, or contains spaces.
+            ConfigError: the configured name is not a printable text without spaces, or is empty.
         """
         wanted: Any = self._configured(raw) if self._names else None
         if wanted is None:
@@ -76,7 +76,10 @@ def _function_name(raw: RawOperation) -> str | None:
 
 
 def wanted_name(raw: RawOperation) -> str:
-    """Return the ``operationId``, else ``{method}_{path}`` without braces and with underscores for slashes."""
+    """Return the ``operationId``, else ``{method}_{path}`` without braces and with underscores for slashes.
+
+    Spaces become underscores, and characters that are not printable are removed.
+    """
     given = raw.node.get("operationId")
     name = given if isinstance(given, str) and given.strip() else _path_name(raw)
     if name.isprintable() and " " not in name and not name[0].isspace():
@@ -125,7 +128,7 @@ class Filters:
         self._used: set[str] = set()
 
     def admits(self, name: str, raw: RawOperation) -> bool:
-        """Return True if ``include`` and ``exclude`` select the operation."""
+        """Return True if ``include`` is empty or matches the operation, and ``exclude`` does not match it."""
         included = not self._include or self._matching(self._include, name, raw)
         excluded = bool(self._exclude) and self._matching(self._exclude, name, raw)
         return included and not excluded
@@ -136,7 +139,7 @@ class Filters:
         return bool(found)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `ConfigError` for a pattern that matched no operation; ``names`` has all operations' names."""
+        """Raise `ConfigError` for a pattern that matched no operation; the message suggests one of ``names``."""
         for option, patterns in (("include", self._include), ("exclude", self._exclude)):
             for pattern in patterns:
                 if pattern not in self._used:

@@ -27,7 +27,10 @@ def without_default_port(url: str) -> str:
 
 
 def is_private_host(host: str | None) -> bool:
-    """Return True if a host is ``localhost``, or an address that is not public. Other names are not resolved."""
+    """Return True if a host is ``localhost``, an address that is not public, or a number such as ``127.1``.
+
+    Other names are not resolved.
+    """
     if not host:
         return False
     host = host.rstrip(".").lower()

@@ -16,7 +16,11 @@ _NULL: Json = {"enum": [None]}
 
 
 def output_schema(document: Document, raw: RawOperation, view: SchemaView) -> Any:
-    """Return the union of the JSON schemas of 2xx responses; ``True`` if one of them allows any value."""
+    """Return the union of the schemas of an operation's `success_responses`.
+
+    HEAD, 204 and 205 have the schema of null, texts the schema of a string. Returns ``True`` if a response
+    allows any value or is a broken reference, or if no successful response is declared.
+    """
     if raw.method == "HEAD":
         return _NULL
     unique: list[Any] = []
@@ -50,7 +54,10 @@ def _body_schemas(status: str, content: Mapping[str, Json], view: SchemaView) ->
 
 
 def item_schema(document: Document, raw: RawOperation, stream_type: str, view: SchemaView) -> Any:
-    """Return the schema of one item of a stream: ``itemSchema`` (OpenAPI 3.2), else ``schema``, else ``True``."""
+    """Return the schema of one item of a stream: ``itemSchema`` (OpenAPI 3.2), else ``schema``, else ``True``.
+
+    An item of ``text/event-stream`` is the data of an event, so only that part of ``itemSchema`` is returned.
+    """
     for _, media_type, media in success_media(document, raw):
         if essence(media_type) == stream_type or (stream_type == JSON and is_json(essence(media_type))):
             if "itemSchema" not in media:
@@ -61,7 +68,7 @@ def item_schema(document: Document, raw: RawOperation, stream_type: str, view: S
 
 
 def is_text_item(schema: Any, view: SchemaView) -> bool:
-    """Return True if items of ``schema`` are strings, which are not parsed as JSON."""
+    """Return True if the schema of a stream's items has the type string; such items are not parsed as JSON."""
     try:
         node = view.resolve(schema)
     except PointerError:

@@ -15,7 +15,7 @@ from operad_openapi._document.listing import Diagnostic
 
 
 def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
-    """Change ``root`` in place, action by action.
+    """Apply the actions of an overlay to ``root``, in place, while the caller iterates over the warnings.
 
     Args:
         root: the document.
@@ -40,7 +40,7 @@ def apply_overlay(root: Json, overlay: Any, where: str) -> Iterator[Diagnostic]:
             raise SourceError(f'{where}: actions[{index}]: expected an object with a JSONPath "target", got {got}')
         found = _matches(root, target, f"{where}: actions[{index}]")
         if not found:
-            reason = f"{where}: actions[{index}]: there is nothing at {target}"
+            reason = f"{where}: actions[{index}]: no value matches {target:.200}"
             yield Diagnostic("#", reason, "warning")
         for keys in found:
             if action.get("remove") is True:
@@ -61,7 +61,7 @@ def _matches(root: Json, target: str, where: str) -> list[tuple[str | int, ...]]
         matches = JSONPathEnvironment(strict=True).finditer(target, root)
         found = {tuple(match.parts) for match in matches}
     except JSONPathError as error:
-        raise SourceError(f'{where}: expected a JSONPath, got "{target}": {error}') from error
+        raise SourceError(f'{where}: expected a JSONPath, got "{target:.200}": {error}') from error
     return sorted(found, key=lambda keys: [(isinstance(key, int), key) for key in keys], reverse=True)
 
 

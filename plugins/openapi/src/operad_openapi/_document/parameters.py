@@ -35,9 +35,9 @@ class Parameter:
     keeps_slashes: bool = False
     """Whether the value of a path parameter may have several segments."""
     content_type: str | None = None
-    """The media type of a ``content`` parameter."""
+    """The media type of a ``content`` parameter; ``None`` for a parameter with ``schema``."""
     collection_format: str | None = None
-    """``collectionFormat`` of Swagger 2.0, which is used instead of ``style`` and ``explode``."""
+    """``collectionFormat`` of Swagger 2.0, which replaces ``style`` and ``explode``; ``None`` for 3.x."""
     item_formats: tuple[str, ...] = ()
     """Swagger 2.0's collection formats of arrays within the array, outermost first."""
     description: str = ""
@@ -68,7 +68,7 @@ def unusable(name: str, location: str) -> str | None:
 def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Parameter], list[Json]]:
     """Return the parameters that are inputs, and Swagger 2.0's body and form parameters unchanged.
 
-    An optional parameter that cannot be sent is left out.
+    Headers that are never inputs, and optional parameters that cannot be sent, are left out.
 
     Raises:
         NotUsableError: a required parameter cannot be sent, or a parameter has no name or is a broken reference.
@@ -100,9 +100,10 @@ def parameters_of(document: Document, operation: RawOperation) -> tuple[list[Par
 
 
 def normal_parameter(node: Json, version: str, document: Document | None = None) -> Parameter:
-    """Return a parameter object of any version of OpenAPI as a `Parameter`.
+    """Return a parameter object of OpenAPI ``version`` as a `Parameter`.
 
-    Raises `PointerError` if its media type is a broken reference.
+    A reference in its ``content`` is resolved in ``document``, if that is not ``None``. Raises `PointerError` if
+    the reference is broken.
     """
     location = node["in"]
     common: Json = {

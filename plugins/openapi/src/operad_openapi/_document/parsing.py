@@ -21,7 +21,8 @@ _EXCERPT = 60
 def parse(data: bytes, where: str) -> Any:
     """Return the value of a JSON or YAML text: an object or an array.
 
-    JSON is tried first if the text looks like JSON: PyYAML rejects some JSON, and is 40 times slower.
+    JSON is tried first if the text looks like JSON: PyYAML rejects some JSON, and is 40 times slower. ``where``
+    names the text in messages.
 
     Raises:
         SourceError: the text is not JSON or YAML, is not an object or array, or is nested too deeply.

@@ -104,7 +104,10 @@ class SchemaView:
         return result
 
     def resolve(self, node: Any) -> Any:
-        """Return ``node``, or the final target of its reference. Raises `PointerError` if it leads nowhere."""
+        """Return ``node``, or the final target of its reference as a schema of this view.
+
+        Raises `PointerError` if a reference has no target, or references lead in a circle.
+        """
         for _ in range(64):
             if not isinstance(node, dict) or not isinstance(reference := node.get("$ref"), str):
                 return node

@@ -9,7 +9,7 @@ from operad_openapi._document.listing import RawOperation
 
 
 def schemes_of(document: Document) -> Json:
-    """Return the security schemes of a document by name, as they are written."""
+    """Return name -> security scheme, as the document declares them."""
     if document.version == "2.0":
         schemes = document.root.get("securityDefinitions")
     else:
@@ -47,7 +47,7 @@ def key_of(place: str, name: str) -> Key:
 
 
 def key_parameters(document: Document, operation: RawOperation) -> set[Key]:
-    """Return the API keys in the security requirements of an operation."""
+    """Return location and name of each API key in the security requirements of an operation."""
     security = operation.node.get("security", document.root.get("security"))
     found = set()
     for alternative in security if isinstance(security, list) else ():

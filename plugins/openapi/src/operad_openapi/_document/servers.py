@@ -22,20 +22,21 @@ class Server:
     url: str
     """The base URL, without a trailing slash and without a query."""
     declared_origin: str
-    """The origin that the document names, or that of ``base_url`` if it is set."""
+    """The origin in the document or ``base_url``, before the option ``servers`` replaced it."""
     query: str = ""
-    """The query of the server's URL, encoded; it is sent with every request."""
+    """The query of ``base_url``, encoded, to send with every request; empty for a server of the document."""
 
 
 def server_of(document: Document, operation: RawOperation, options: HTTPOptions, *, trusted: bool) -> Server:
     """Return the server of an operation.
 
-    The operation's own servers come first, then those of its path, ``base_url`` of the configuration, and those of
-    the document's root. The option ``servers`` replaces URLs that the document names.
+    The servers of the operation come first, then those of its path, the option ``base_url``, and those of the
+    document's root. Of several servers, the first is used. The option ``servers`` replaces URLs that the
+    document names.
 
     Raises:
-        NotUsableError: no absolute URL is known, a variable has no allowed value, or the document came from a
-            public address and names a private one.
+        NotUsableError: no absolute http or https URL is known, a variable has no allowed value, or the document
+            came from a public address and names a private one, and ``trusted`` is False.
     """
     for holder in (operation.node, operation.item):
         servers = holder.get("servers")
@@ -53,7 +54,10 @@ def server_of(document: Document, operation: RawOperation, options: HTTPOptions,
 
 
 def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> frozenset[str]:
-    """Return the origins that configured headers and credentials may be sent to: the API's own and ``origins``."""
+    """Return the origins that configured headers and credentials may be sent to.
+
+    They are the origin of the document's server, that of its replacement by ``servers``, and ``origins``.
+    """
     try:
         root = server_of(document, RawOperation("GET", "/", {}, {}, "#"), options, trusted=trusted)
     except NotUsableError:

@@ -32,11 +32,10 @@ class YAMLError(ValueError):
 
 
 def load_yaml(data: bytes | str, repeated: list[str] | None = None) -> Any:
-    """Return the value of the first YAML document in ``data``, or ``None``.
-
-    Raises `YAMLError` if the text is not YAML, or exceeds `MAX_DEPTH` or `MAX_NODES`.
+    """Return the value of the first YAML document in ``data``, or ``None`` if ``data`` is empty.
 
     If a mapping has a key twice, the last value is used, and the key is added to ``repeated`` (at most 100 keys).
+    Raises `YAMLError` if the text is not YAML, or exceeds `MAX_DEPTH` or `MAX_NODES`.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:

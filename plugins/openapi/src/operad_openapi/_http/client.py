@@ -49,7 +49,7 @@ class HTTPClient:
         self._sessions: Sessions | None = None
         self._proxies: Proxies | None = None
         self._middlewares: tuple[Any, ...] = ()
-        """Middlewares of our own session; empty for a session from the configuration."""
+        """Middlewares of the client's own session; empty for a session from the configuration."""
         self._given: dict[str, Any] = {}
         """Options of each request."""
         self._encoded_url: Callable[[str], URL]
@@ -60,7 +60,8 @@ class HTTPClient:
     def guard(self, host: str, namer: str) -> None:
         """Record that ``namer`` named ``host``: if ``namer`` is public, ``host`` must not have a private address.
 
-        This has no effect on a session from the configuration, which resolves names itself.
+        This has no effect if the source is trusted, or its session is from the configuration, because such a
+        session resolves names itself.
         """
         if not self._trusted and host != namer:
             self._namers[host] = namer
@@ -95,8 +96,11 @@ class HTTPClient:
     async def send(self, request: Request) -> ClientResponse:
         """Send a request and return the response after retries and redirects; the caller reads or closes its body.
 
+        A response with an error status is returned, too.
+
         Raises:
-            CallError: ``UNAVAILABLE``, ``TIMEOUT``, ``PAYLOAD_TOO_LARGE`` (headers) or ``EXECUTION_ERROR``; the
+            CallError: ``UNAVAILABLE`` if the connection fails, ``TIMEOUT``, ``PAYLOAD_TOO_LARGE`` if the response
+                has too large headers, or ``EXECUTION_ERROR`` for anything else, such as a rejected redirect. The
                 message names the server.
         """
         attempt = 0

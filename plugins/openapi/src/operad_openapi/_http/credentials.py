@@ -35,13 +35,17 @@ class Authenticator:
     def plan(
         self, operation: RawOperation, server: str, auth: HTTPAuth | None, required: Collection[Key] = ()
     ) -> list[Applier]:
-        """Return functions that apply credentials to the requests of an operation.
+        """Return functions that apply credentials to the requests of an operation; empty if no credential fits.
 
         Args:
             operation: the operation.
             server: its base URL.
-            auth: the general credential, ``HTTPOptions.auth`` or the caller's own, or ``None``.
+            auth: the general credential: ``HTTPOptions.auth`` or the caller's. If ``None``, only the option
+                ``credentials`` is used.
             required: API keys that the operation also declares as required parameters.
+
+        Raises:
+            SerializationError: a credential contains a character that no header allows.
         """
         security = operation.node.get("security", self._document.root.get("security"))
         chosen = self._chosen(security, server, auth)

@@ -25,7 +25,7 @@ class Decoder(Protocol):
     """A decoder that decompresses one body, chunk by chunk."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed bytes of ``data`` in pieces. Raises an error of the codec for invalid data."""
+        """Yield the decompressed bytes of ``data`` in pieces. Raises an error of the codec if they are invalid."""
         ...
 
     def finish(self) -> None:
@@ -37,7 +37,7 @@ def decoder_of(encoding: str) -> Decoder | None:
     """Return the decoder for a ``Content-Encoding``; ``None`` if the body is not compressed.
 
     Raises:
-        ValueError: the encoding is unknown, or its package is not installed.
+        ValueError: the encoding is unknown, lists more than three codings, or its package is not installed.
     """
     names = [name.strip().lower().removeprefix("x-") for name in encoding.split(",")]
     names = [name for name in names if name not in ("", "identity")]

@@ -23,7 +23,10 @@ _DONE = "[DONE]"
 
 
 def is_stream(response: ClientResponse, *kinds: str) -> bool:
-    """Return True if the content type of a response is one of ``kinds``, by default those of streams."""
+    """Return True if the media type of a response is in ``kinds``, or without ``kinds``, in `STREAM_TYPES`.
+
+    Returns False for 204, which has no body.
+    """
     kind = essence(response.headers.get("Content-Type", ""))
     return response.status != 204 and kind in (kinds or STREAM_TYPES)
 
@@ -43,17 +46,17 @@ def envelopes_of(request: Request, response: ClientResponse) -> Callable[..., Re
 async def items_of(
     response: ClientResponse, request: Request, parser: SSEParser, limit: int, *, is_text: bool
 ) -> AsyncGenerator[ResponseEnvelope[Any], None]:
-    """Yield an envelope for each item of a stream.
+    """Yield an envelope for each item of a stream, until the response or the event ``[DONE]`` ends it.
 
     Args:
         response: the response, which is a stream.
         request: the request that it responds to.
         parser: the parser for server-sent events; its ``retry`` is set to -1 if the stream must not be resumed.
         limit: the maximum size of an item in bytes (limit ``event_bytes``).
-        is_text: whether the data of events are text, and not parsed as JSON.
+        is_text: whether the data of events stay text. If False, data are parsed as JSON, if they are JSON.
 
     Raises:
-        CallError: the connection is lost, or an item is too large or not JSON.
+        CallError: the connection is lost, an item is too large, or an item of a stream of JSON is not JSON.
     """
     made = envelopes_of(request, response)
     kind, where = essence(response.headers.get("Content-Type", "")), str(request)

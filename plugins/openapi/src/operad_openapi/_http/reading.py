@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def chunks_of(response: ClientResponse, report: Report | None = None) -> AsyncGenerator[bytes, None]:
-    """Yield the chunks of a body as they arrive, decompressed, and call ``report`` with the progress.
+    """Yield the chunks of a body as they arrive, decompressed; call ``report``, if given, with the progress.
 
     Raises:
         CallError: the connection is lost, or the body cannot be decompressed.
@@ -82,10 +82,11 @@ async def read_body(
         limit: the maximum size of the body in bytes, both compressed and decompressed.
         name: the name of the limit for the message.
         timeout: the timeout of the request in seconds, for the message.
-        report: called with the progress.
+        report: the function to call with the progress, or ``None``.
 
     Raises:
-        CallError: ``PAYLOAD_TOO_LARGE`` if the body exceeds ``limit``; other codes if the connection is lost.
+        CallError: ``PAYLOAD_TOO_LARGE`` if the body exceeds ``limit``, ``EXECUTION_ERROR`` if it cannot be
+            decompressed, ``UNAVAILABLE`` if the connection is lost, or ``TIMEOUT``.
     """
     length = response.content_length
     if length is not None and length > limit:
@@ -120,8 +121,8 @@ async def read_head(response: ClientResponse, limit: int, ends: float | None = N
     Args:
         response: the response.
         limit: the maximum number of bytes to read.
-        ends: when to stop reading, in seconds of the event loop's clock, or ``None``; the bytes that have arrived
-            by then are returned.
+        ends: when to stop reading, in seconds of the event loop's clock; the bytes that have arrived by then are
+            returned. ``None`` for no such limit.
     """
     pieces: list[bytes] = []
     left = limit

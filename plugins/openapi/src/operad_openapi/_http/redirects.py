@@ -69,7 +69,7 @@ class Gate:
     """Called with a host and the host that named it; see `GuardedResolver`."""
 
     async def target(self, response: ClientResponse, location: str, left: int) -> str:
-        """Return the target URL of a redirect; ``left`` redirects may still be followed.
+        """Return the target URL of a redirect, without its fragment; ``left`` redirects may still be followed.
 
         Raises:
             CallError: the redirect must not be followed; the message states why.
@@ -86,7 +86,7 @@ class Gate:
             )
 
         if left <= 0:
-            raise refuse(f"more than {self.redirects} redirects (limit redirects)")
+            raise refuse(f"expected at most {self.redirects} redirects, got more (limit redirects)")
         try:
             target = response.url.join(URL(location))
         except ValueError as error:

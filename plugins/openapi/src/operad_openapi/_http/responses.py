@@ -23,12 +23,14 @@ _EXCERPT = 500
 
 
 def decode_body(body: bytes, content_type: str, where: object, *, expects_json: bool = False) -> Any:
-    """Return the value of a body: JSON, text, or bytes; ``None`` if it is empty and not text.
+    """Return the value of a body by its content type: JSON, text, or bytes.
 
-    With ``expects_json``, a body that is valid JSON is parsed even if it has no content type or is plain text.
+    An empty body is ``""`` if its content type is text, else ``None``. With ``expects_json``, a body without a
+    content type, or of plain text, is parsed if it is valid JSON, and any empty body is ``None``. ``where`` names
+    the request in messages.
 
     Raises:
-        CallError: ``EXECUTION_ERROR`` if the content type is JSON but the body is not; details hold an excerpt.
+        CallError: ``EXECUTION_ERROR`` if the content type is JSON but the body is not. ``details`` has an excerpt.
     """
     kind = essence(content_type)
     if not body:

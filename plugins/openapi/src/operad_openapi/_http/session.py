@@ -28,7 +28,10 @@ class LostConnectionError(aiohttp.ClientError):
 
 
 async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request once. Without this middleware, aiohttp repeats some requests after a lost connection."""
+    """Send a request once. Without this middleware, aiohttp repeats some requests after a lost connection.
+
+    Raises `LostConnectionError` if the connection is lost before a response.
+    """
     try:
         return await send(request)
     except aiohttp.ClientConnectorError:
@@ -87,7 +90,10 @@ class Sessions:
         self._open: dict[asyncio.AbstractEventLoop, _Kept] = {}
 
     def of(self, loop: asyncio.AbstractEventLoop) -> aiohttp.ClientSession:
-        """Return the session for calls in ``loop``, which must be the running loop; create it at first use."""
+        """Return the session from the configuration, or else the session for ``loop``, created at first use.
+
+        ``loop`` must be the running event loop.
+        """
         if self._options.session is not None:
             return cast("aiohttp.ClientSession", self._options.session)
         for other in [other for other in self._open if other.is_closed()]:
@@ -117,7 +123,7 @@ class Sessions:
         )
 
     async def aclose(self) -> None:
-        """Close all sessions, except one from the configuration; idempotent."""
+        """Close the sessions of all running event loops; idempotent. A configured session stays open."""
         current = asyncio.get_running_loop()
         while self._open:
             loop, kept = self._open.popitem()

@@ -44,7 +44,11 @@ def grant_of(auth: HTTPAuth) -> str:
 
 
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
-    """Return the absolute URLs of a security scheme: those of the endpoints for the grant, or the ``issuer``."""
+    """Return the absolute URLs in a security scheme by the options that they replace.
+
+    These are ``issuer`` for OpenID Connect, else ``token_url``, ``authorization_url`` and ``device_url``, if the
+    scheme has them for the grant of ``auth``. Relative URLs begin at ``server``.
+    """
     if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
         return {name: found.removesuffix(_DISCOVERY) for name, found in _absolute(server, {"issuer": url})}
     flows = scheme.get("flows")
@@ -126,7 +130,7 @@ class Tokens:
         self._clients: dict[tuple[object, ...], OAuthClient] = {}
 
     def applier(self, auth: HTTPAuth, options: OAuthOptions) -> Applier:
-        """Return a function that gets an access token and puts it into the header of a request."""
+        """Return a function that gets an access token and adds it to the headers of the credentials."""
         client = self._of(options)
 
         async def apply(credentials: Credentials) -> None:

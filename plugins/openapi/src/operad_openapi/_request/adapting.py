@@ -1,7 +1,7 @@
 """Convert Python values in inputs, such as dates and files, to JSON, before the input is checked.
 
 ``None`` for an optional parameter means that it is absent, because parameters have no null (RFC 6570, to which
-OpenAPI defers). The same holds for an optional field of the body if its schema does not allow null.
+OpenAPI defers). An optional field of the body is also absent if it is ``None`` and its schema does not allow null.
 """
 
 from __future__ import annotations

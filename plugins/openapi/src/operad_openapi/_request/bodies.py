@@ -29,7 +29,7 @@ class BodyPlan:
     """The body of an operation: its media type, schema and encoder."""
 
     media_type: str
-    """As it is written in the document."""
+    """As it is written in the document; ``application/json`` for ``*/*`` and ``application/*``."""
     schema: Any
     """The schema as it applies to requests."""
     required: bool

@@ -43,7 +43,11 @@ def is_file_schema(schema: Any) -> bool:
 
 
 def is_binary(schema: Any) -> bool:
-    """Return True if a schema describes bytes: ``format: binary`` (3.0), or an unencoded media type (3.1)."""
+    """Return True if a schema describes bytes.
+
+    Such a schema has ``format: binary`` (3.0), or a ``contentMediaType`` other than JSON without
+    ``contentEncoding`` (3.1).
+    """
     if not isinstance(schema, dict):
         return False
     if schema.get("format") == "binary":
@@ -53,7 +57,7 @@ def is_binary(schema: Any) -> bool:
 
 
 def without_null(schema: Any, view: SchemaView) -> Any:
-    """Return the target of a schema's reference, or the other member of a union with null.
+    """Return a schema with its reference resolved. For a union of one schema and null, return that schema.
 
     Raises `PointerError` if a reference has no target.
     """

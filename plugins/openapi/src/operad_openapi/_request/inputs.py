@@ -64,7 +64,7 @@ class Inputs:
     extras: Mapping[str, str] = attrs.field(factory=dict)
     """``query``, ``body``, ``headers`` -> the key of the input for values that the document does not declare."""
     query: Mapping[str, Parameter] = attrs.field(factory=dict)
-    """The parameters of the query, by their keys."""
+    """Key of the input -> parameter of the query."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
         """Return the value of the body, or `MISSING` if the input has none."""
@@ -75,7 +75,7 @@ class Inputs:
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
     def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the undeclared values that the input adds to ``kind``: ``query``, ``body`` or ``headers``.
+        """Return name -> undeclared value that the input adds to ``kind``: ``query``, ``body`` or ``headers``.
 
         Raises `SerializationError` if they are not an object.
         """
@@ -93,12 +93,15 @@ class Configured:
     """The configured values of parameters."""
 
     values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
-    """``path``, ``query``, ``header``, ``cookie`` -> values by name; header names in lower case."""
+    """``path``, ``query``, ``header``, ``cookie`` -> name -> value; names of headers are in lower case."""
     extras: Sequence[str] = ()
     """The parts to which inputs may add undeclared values: ``query``, ``body``, ``headers``."""
 
     def fallback(self, parameter: Parameter, encode: Encoder) -> str | None:
-        """Return the encoded configured value; ``None`` if it is not set. Raises `SerializationError` if wrong."""
+        """Return the configured value of a parameter, encoded; ``None`` if it is not set.
+
+        Raises `SerializationError` if the value cannot be encoded.
+        """
         name = parameter.name.lower() if parameter.location == "header" else parameter.name
         value = self.values.get(parameter.location, {}).get(name)
         return None if value is None else encode(value)

@@ -28,9 +28,10 @@ class Multipart:
     files: Files
 
     def encode(self, value: Any) -> EncodedBody:
-        """Return an object as a body with one part per field; items of an array are parts of the same name.
+        """Return an object as a body with one part per field. Fields that are null are left out.
 
-        Raises `SerializationError` if ``value`` is not an object, or a field cannot be encoded.
+        Items of an array are parts of the same name, unless the document declares another encoding. Raises
+        `SerializationError` if ``value`` is not an object, or a field cannot be encoded.
         """
         if not isinstance(value, Mapping):
             raise SerializationError(f"expected an object of form fields, got {type(value).__name__}")

@@ -56,14 +56,14 @@ class Plan:
 
     @property
     def server(self) -> str:
-        """The base URL. Raises `NotUsableError` if the document has none; schemas can be used nevertheless."""
+        """The base URL. Raises `NotUsableError` if no usable server is known, even if the schemas can be used."""
         server = self.server_or_error
         if isinstance(server, Server):
             return server.url
         raise NotUsableError(str(server))
 
     def with_stream(self, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return ``input`` with `stream_field` set to True."""
+        """Return ``input`` with `stream_field`, in the query or in the body, set to True."""
         if self.inputs.body_key is None:
             return {**input, str(self.stream_field): True}
         body = input.get(self.inputs.body_key)
@@ -76,7 +76,7 @@ class Plan:
 
         Raises:
             SerializationError: a value is missing, unknown or cannot be encoded; the message names it.
-            NotUsableError: the document has no server.
+            NotUsableError: no usable server is known.
         """
         # Asking for the class first spares a dict the far slower question whether it is a Mapping.
         if input.__class__ is not dict and not isinstance(input, Mapping):

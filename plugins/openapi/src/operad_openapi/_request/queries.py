@@ -22,7 +22,7 @@ Resolve = Callable[[Any], Any]
 
 
 def raw_pairs(query: str) -> dict[str, list[str]]:
-    """Return the values of a query by decoded name; the values are not decoded."""
+    """Return decoded name -> values of a query string. The values are not decoded."""
     found: dict[str, list[str]] = {}
     for pair in query.split("&"):
         if pair:

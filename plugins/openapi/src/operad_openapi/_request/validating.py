@@ -17,8 +17,9 @@ class InputSchema(Schema):
 
     Args:
         build: makes the schema when it is first used.
-        validate: ``error`` rejects an input that does not match, ``warn`` calls ``report``, ``off`` accepts it.
-        report: called with the errors of an input.
+        validate: ``error`` rejects an input that does not match, ``warn`` calls ``report`` and accepts it, ``off``
+            accepts it.
+        report: the function that is called with the errors of an input.
         hint: returns how to fix an input, to be added to the first error, or ``""``.
     """
 
