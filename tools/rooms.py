@@ -120,7 +120,7 @@ BUDGETS: dict[str, int] = {
     # references into unions, 20; closed members of an `allOf`, and bounds of compositions, 73.
     "operad_openapi": 9555,  # files of Python as objects, 8; a warning of one page, 5 lines; docstrings, 250
     "operad_opentelemetry": 312,  # with bounded codes of errors, 12
-    "operad_redis": 1475,  # with docstrings, 25
+    "operad_redis": 1477,  # with docstrings, 27
     # With the keys of `[[rules]]`, 1,330 lines, and what closes with the registry.
     # And explanations in the order in which rules apply, 10; observers of some operations, 30; fixed arguments in
     # parts of schemas, and names that collide, 45; fields of objects, 15.

@@ -183,7 +183,7 @@ async def test_a_request_that_ends_every_worker_is_refused_in_the_end(
             await handler.aclose()
         assert call is not None
         async with CallHandler(work.registry, transport):
-            with pytest.raises(CallError, match="2 handlers of the request were lost"):
+            with pytest.raises(CallError, match="2 deliveries of the request failed"):
                 await call
     assert work.runs == [1, 1]
     await stored.until_count(0)

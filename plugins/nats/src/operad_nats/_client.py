@@ -79,7 +79,7 @@ class Connection:
     Args:
         receive: receives each message.
         on_error: receives errors of the server that do not end the connection.
-        on_lost: receives the reason, or None, once for each open connection that is lost.
+        on_lost: receives the reason, or None if it is unknown, once for each open connection that is lost.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Connection:
         self._on_lost(error)
 
     async def listen(self, subject: str, queue: str = "") -> Subscription:
-        """Subscribe to a subject; with ``queue``, as a member of a group. Raises `nats.errors.Error` if lost."""
+        """Subscribe to a subject, in the group ``queue`` if not empty. Raises `nats.errors.Error` on failure."""
         return await self._client.subscribe(subject, queue=queue)
 
     async def write(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None = None) -> None:
@@ -208,7 +208,7 @@ class Connection:
             self._unconfirmed = 0
 
     def post(self, subject: str, reply: str, data: bytes) -> None:
-        """Publish a message in the background. It is dropped if the connection is lost first."""
+        """Publish a message in the background. Drop it if the connection is lost first, or 10,000 others wait."""
         self._posted.append((subject, reply, data))
         if self._posting is None or self._posting.done():
             self._posting = asyncio.ensure_future(self._post())

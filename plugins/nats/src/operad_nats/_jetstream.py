@@ -1,7 +1,7 @@
 """The JetStream part of queues: the stream, its consumers, and the replies of the server.
 
 A stream, named after the prefix, stores the subjects ``<prefix>.queue.>`` as a work queue: a request is deleted
-when it is acknowledged, or when its deadline has passed. Each operation that a worker has registered as
+when it is acknowledged, after its deadline (nats-server 2.11) or after ``max_age``. Each operation registered as
 ``queue:…`` has a durable consumer, which pushes to one member of the group. If this consumer exists, callers store
 their requests for the operation. Otherwise they send them over core NATS.
 """
@@ -23,7 +23,7 @@ from operad_nats._subjects import subject_of
 from operad_nats.config import NATSConfig
 
 MAX_UNDER_WAY = 1_000
-"""The maximum number of requests for one operation in progress in all members. Others wait on the server."""
+"""The maximum number of unfinished requests for one operation at all workers. Others wait on the server."""
 KNOWN_FOR = 2.0
 """Seconds for which a link remembers whether requests for an operation are stored."""
 _MAX_KNOWN = 10_000
@@ -38,12 +38,12 @@ class JetStreamError(TransportError):
     """Raised if JetStream responds with an error. ``code`` is the error code of JetStream."""
 
     def __init__(self, what: str, error: dict[str, Any]) -> None:
-        super().__init__(f"{what}: {error.get('description')} (JetStream error {error.get('err_code')})")
+        super().__init__(f"JetStream refused {what}: {error.get('description')} (error {error.get('err_code')})")
         self.code = error.get("err_code")
 
 
 class JetStream:
-    """The JetStream of a server, as one link uses it."""
+    """The requests of one link to JetStream, and what it remembers of operations with stored requests."""
 
     def __init__(self, config: NATSConfig, connection: Connection, own: str) -> None:
         self._config = config
@@ -98,7 +98,7 @@ class JetStream:
             await self.consume(operation_id, group)
 
     async def consume(self, operation_id: str, group: str) -> None:
-        """Make the consumer that pushes an operation's requests to a group. Raises `TransportError` if refused."""
+        """Make the consumer that pushes an operation's requests to a group. Raises `TransportError` on failure."""
         config = {
             "name": self._consumer(operation_id),
             "durable_name": self._consumer(operation_id),
@@ -183,7 +183,7 @@ class JetStream:
                 del self._known[next(iter(self._known))]
 
     def headers(self, payload: dict[str, Any]) -> dict[str, str] | None:
-        """Return the headers that make the server delete a request after its deadline; None if it needs none."""
+        """Return headers with the lifetime of a request; None if it has no deadline or the server is too old."""
         limit = limit_of(payload)
         if not self._expires or limit is None:
             return None

@@ -29,7 +29,7 @@ class Permissions:
         self._requests.append((subject, payload.get("requestId", ""), payload.get("operationId", "")))
 
     def violation(self, words: str) -> list[Event] | None:
-        """Return error events for the requests that the server did not permit.
+        """Return error events for the requests that the server did not permit, according to its message.
 
         If the message is about a subscription, remember the subscription and return an empty list. If it is not a
         permission error, return None.

@@ -93,7 +93,7 @@ class Queues:
         The first connection waits for them. Later connections make them in the background.
 
         Raises:
-            TransportError: JetStream is missing or refuses, on the first connection.
+            TransportError: on the first connection, JetStream is missing, refuses or does not respond.
         """
         if not self._was_set_up:
             await self._set_up()
@@ -128,7 +128,7 @@ class Queues:
     # --- what comes in -------------------------------------------------------------------------------
 
     def receive(self, subject: bytes, reply: bytes | None, data: bytes, headers: bytes | None) -> bool:
-        """Process a message if it is from JetStream, else return False. Raises `ValueError` if it is invalid."""
+        """Process a message of JetStream. Return False for any other. Raises `ValueError` if it is invalid."""
         if reply and reply.startswith(b"$JS.ACK."):
             return self._push(reply.decode(), subject.decode(), data)
         if not subject.startswith(self._own_bytes):
@@ -205,9 +205,7 @@ class Queues:
         return True
 
     def _refuse(self, held: _Held, operation_id: str) -> None:
-        message = (
-            f'"{operation_id}": {MAX_DELIVERIES} handlers of the request were lost; it is not delivered again'
-        )
+        message = f'"{operation_id}": {MAX_DELIVERIES} deliveries of the request failed; it is not delivered again'
         details = {"operationId": operation_id, "sent": True}
         event = protocol.error_event(held.key[1], ErrorCode.UNAVAILABLE, message, details)
         try:

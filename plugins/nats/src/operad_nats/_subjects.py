@@ -41,8 +41,8 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
     """Return the subject of an address.
 
     Raises:
-        TransportError: it is not an address. An inbox comes from a peer, so characters are refused with which
-            it could name another subject of the server.
+        TransportError: the text is not an address. The id of an inbox may have only letters, digits, "-", "_" and
+            dots, because it comes from a peer, which must not name any other subject of the server.
     """
     kind, _, rest = address.partition(":")
     if kind in _OPERATIONS and rest:
@@ -56,6 +56,6 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
 
 
 def asked_in(subject: str) -> tuple[str, str]:
-    """Return the operation id and request id in a reply subject of this link."""
+    """Return the operation id and the request id that a reply subject of this link contains."""
     _, _, operation, request = subject.rsplit(".", 3)
     return unquote(operation, errors="replace"), unquote(request, errors="replace")

@@ -42,12 +42,12 @@ class NATSConfig:
     Args:
         servers: the URLs ``nats://host:port``, or ``tls+nats://…`` to reject a server without TLS. Separate
             several URLs in one string with commas. A user and password, or a token alone, may precede the host.
-        prefix: the start of the subjects of operations and topics. Participants with different prefixes are
-            separate.
-        inbox_prefix: the start of the subjects of inboxes, the same for all participants.
-        inbox: a prefix of this link's inbox, so that permissions of the server can protect it: with ``"alice"``,
-            allow only alice to subscribe to ``_INBOX.alice.>``.
-        user, password, token: the credentials; default: those in a URL.
+        prefix: the start of the subjects of operations and topics. Participants with different prefixes cannot
+            reach each other.
+        inbox_prefix: the start of the subjects of inboxes. It must be the same for all participants.
+        inbox: a name that is added to the inbox, so that permissions of the server can protect it: with
+            ``"alice"``, allow only the user alice to subscribe to ``_INBOX.alice.>``.
+        user, password, token: the credentials; default: those in the URL.
         credentials: the path of a ``.creds`` file (requires ``operad-nats[nkeys]``).
         nkey_seed: the path of a file with the seed of an nkey (requires ``operad-nats[nkeys]``).
         tls: an `ssl.SSLContext`, or the path of a file with trusted certificates; default: those of the system.
@@ -59,18 +59,18 @@ class NATSConfig:
         connect_timeout: the maximum time of one attempt to connect, in seconds.
         reconnect_wait: seconds before the first attempt to reconnect. The pause doubles up to 2 s, and a random
             part of it is left out.
-        ping_interval: seconds between pings. The connection ends after three pings without a response.
+        ping_interval: seconds between pings. The connection ends if two pings in a row get no response.
         durable: store requests for idempotent mutations in JetStream until they have a response. They survive the
             loss of a worker or of the server. Requires ``nats-server -js``. Set it for callers and workers;
             participants without it can still call and serve.
         ack_wait: seconds without a sign of life of a worker after which a stored request goes to another worker.
         max_age: the maximum time for which a request is stored, in seconds, and the time for which an operation
-            without workers still accepts requests. It is used when the stream is made; you can change the limits
-            of the stream later.
+            without workers still accepts requests. An existing stream keeps its own limit, which you can change
+            on the server.
         replicas: the number of servers of a cluster that keep the stream, used when the stream is made.
 
     Raises:
-        ConfigError: an option is not valid.
+        ConfigError: a URL, a prefix or a number is not valid, or both ``tls`` and files are given.
     """
 
     servers: tuple[str, ...] = attrs.field(converter=_servers, repr=False)
@@ -111,7 +111,7 @@ class NATSConfig:
             raise ConfigError("tls: expected either tls, or tls_ca, tls_cert and tls_key; got both")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None for the certificates of the system. Raises `ConfigError` for a bad file."""
+        """Return the TLS context; None for the default. Raises `ConfigError` if a file of it cannot be used."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         return client_tls(self.tls or self.tls_ca, self.tls_cert, self.tls_key)

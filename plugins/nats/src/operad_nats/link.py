@@ -76,7 +76,7 @@ class NATSLink(BrokerLink):
 
         Raises:
             LinkDownError: no server can be reached, or the server refuses the credentials.
-            TransportError: ``durable`` is set, and JetStream is missing or refuses.
+            TransportError: ``durable`` is set, and JetStream is missing, refuses or does not respond.
             ConfigError: a file of certificates cannot be used.
         """
         self._trusted = self._config.ssl_context()  # before there is anything to close
@@ -196,7 +196,7 @@ class NATSLink(BrokerLink):
             CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form.
             LinkDownError: the link is not connected. Nothing was sent.
             PayloadTooLargeError: the event is too large. Nothing was sent.
-            TransportError: ``to`` is not an address, or JetStream does not respond.
+            TransportError: ``to`` is not an address, or JetStream refuses or does not respond.
         """
         subject = self._subject(to)
         data = encode(event)
@@ -249,11 +249,12 @@ class NATSLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events for an address, as soon as this returns if the link is connected.
+        """Register an address. A link that is not connected does so when it has reconnected.
 
         Raises:
-            TransportError: ``topic`` is not an address, or the server refuses it.
-            LinkDownError: the link is closed, or the connection was lost.
+            TransportError: ``topic`` is not an address, the server refuses it, or it is ``queue:…`` without
+                ``durable`` or without a group.
+            LinkDownError: the link is closed, or its connection was lost and replaced meanwhile.
         """
         queue = token(group) if group is not None else ""
         subject, queued = self._subject(topic), None
@@ -293,7 +294,7 @@ class NATSLink(BrokerLink):
         registration.subscription = await self._connection.listen(registration.subject, registration.queue)
 
     async def unregister(self, registration: _Registration) -> None:
-        """Stop serving an address. If the link is connected, the server has processed this when it returns."""
+        """Stop serving an address; idempotent. If the link is connected, wait until the server has done so."""
         if registration in self._registrations:
             await self._unsubscribe(registration)
             if self._can_send():
@@ -316,7 +317,7 @@ class NATSLink(BrokerLink):
         """Stop serving all addresses. Return when all messages that the server has sent are delivered.
 
         Raises:
-            TransportError: the drain took longer than ``timeout`` seconds, or the connection was lost.
+            TransportError: the drain took longer than ``timeout`` seconds, or the connection was lost meanwhile.
         """
         for registration in list(self._registrations):
             await self._unsubscribe(registration)
@@ -328,9 +329,9 @@ class NATSLink(BrokerLink):
                 if self._queues is not None:
                     await self._queues.settle(timeout)
         except (*WRITE_ERRORS, TimeoutError) as error:
-            raise TransportError(
-                f"the drain took longer than {timeout:g} s, or the connection was lost"
-            ) from error
+            late = isinstance(error, TimeoutError)
+            why = f"took longer than {timeout:g} s" if late else f"failed: {reason(error)}"
+            raise TransportError(f"the drain {why}") from error
 
     async def sign_off(self) -> None:
         """See `BrokerLink.sign_off`."""

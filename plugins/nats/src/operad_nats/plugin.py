@@ -8,7 +8,7 @@ from operad.plugin import Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """Return the `NATSTransport` of a URL. Raises `ConfigError` for invalid options."""
+    """Return the `NATSTransport` for a URL. Raises `ConfigError` for an invalid URL or option."""
     from operad_nats.transport import create
 
     return create(url, **options)

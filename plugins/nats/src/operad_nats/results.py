@@ -22,15 +22,16 @@ _EXPIRES = struct.Struct(">d")
 class NATSResults:
     """An `operad.plugin.ResultStore` in a key-value bucket: ``registry.use(FirstResults(NATSResults(url)))``.
 
-    Use it as an async context manager, or call `aclose`. The server must run JetStream (``nats-server -js``). The
-    bucket is made at the first use. The clocks of the processes that share it should agree within seconds.
+    Use it as an async context manager, or call `aclose`. The server must run JetStream (``nats-server -js``). If
+    the bucket is missing, the first use makes it. The clocks of its processes should agree within seconds.
 
     Args:
         url: the URL ``nats://…`` or ``tls://…``, or several URLs of one cluster with commas between them.
         bucket: the name of the bucket, the same for all processes that share results.
-        seconds: the time after which the server deletes any value, at least as long as results are kept.
+        seconds: the time after which a new bucket deletes any value. It must not be shorter than the time for
+            which `operad.FirstResults` keeps results.
         replicas: the number of servers of a cluster that keep a new bucket.
-        timeout: the maximum time to wait for the server, in seconds.
+        timeout: the maximum time of `claim`, `put` and `drop`, in seconds.
         options: further options of ``connect`` of nats-py, such as ``user_credentials``.
     """
 
@@ -94,7 +95,7 @@ class NATSResults:
         return client
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Store ``value`` for ``seconds`` under a free name and return None. Return the value of a taken name.
+        """If the name is free, store ``value`` for ``seconds`` and return None; else return the stored value.
 
         Raises:
             nats.errors.Error, OSError: the server cannot be reached, or refuses the request.
@@ -124,12 +125,12 @@ class NATSResults:
             return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name, for the given number of seconds. Raises the same errors as `claim`."""
+        """Store ``value`` for ``seconds``, even if the name has a value. Raises the same errors as `claim`."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).put(name, _sealed(value, seconds))
 
     async def drop(self, name: str) -> None:
-        """Delete the value of a name, so that the name is free. Raises the same errors as `claim`."""
+        """Delete the value of a name, if it has one, so that it is free. Raises the same errors as `claim`."""
         async with asyncio.timeout(self._timeout):
             await (await self._store()).delete(name)
 

@@ -14,7 +14,7 @@ from operad_testing import ServerProcess
 
 
 def find_server() -> str | None:
-    """Return the path of a ``nats-server`` binary, or None if this machine has none."""
+    """Return the path of a ``nats-server`` binary, or None if it is not installed."""
     beside = Path(sys.executable).with_name("nats-server")  # a virtual environment need not be on the path
     return str(beside) if beside.exists() else shutil.which("nats-server")
 

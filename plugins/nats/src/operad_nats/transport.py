@@ -16,7 +16,7 @@ class NATSTransport(NATSConfig):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: queue groups balance requests, and the server reports requests without a handler."""
+        """The capabilities: balanced requests, reports of missing handlers and, if ``durable``, a store."""
         return Capabilities(
             max_payload=self.max_payload,
             balances=True,
@@ -30,7 +30,7 @@ class NATSTransport(NATSConfig):
 
         Raises:
             LinkDownError: no server can be reached, or the server refuses the credentials.
-            TransportError: ``durable`` is set, and JetStream is missing or refuses.
+            TransportError: ``durable`` is set, and JetStream is missing, refuses or does not respond.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_nats.link import NATSLink  # nats-py costs 60 ms to import
@@ -41,5 +41,5 @@ class NATSTransport(NATSConfig):
 
 
 def create(url: str, **options: Any) -> NATSTransport:
-    """Return the transport of a URL, with arguments of `NATSTransport`. Raises `ConfigError` for invalid ones."""
+    """Return the transport for a URL with options of `NATSConfig`. Raises `ConfigError` if one is invalid."""
     return check_options(options, NATSTransport, where="nats transport", given={"servers": url.split(",")})

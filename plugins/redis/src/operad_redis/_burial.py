@@ -23,7 +23,7 @@ class Burial:
     Args:
         keys: the keys of the bus.
         dispatch: gives a request to other links, and returns the ids of these links. Its arguments are the
-            address, the data, 1 if a worker had read the request, and when the request was first dispatched.
+            address, the data, 1 if a worker had read the request (else 0), and when it was first sent, in ms.
         send: sends an event to an inbox.
     """
 
@@ -44,7 +44,7 @@ class Burial:
             commands: the connection.
             link: the id of the link.
             lease: a time in ms, as text. A link that listens and has sent a sign of life within this time is not
-                removed. An empty text removes the link in any case.
+                removed. If the text is empty, the link is always removed.
         """
         keys = self._keys
         reaped = [keys.links, keys.load, keys.stream(link), keys.served(link), keys.dead(link)]

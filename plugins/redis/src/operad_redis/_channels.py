@@ -32,7 +32,7 @@ class Channels:
         self._task = asyncio.get_running_loop().create_task(self._read())
 
     async def subscribe(self, *names: str) -> None:
-        """Subscribe to channels, and wait until the server has confirmed it."""
+        """Subscribe to channels. Return when the server has confirmed it. Raises one of `LOST` if that fails."""
         loop = asyncio.get_running_loop()
         confirmed = []
         for name in names:
@@ -44,7 +44,7 @@ class Channels:
         await asyncio.gather(*confirmed)
 
     async def unsubscribe(self, name: str) -> None:
-        """Unsubscribe from a channel, unless it still has other subscribers on this link."""
+        """Remove one subscription of this link to a channel. Unsubscribe if it was the last one."""
         self._names[name] -= 1
         if not self._names[name]:
             del self._names[name]
@@ -84,7 +84,7 @@ class Channels:
         self._waiting.clear()
 
     async def close(self) -> None:
-        """Close the connection; waiting subscriptions fail."""
+        """Close the connection. Subscriptions that are not confirmed raise `ConnectionError`."""
         self._fail(ConnectionError("the connection to Redis is closed"))
         await stop(self._task)
         await disconnect(self._connection)

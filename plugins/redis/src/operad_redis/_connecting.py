@@ -28,7 +28,7 @@ async def connect(pool: ConnectionPool, timeout: float) -> AbstractConnection:
 async def connect_commands(
     pool: ConnectionPool, timeout: float, key: str, on_lost: Callable[[BaseException], None]
 ) -> Pipeline:
-    """Connect to the node that holds a key, and load the scripts.
+    """Return a pipeline to the node that holds a key, with the scripts loaded.
 
     Later connections of the pool go to the same node. Raises one of `_connection.LOST` if connecting fails.
     """

@@ -19,7 +19,7 @@ from operad_calls.transport import protocol
 HIGH_WATER = 4 * 1024 * 1024
 """The number of unwritten bytes above which senders wait."""
 SMALL = 64 * 1024
-"""The size in bytes up to which a command need not wait for larger commands."""
+"""The size in bytes up to which a command waits only if twice `HIGH_WATER` is unwritten."""
 _TOGETHER = 256 * 1024
 """The maximum number of bytes of small commands that are written together."""
 
@@ -30,7 +30,7 @@ LOST = (RedisError, OSError, EOFError)
 def connections(url: str, options: dict[str, Any]) -> ConnectionPool:
     """Return a pool for the connections to a URL.
 
-    It does not retry anything, because redis-py would then reconnect silently and miss messages.
+    Its connections do not retry, because redis-py would then reconnect silently and miss messages.
 
     Args:
         url: the URL, with TLS, user, password, database and options of redis-py.
@@ -96,7 +96,7 @@ class Pipeline:
         self._tasks = [loop.create_task(self._write()), loop.create_task(self._read())]
 
     def post(self, packed: bytes, refused: Callable[[], None] | None = None) -> None:
-        """Send a command and ignore its reply. Raises `ConnectionError` if the connection is closed.
+        """Send a command and ignore its reply. Raises `ConnectionError` if the connection is closed or lost.
 
         Args:
             packed: the command.
@@ -105,13 +105,13 @@ class Pipeline:
         self._append(packed, refused)
 
     def ask(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send a command and return the future of its reply. Raises `ConnectionError` after `close`."""
+        """Send a command and return the future of its reply. Raises `ConnectionError` if closed or lost."""
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._append(packed, reply)
         return reply
 
     async def room(self, size: int) -> None:
-        """Wait while too many bytes are unwritten. Small commands do not wait for large ones.
+        """Wait while too many bytes are unwritten. The limit for small commands is twice as high.
 
         Args:
             size: the size of the command in bytes.
@@ -189,11 +189,11 @@ class Pipeline:
         self._waiting.clear()
 
     async def flushed(self) -> None:
-        """Wait until the server has replied to all earlier commands."""
+        """Wait until the server has replied to all earlier commands. Raises one of `LOST` if it does not."""
         await self.ask(pack("PING"))
 
     async def close(self) -> None:
-        """Close the connection; idempotent. Commands in flight fail."""
+        """Close the connection; idempotent. Commands in flight raise `ConnectionError`."""
         self._fail(ConnectionError("the connection to Redis is closed"))
         await stop(*self._tasks)
         await disconnect(self._connection)

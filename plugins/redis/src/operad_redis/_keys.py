@@ -46,7 +46,7 @@ class Keys:
         self.inboxes = self.prefix + "inbox:"
 
     def operation(self, address: str) -> str:
-        """Return the key of the links that serve an address ``op:…``."""
+        """Return the key of the set of links that serve an address ``op:…``."""
         return f"{self.prefix}op:{_name(address.removeprefix('op:'))}"
 
     def stream(self, link: str) -> str:
@@ -54,7 +54,7 @@ class Keys:
         return self.streams + link
 
     def served(self, link: str) -> str:
-        """Return the key of the operations that a link serves."""
+        """Return the key of the set of operations that a link serves."""
         return f"{self.prefix}reg:{link}"
 
     def dead(self, link: str) -> str:
@@ -65,7 +65,7 @@ class Keys:
         """Return the channel of an address ``inbox:…`` or ``all:…``.
 
         Raises:
-            TransportError: it is not such an address. (Addresses of inboxes come from peers.)
+            TransportError: the text, which may come from a peer, is not such an address.
         """
         if match := _INBOX.fullmatch(address):
             return self.inboxes + match[1]

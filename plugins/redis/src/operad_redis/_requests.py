@@ -38,7 +38,7 @@ class Requests:
         self._last = (0, 0)
         self._changed = asyncio.Event()
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """A future that is done when the link can receive requests."""
+        """A future that is done when the link can receive requests, or has the error of a failed start."""
 
     def start(self, connection: AbstractConnection) -> None:
         """Start to read on a connection, which the reader then owns."""
@@ -47,7 +47,7 @@ class Requests:
         self.ready.set_result(None)
 
     async def seen(self, entry_id: str) -> None:
-        """Wait until the entry with this id has been read."""
+        """Wait until the entry with this id or a later entry has been read."""
         while self._last < order(entry_id):
             self._changed.clear()
             await self._changed.wait()
@@ -93,7 +93,7 @@ class ServerClock:
         self._ahead = now - time.monotonic() * 1000
 
     def since(self, began: int) -> float | None:
-        """Return the milliseconds since ``began``, in ms since 1970 by the server's clock; None before `set`."""
+        """Return the ms since ``began``, which is in ms since 1970 by the server's clock; None before `set`."""
         return None if self._ahead is None else max(0.0, time.monotonic() * 1000 + self._ahead - began)
 
 
@@ -112,6 +112,6 @@ def came_to(fields: dict[bytes, bytes]) -> str:
 
 
 def order(entry_id: str) -> tuple[int, int]:
-    """Return the id of an entry, ``milliseconds-sequence``, as integers that can be compared."""
+    """Return an entry id ``milliseconds-sequence`` as two integers, which order ids by time."""
     milliseconds, _, sequence = entry_id.partition("-")
     return int(milliseconds), int(sequence or 0)

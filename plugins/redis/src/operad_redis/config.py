@@ -26,8 +26,8 @@ class RedisConfig:
     Args:
         url: the URL ``redis://[user:password@]host:port/db`` or ``rediss://…``, with query options of redis-py
             such as ``ssl_ca_certs``.
-        bus: the name of the bus. Participants on different buses are separate. A bus is in one slot of a cluster,
-            so use several buses to spread load.
+        bus: the name of the bus. Participants on different buses cannot reach each other. A bus is in one slot of
+            a cluster, so use several buses to spread load.
         tls_ca, tls_cert, tls_key: for ``rediss``, paths of PEM files: trusted certificates instead of those of the
             system, and the certificate and key of this client, for servers that verify clients.
         max_payload: the maximum size of an event in bytes.
@@ -36,10 +36,11 @@ class RedisConfig:
         connect_timeout: the maximum time of one attempt to connect, in seconds.
         reconnect_wait: seconds before the first attempt to reconnect. The pause doubles up to 2 s, and a random
             part of it is left out.
-        options: keyword arguments of `redis.asyncio.connection.Connection`, such as a ``credential_provider``.
+        options: keyword arguments of `redis.asyncio.connection.Connection`, such as ``credential_provider``. Query
+            options of the URL take precedence.
 
     Raises:
-        ConfigError: an option is not valid.
+        ConfigError: ``url``, ``bus`` or ``lease`` is invalid, or files are given without ``rediss``.
     """
 
     url: str = attrs.field(repr=False)
@@ -71,6 +72,6 @@ class RedisConfig:
 
     @property
     def connection_options(self) -> dict[str, Any]:
-        """The keyword arguments of a connection of redis-py, in addition to those in the URL."""
+        """The keyword arguments for connections of redis-py: TLS files and ``options``, without those of the URL."""
         files = {"ssl_ca_certs": self.tls_ca, "ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return {**{name: path for name, path in files.items() if path is not None}, **self.options}

@@ -178,6 +178,8 @@ class RedisLink(BrokerLink):
     async def send(self, to: str, event: Event) -> str | None:
         """Send an event. Return the inbox of the receiver if the event is a request to one link, else None.
 
+        If the connection is lost before the server responds, the event may have been sent; no error is raised.
+
         Raises:
             CallError: ``SERIALIZATION_ERROR`` if the event has no JSON form.
             NoRespondersError: no live link serves the operation.
@@ -237,10 +239,10 @@ class RedisLink(BrokerLink):
     # --- serving -----------------------------------------------------------------------------------
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events for an address, as soon as this returns if the link is connected.
+        """Register an address. A link that is not connected does so when it has reconnected.
 
         Raises:
-            TransportError: ``topic`` is not an address, or the server refuses it.
+            TransportError: ``topic`` is not an address, is not ``op:…`` although a group is given, or is refused.
             LinkDownError: the link is closed.
         """
         if topic.startswith("op:"):
@@ -302,7 +304,7 @@ class RedisLink(BrokerLink):
             logger.debug("unregistering: %r", error)
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving all addresses. Return when all requests of this link are delivered.
+        """Stop serving all addresses. Return when the owner of the link has received all its requests.
 
         Raises:
             TransportError: the drain took longer than ``timeout`` seconds, or the connection was lost.

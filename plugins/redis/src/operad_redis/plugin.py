@@ -8,7 +8,7 @@ from operad.plugin import Transport, TransportFactory, hookimpl
 
 
 def create(url: str, **options: Any) -> Transport:
-    """Return the `RedisTransport` of a URL. Raises `ConfigError` for invalid options."""
+    """Return the `RedisTransport` for a URL. Raises `ConfigError` for an invalid URL or option."""
     from operad_redis.transport import create
 
     return create(url, **options)

@@ -21,7 +21,7 @@ class RedisResults:
     Args:
         url: the URL ``redis://…`` or ``rediss://…``.
         prefix: the start of all keys, the same for all processes that share results.
-        timeout: the maximum time to wait for the server, in seconds.
+        timeout: the maximum time of `claim`, `put` and `drop`, in seconds.
         options: further options of the client of redis-py, such as ``ssl_ca_certs``.
     """
 
@@ -43,7 +43,7 @@ class RedisResults:
         return self._opened
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Store ``value`` for ``seconds`` under a free name and return None. Return the value of a taken name.
+        """If the name is free, store ``value`` for ``seconds`` and return None; else return the stored value.
 
         Raises:
             redis.RedisError: the server cannot be reached, or refuses the request.
@@ -59,12 +59,12 @@ class RedisResults:
         return None
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
-        """Replace the value of a name, for the given number of seconds. Raises the same errors as `claim`."""
+        """Store ``value`` for ``seconds``, even if the name has a value. Raises the same errors as `claim`."""
         async with asyncio.timeout(self._timeout):
             await self._client().set(self._prefix + name, value, px=_milliseconds(seconds))
 
     async def drop(self, name: str) -> None:
-        """Delete the value of a name, so that the name is free. Raises the same errors as `claim`."""
+        """Delete the value of a name, if it has one, so that it is free. Raises the same errors as `claim`."""
         async with asyncio.timeout(self._timeout):
             await self._client().delete(self._prefix + name)
 

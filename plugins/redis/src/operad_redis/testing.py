@@ -17,7 +17,7 @@ _EPHEMERAL = ("--save", "", "--appendonly", "no", "--protected-mode", "no")
 
 
 def find_server() -> str | None:
-    """Return the path of a ``redis-server`` binary, or None if this machine has none."""
+    """Return the path of a ``redis-server`` binary, or None if it is not installed."""
     beside = Path(sys.executable).with_name("redis-server")  # a virtual environment need not be on the path
     if beside.exists():
         return str(beside)
@@ -48,6 +48,6 @@ class RedisServer(ServerProcess):
         return [binary, "--bind", "127.0.0.1", "--port", str(self.port), *_EPHEMERAL, *self.arguments]
 
     def answers(self, probe: socket.socket) -> bool:
-        """Return True if the server responds to a ping, also with an error, and is not loading its data."""
+        """Return True if the server responds to a ping, even with an error, and is not loading its data."""
         probe.sendall(b"PING\r\n")
         return probe.recv(1) in (b"+", b"-") and b"LOADING" not in probe.recv(100)

@@ -16,7 +16,7 @@ class RedisTransport(RedisConfig):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: the link of a group with the fewest unfinished requests gets the next request."""
+        """The capabilities: balanced requests, redelivery if a worker is lost, reports of missing handlers."""
         return Capabilities(
             max_payload=self.max_payload, balances=True, redelivers=True, detects_no_responders=True
         )
@@ -25,7 +25,7 @@ class RedisTransport(RedisConfig):
         """Return a new link, connected to the server.
 
         Raises:
-            LinkDownError: the server cannot be reached, or it refuses the credentials.
+            LinkDownError: the server cannot be reached, or refuses the credentials.
             ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_redis.link import RedisLink  # redis-py costs 150 ms to import
@@ -39,5 +39,5 @@ class RedisTransport(RedisConfig):
 
 
 def create(url: str, **options: Any) -> RedisTransport:
-    """Return the transport of a URL, with arguments of `RedisTransport`. Raises `ConfigError` for invalid ones."""
+    """Return the transport for a URL with options of `RedisConfig`. Raises `ConfigError` if one is invalid."""
     return check_options(options, RedisTransport, where="redis transport", given={"url": url})

@@ -140,7 +140,7 @@ class Gate:
     async def admit_by_frame(
         self, request: web.Request, socket: web.WebSocketResponse[Literal[False]]
     ) -> Identity | None:
-        """Return the identity of a client from its first frame; ``None`` if it is refused, and so disconnected."""
+        """Return the identity of a client from its first frame; ``None`` if it was refused and disconnected."""
         identity = None
         try:
             async with asyncio.timeout(self._patience):

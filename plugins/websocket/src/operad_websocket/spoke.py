@@ -1,4 +1,4 @@
-"""The spoke: a link to a hub, which reconnects after each loss of the connection."""
+"""The spoke: a link that reconnects to its hub after each loss of the connection."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class SpokeLink:
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`. The hub decides where the event goes, except for ``all:``."""
+        """See `operad.transports.Link.send`. The hub finds the receiver by the payload, or by ``to`` if ``all:…``."""
         if to.startswith("all:"):
             event["to"] = to
         payload = event["payload"]
