@@ -72,6 +72,6 @@ class RedisConfig:
 
     @property
     def connection_options(self) -> dict[str, Any]:
-        """The keyword arguments for connections of redis-py: TLS files and ``options``, without those of the URL."""
+        """The keyword arguments of connections of redis-py: TLS files and ``options``, not those of the URL."""
         files = {"ssl_ca_certs": self.tls_ca, "ssl_certfile": self.tls_cert, "ssl_keyfile": self.tls_key}
         return {**{name: path for name, path in files.items() if path is not None}, **self.options}
