@@ -32,7 +32,7 @@ class AdHocSources:
         return bool(self.openapi or self.mcp_servers)
 
     def check(self) -> None:
-        """Raise `click.UsageError` if ``--base-url`` or ``--header`` has no source that it can apply to."""
+        """Raise `click.UsageError` if ``--base-url`` has not exactly one ``--openapi``, or ``--header`` no URL."""
         if self.base_url is not None and len(self.openapi) != 1:
             raise click.UsageError(f"--base-url requires exactly one --openapi, got {len(self.openapi)}")
         places = (*self.openapi, *self.mcp_servers, self.base_url or "")
@@ -40,7 +40,7 @@ class AdHocSources:
             raise click.UsageError("--header requires an --openapi or --mcp-server that is a URL, or --base-url")
 
     async def load(self, registry: OperationRegistry) -> None:
-        """Load the sources, each with a namespace of its own. Raise the error of the first one that fails."""
+        """Load the sources in order, each into a new namespace. Raise the error of the first source that fails."""
         taken: set[str] = set()
         for spec in self.openapi:
             options: dict[str, Any] = {} if self.base_url is None else {"base_url": self.base_url}
@@ -56,7 +56,10 @@ class AdHocSources:
             await registry.load("mcp", namespace=_namespace(server, taken), **where)
 
     def arguments(self) -> list[str]:
-        """Return the options for another process, without headers. Raises `ConfigError` if a file is missing."""
+        """Return the sources as arguments of a command, with absolute paths and without headers.
+
+        Raises `ConfigError` if the file of an ``--openapi`` does not exist.
+        """
         for spec in self.openapi:
             if not _URL.match(spec) and not Path(spec).expanduser().is_file():
                 raise ConfigError(f"file not found: {spec}; give a file, or a URL with https://")
@@ -66,7 +69,10 @@ class AdHocSources:
 
 
 def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return the names and values of ``--header NAME=VALUE``, with ``${NAME}`` replaced from the environment."""
+    """Return the names and values of ``--header NAME=VALUE``, with ``${NAME}`` replaced from the environment.
+
+    Raises `click.BadParameter` if a header is not valid, or an environment variable is not set.
+    """
     pairs = []
     for value in values:
         name, separator, text = value.partition("=")
@@ -78,7 +84,11 @@ def header_pair(_: click.Context, __: click.Parameter, values: Sequence[str]) ->
 
 
 def from_environment(name: str, text: str) -> str:
-    """Replace each ``${NAME}`` in an option's value. Raises `click.BadParameter` if a variable is not set."""
+    """Return ``text`` with the values of environment variables in place of each ``${NAME}``.
+
+    Raises `click.BadParameter` if a variable is not set, or for a ``$`` that is not in ``${NAME}`` or ``$$``. The
+    message begins with ``name``, the option or header.
+    """
     try:
         return Template(text).substitute(os.environ)
     except (KeyError, ValueError) as error:

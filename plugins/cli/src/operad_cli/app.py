@@ -37,7 +37,7 @@ _ELSEWHERE = {
 
 
 class CommandGroup(click.Group):
-    """The group of all commands. Plugins are loaded if no built-in command has the name."""
+    """The group of all commands. Plugins are loaded when a command is not built in, or all commands are listed."""
 
     _has_plugins = False
 
@@ -47,7 +47,7 @@ class CommandGroup(click.Group):
         return sorted({*super().list_commands(ctx), *_COMMANDS})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with a name, or None if there is none."""
+        """Return the command with a name, or None if no command has the name."""
         if cmd_name not in self.commands:
             if cmd_name in _COMMANDS:
                 module, _, attribute = _COMMANDS[cmd_name].partition(":")
@@ -65,7 +65,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name, the command and its arguments, as click does.
 
-        Raises `click.UsageError` for an unknown command. It names the distribution to install, if that is known.
+        Raises `click.UsageError` if the command is unknown. The message may name the distribution to install.
         """
         name = args[0]
         if not ctx.resilient_parsing and self.get_command(ctx, name) is None:

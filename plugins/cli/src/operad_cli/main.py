@@ -1,7 +1,7 @@
-"""The entry point of the ``operad`` command: runs the command line and prints each error as one paragraph.
+"""The entry point of the ``operad`` command: runs the command line and prints errors.
 
-Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 130 for an interrupt, 128 + N for another signal that
-ends the process, as in shells.
+Exit codes: 0 for success, 1 for an error, 2 for wrong usage, 130 for Ctrl-C, and 128 + N, as in shells, if signal
+N (SIGTERM or SIGHUP) ends the command.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRACE = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command line, by default that of this process, and exit with the code of the command."""
+    """Run a command line, by default the arguments of this process, and raise `SystemExit` with the exit code."""
     if argv is None:
         _open_streams()
     code = _run_with_signals(_split_json(list(sys.argv[1:] if argv is None else argv)))

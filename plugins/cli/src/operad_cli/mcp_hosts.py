@@ -25,7 +25,7 @@ def stdio_entry(host: Host, name: str, arguments: Sequence[str], env: Mapping[st
         host: the MCP host, which decides the form of the configuration.
         name: the server's name in the host.
         arguments: further arguments. Paths must be absolute, because a host starts the server in any folder.
-        env: the environment variables that the server needs. A host does not pass on those of a shell.
+        env: the environment variables that the server needs. A host does not pass on the variables of a shell.
     """
     # An absolute path: the host has another PATH, and only this environment has the plugins.
     beside = shutil.which("operad", path=str(Path(sys.executable).parent))
@@ -39,7 +39,10 @@ def stdio_entry(host: Host, name: str, arguments: Sequence[str], env: Mapping[st
 
 
 def url_entry(host: Host, name: str, url: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the configuration of a host that connects to a running server. Raises `ConfigError` for a bad URL."""
+    """Return the configuration of a host that connects to a running server and sends ``headers``.
+
+    Raises `ConfigError` if the host is ``claude`` and the URL has no scheme.
+    """
     if host != "claude":
         entry: dict[str, Any] = {"type": "http"} if host == "vscode" else {}
         entry |= {"url": url, "headers": dict(headers)} if headers else {"url": url}
@@ -69,9 +72,9 @@ def host_file(host: Host) -> Path:
 
 
 def install(path: Path, entry: Mapping[str, Any]) -> Path | None:
-    """Add an entry to the configuration file of a host. Return the path of the old file's copy, or None.
+    """Add an entry to the configuration file of a host. Other entries stay; an entry of the same name is replaced.
 
-    Other entries are kept. An entry of the same name is replaced.
+    Return the path of a copy of the old file; None if there was no file.
 
     Raises:
         ConfigError: the file is not a JSON object without comments. The file stays unchanged.

@@ -40,7 +40,14 @@ class Count(click.IntRange):
 
 
 def find_configuration(path: Path | None = None) -> Path | None:
-    """Return ``path``, else ``$OPERAD_CONFIG``, else the nearest file from this folder upwards, or None."""
+    """Return the path of the configuration file, or None if no file is found.
+
+    The first of these is returned:
+
+    1. ``path``, if it is not None, even if the file does not exist
+    2. the path in the environment variable ``OPERAD_CONFIG``, even if the file does not exist
+    3. the nearest ``operad.toml``, or ``pyproject.toml`` with ``[tool.operad]``, in the current folder or a parent
+    """
     if path is not None:
         return path
     if named := os.environ.get("OPERAD_CONFIG"):
@@ -65,7 +72,10 @@ def _has_tables(project: Path) -> bool:
 
 
 def require_configuration(config: Path | None) -> Path:
-    """Return the configuration to use. Raises `ConfigError` if it is missing, or ``OPERAD_CONFIG`` is wrong."""
+    """Return the path of the configuration file, see `find_configuration`.
+
+    Raises `ConfigError` if no file is found, or the file that ``OPERAD_CONFIG`` names does not exist.
+    """
     from operad import ConfigError
 
     path = find_configuration(config)
@@ -81,7 +91,7 @@ def require_configuration(config: Path | None) -> Path:
 
 @contextmanager
 def quiet_plugins() -> Iterator[None]:
-    """Suppress warnings while plugins load, because `operad plugins` shows their errors."""
+    """Suppress the warnings of operad while plugins load, because `operad plugins` shows their errors."""
     import logging
 
     logger = logging.getLogger("operad")

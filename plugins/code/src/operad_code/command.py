@@ -74,7 +74,10 @@ def run_program(
                 if not only_check and (errors := schema.errors(inputs)):
                     raise click.UsageError(f"{errors[0].path or 'the input'}: {errors[0].message}")
             elif fields:
-                raise click.UsageError(f"{file}: KEY=VALUE needs a saved program, with `async def main(…)`")
+                raise click.UsageError(
+                    f"{file}: KEY=VALUE requires a saved program, but the file has no `async def main(…)`; "
+                    "add the function, or remove KEY=VALUE"
+                )
             runner = Runner(options)
             context = own_context()
             context.registry = registry

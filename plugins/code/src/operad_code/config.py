@@ -54,10 +54,11 @@ class CodeConfig(Limits):
     check: bool = True
     """Whether to check the types of a program before it runs."""
     max_programs: int = attrs.field(default=16, validator=_positive)
-    """Maximum number of programs that run at the same time, each in its own process; further callers wait."""
+    """Maximum number of programs that run at the same time, each in its own process. Further programs wait; only
+    those that another program calls fail instead, with ``OVERLOADED``."""
     max_depth: int = attrs.field(default=3, validator=_positive)
     """Maximum depth of programs that call saved programs."""
     sandbox: str | None = None
-    """``module:name`` of a function that takes the `CodeConfig` and returns another `Sandbox`."""
+    """``module:name`` of a function that returns a `Sandbox` for the `CodeConfig`. If ``None``, Monty is used."""
     mask_errors: bool = True
     """Whether programs get a reference to the log instead of an exception that the operation does not declare."""

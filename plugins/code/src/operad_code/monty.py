@@ -54,7 +54,10 @@ class MontySandbox:
         )
 
     async def check(self, program: Program) -> list[Mistake]:
-        """Return the mistakes of a program in syntax and types, without running it."""
+        """Return the mistakes of a program in syntax and types, without running it; an empty list if it has none.
+
+        If the check takes too long, this is the only mistake. Raises `ProgramFailed` if no process can be started.
+        """
         modules = {
             _PREFIX + each.name: pydantic_monty.ExternalModule({each.name: None}, stubs=each.stub)
             for each in program.namespaces
@@ -85,7 +88,7 @@ class MontySandbox:
         return []
 
     async def run(self, program: Program, host: Host) -> Any:
-        """Run a program and return its result. Raises `ProgramFailed` if it fails or exceeds a limit."""
+        """Run a program and return its result. Raises `ProgramFailed` if the program fails or exceeds a limit."""
         config = self._config
         limits = {
             "max_memory": config.memory,
@@ -178,7 +181,7 @@ class _Run:
         try:
             return snapshot.output
         except Exception as error:  # noqa: BLE001  # such as an integer of many digits
-            raise ProgramFailed(f"the result is not JSON: {error}") from None
+            raise ProgramFailed(f"the result is not JSON: {error}; return JSON values") from None
 
     async def _next(self, snapshot: Any, group: asyncio.TaskGroup) -> Any:
         turn = self._turn

@@ -64,7 +64,7 @@ class Runner:
         return self._sandbox
 
     def surface(self, registry: Any, context: OperationContext, *, trusted: bool = False) -> Surface:
-        """Return the operations that programs of the caller may use; if ``trusted``, access is not checked."""
+        """Return the operations that programs of the context's caller may use; ``trusted`` skips access checks."""
         specs = registry.specs()
         for known in self._surfaces:
             if known.specs is specs and known.identity == context.identity and known.trusted == trusted:
@@ -85,9 +85,9 @@ class Runner:
     async def program(
         self, code: str, registry: Any, surface: Surface, last: str = "", inputs: Mapping[str, Any] | None = None
     ) -> tuple[Program, list[Member]]:
-        """Return a program with its namespaces, and the operations that it may call.
+        """Return a program with its namespaces, and the operations that it may call. For arguments see `run`.
 
-        Raises `CallError` if the program is too long, or names too many operations.
+        Raises `CallError` ``EXECUTION_ERROR`` if the program exceeds ``max_code`` or ``max_operations``.
         """
         size = len(code.encode("utf-8", "surrogatepass"))
         within("max_code", self.config.max_code, size, "bytes of code")
@@ -101,7 +101,7 @@ class Runner:
         return Program(code, spaces, inputs or {}, last), [each for members in used.values() for each in members]
 
     async def mistakes(self, program: Program) -> list[Mistake]:
-        """Return the mistakes of a program; they are cached by its text and stubs."""
+        """Return the mistakes of a program, or an empty list. They are cached by its text and stubs."""
         parts = [program.code, *(each.stub for each in program.namespaces)]
         key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
         found = self._checked.get(key)
@@ -150,7 +150,10 @@ class Runner:
             only_check: whether to check the program without running it; the result is ``None``.
 
         Raises:
-            CallError: the program has mistakes, failed, or exceeded a limit.
+            CallError: ``VALIDATION_ERROR`` if the program has mistakes, ``EXECUTION_ERROR`` if it failed or
+                exceeded a limit, ``TIMEOUT`` at its deadline, ``SERIALIZATION_ERROR`` if its result is not JSON,
+                and ``OVERLOADED`` if another program called it and ``max_programs`` are running.
+            ConfigError: the sandbox cannot be loaded.
         """
         deadline = (time.time() + self.config.timeout) * 1000
         if context.deadline is None or context.deadline > deadline:
@@ -218,7 +221,11 @@ class Calls:
         self._count = 0
 
     async def call(self, function: str, args: Sequence[Any], fields: Mapping[str, Any]) -> Any:
-        """Call an operation and return its data as JSON. Raises `CallFailed` with the error as JSON text."""
+        """Call an operation and return its data as a JSON value.
+
+        Raises `CallFailed` if the call fails, with the error as JSON text, or if the program may not call
+        ``function``, with the message of a ``NameError``.
+        """
         member = self._members.get(function)
         if member is None:
             raise CallFailed(f"name '{function[:100]}' is not defined")
@@ -293,7 +300,7 @@ async def load_others(context: SourceContext) -> None:
 
 
 def not_loaded(context: SourceContext) -> list[str]:
-    """Return the names of the other configured sources that are neither loaded nor failed."""
+    """Return the names of the other configured sources that are neither loaded nor failed; without any, ``[]``."""
     registry = context.registry
     if registry is None or registry.configuration is None:
         return []
@@ -324,7 +331,8 @@ def as_json(value: Any, limit: int, what: str) -> Any:
     before the value is written.
 
     Raises:
-        CallError: the value is too large, nested too deeply, or not JSON; the message names it as ``what``.
+        CallError: ``EXECUTION_ERROR`` if the value is too large, or ``SERIALIZATION_ERROR`` if it is nested too
+            deeply or is not JSON. The message calls the value ``what``.
     """
     waiting: list[tuple[Any, int]] = [([value], 0)]
     size = 0
@@ -342,7 +350,7 @@ def as_json(value: Any, limit: int, what: str) -> Any:
         size += _SMALLEST + 2 * len(members) + sum(n.bit_length() // 4 for n in members if n.__class__ is int)
         within("max_result", limit, size, f"bytes in {what}")
         if level > _DEEPEST:
-            raise CallError(ErrorCode.SERIALIZATION_ERROR, f"{what} has more than {_DEEPEST} nested levels")
+            raise CallError(ErrorCode.SERIALIZATION_ERROR, f"{what}: expected at most {_DEEPEST} levels, got more")
         waiting += [(each, level + 1) for each in members if each.__class__ in _SIZED]
     try:
         text = to_json(value)
@@ -353,7 +361,10 @@ def as_json(value: Any, limit: int, what: str) -> Any:
 
 
 def within(limit: str, most: int, found: int, what: str) -> None:
-    """Raise `CallError` if ``found`` is more than ``most``, the value of the option ``limit``."""
+    """Raise `CallError` ``EXECUTION_ERROR`` if ``found`` is more than ``most``, the value of the option ``limit``.
+
+    ``what`` states in the message what ``most`` measures, such as ``"bytes of code"``.
+    """
     if found > most:
         message = f"more than {limit} = {most} {what}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"limit": limit, "value": most})
@@ -393,4 +404,6 @@ def _sandbox(config: CodeConfig) -> Sandbox:
         return cast("Sandbox", pkgutil.resolve_name(config.sandbox)(config))
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f'sandbox: "{config.sandbox}" cannot be loaded: {reason}') from error
+        raise ConfigError(
+            f'sandbox: expected module:name of a function that returns a Sandbox, got "{config.sandbox}": {reason}'
+        ) from error

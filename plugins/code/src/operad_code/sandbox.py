@@ -34,7 +34,7 @@ class Program:
 
 @attrs.frozen
 class Mistake:
-    """A mistake that the check of a program found, with its place."""
+    """A mistake that the check of a program found. ``line`` and ``column`` begin at 1."""
 
     line: int
     column: int
@@ -50,8 +50,8 @@ class ProgramFailed(Exception):
 
     Args:
         message: the reason, with the place in the program.
-        kind: the name of the exception's class in the program, or ``""``.
-        line: the line of the program that raised the exception, or ``None``.
+        kind: the name of the exception's class in the program; ``""`` if it is unknown.
+        line: the line of the program that raised the exception; ``None`` if it is unknown.
     """
 
     def __init__(self, message: str, kind: str = "", line: int | None = None) -> None:
@@ -63,7 +63,10 @@ class Host(Protocol):
     """The receiver of the calls and the output of a running program."""
 
     async def call(self, function: str, args: Sequence[Any], fields: Mapping[str, Any]) -> Any:
-        """Call ``namespace.function`` and return JSON. Raises `CallFailed` if the call fails."""
+        """Call a function, such as ``github.issues_list``, with positional ``args`` and ``fields`` as keywords.
+
+        Return its result, a JSON value. Raises `CallFailed` if the call fails.
+        """
 
     async def print(self, text: str) -> None:
         """Receive text that the program printed."""
@@ -78,7 +81,10 @@ class Sandbox(Protocol):
     """
 
     async def check(self, program: Program) -> list[Mistake]:
-        """Return the mistakes of a program in syntax and types, without running it."""
+        """Return the mistakes of a program in syntax and types, without running it; an empty list if it has none.
+
+        Raises `ProgramFailed` if the check itself fails.
+        """
 
     async def run(self, program: Program, host: Host) -> Any:
         """Run a program and return the value of its last expression.

@@ -25,7 +25,7 @@ _SCALARS = {"str": "string", "int": "integer", "float": "number", "bool": "boole
 
 
 class Unusable(Exception):
-    """The error for a file that is not a saved program; the message begins with its path and line."""
+    """The error for a file that is not a saved program; the message begins with its path, and a line if known."""
 
 
 @attrs.frozen
@@ -38,10 +38,11 @@ class Saved:
 
 
 def read(path: Path, namespace: str, max_code: int) -> Saved:
-    """Read a saved program; the annotations of ``async def main(…)`` make its schemas.
+    """Return the saved program in a file. The annotations of its ``async def main(…)`` become its schemas.
 
     Raises:
-        Unusable: the file cannot be read, is too large, or has no such function with supported annotations.
+        Unusable: the file cannot be read, is larger than ``max_code`` bytes, or is not Python; or ``main`` is
+            missing, or has an annotation or a default that is not supported.
     """
     try:
         if (size := path.stat().st_size) > max_code:
@@ -56,7 +57,7 @@ def read(path: Path, namespace: str, max_code: int) -> Saved:
         (each for each in tree.body if isinstance(each, ast.AsyncFunctionDef) and each.name == "main"), None
     )
     if main is None:
-        raise Unusable(f"{path}:1: expected `async def main(…)`, found no function of this name")
+        raise Unusable(f"{path}:1: expected `async def main(…)`, got no such function; add it")
     text = ast.get_docstring(main) or ast.get_docstring(tree) or ""
     try:
         spec = OperationSpec(
@@ -139,7 +140,10 @@ async def load(config: CodeConfig, context: SourceContext) -> SourceSession:
 
 
 class SavedSession(SourceSession):
-    """The programs of a folder, which are read again when files change, and checked again when operations do."""
+    """A session with the programs of a folder. Changed files are read again.
+
+    All programs are checked again when the operations of the registry change.
+    """
 
     def __init__(self, folder: Path, config: CodeConfig, context: SourceContext) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ async def load(config: CodeConfig, context: SourceContext) -> SourceSession:
 
 
 class CodeSession(SourceSession):
-    """The operations ``search``, ``describe`` and ``run``."""
+    """A session with the operations ``search``, ``describe`` and ``run``."""
 
     def __init__(self, config: CodeConfig, context: SourceContext) -> None:
         self.runner, self._context = Runner(config), context

@@ -55,8 +55,8 @@ class Surface:
 
     Args:
         specs: all operations.
-        identity: the identity of the caller, or ``None``.
-        chooses: returns True if programs may use the operation with an id.
+        identity: the identity of the caller; ``None`` if the caller is anonymous.
+        chooses: a function that takes an operation id, and returns True if programs may use the operation.
         trusted: whether to skip the access check.
     """
 
@@ -78,7 +78,7 @@ class Surface:
         self._tables: dict[str, dict[str, OperationSpec]] = {}
 
     def table(self, variable: str) -> Mapping[str, OperationSpec]:
-        """Return the operations of a namespace by attribute; empty if the namespace is unknown."""
+        """Return attribute -> operation of the namespace that programs name ``variable``; if unknown, ``{}``."""
         table = self._tables.get(variable)
         if table is None:
             by_name = {spec.name: spec for spec in self._spaces.get(variable, ())}
@@ -92,7 +92,10 @@ class Surface:
         return self._spaces
 
     def find(self, name: str) -> Member | None:
-        """Return the operation that has ``name`` as its id or as its name in programs, or ``None``."""
+        """Return the operation that has ``name`` as its id or as its name in programs.
+
+        Return ``None`` if it is unknown, or programs of the caller may not use it.
+        """
         variable, _, attribute = name.removesuffix(".take").partition(".")
         if (spec := self.table(variable).get(attribute)) is not None:
             return Member(variable, attribute, spec)
@@ -105,10 +108,10 @@ class Surface:
         return None
 
     def used(self, code: str) -> dict[str, list[Member]]:
-        """Return the operations that a text may name, by namespace.
+        """Return the operations that a program may call, by the name of their namespace in programs.
 
-        An operation such as ``github.issues_list`` is returned if both words are in the text, which is not parsed,
-        because only the sandbox reads programs. Words in a comment do no harm: the caller may call the operation.
+        The text of the program is not parsed, because only the sandbox reads programs. An operation such as
+        ``github.issues_list`` is returned if both words are in the text, even if they are in a comment.
         """
         words = dict.fromkeys(_WORD.findall(code))
         return {

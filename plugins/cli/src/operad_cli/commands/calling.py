@@ -69,8 +69,8 @@ def call(
 
     KEY=VALUE is converted to the type in the input schema, KEY:=JSON is JSON, KEY@FILE is a file (text, bytes or
     an upload, as the schema requires), KEY:=@FILE is the JSON in a file, --json '{…}' is the whole input. A
-    terminal prompts for missing fields. With --data, a pipe gets bytes as they are. With --all --json, a line
-    is a page.
+    terminal prompts for missing fields. With --data, a pipe gets bytes as they are. With --all --json, each line
+    is one page.
 
     \b
     operad call shop.getBook bookId=3

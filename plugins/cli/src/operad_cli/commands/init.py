@@ -15,7 +15,7 @@ from operad_cli.options import output_options
 _HOSTS = ("mcp.json", ".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """Files in which MCP hosts keep the servers of a project."""
 _HEAD = 65_536
-"""How many characters of a file are searched for its kind."""
+"""The number of characters at the beginning of a file that are searched for its kind."""
 _PATIENCE = 5.0
 """Time limit for reading the title of a document from a URL, in seconds."""
 _IS_DOCUMENT = re.compile(
@@ -76,7 +76,11 @@ class Found(NamedTuple):
 
 
 def found_here(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> list[Found]:
-    """Return the sources in a folder with distinct names. ``openapi`` and ``mcp`` replace the search for them."""
+    """Return the sources in a folder, with distinct names.
+
+    If ``openapi`` or ``mcp`` is not empty, its files are used, and the folder is not searched for files of this
+    kind. Raises `ConfigError` if one of them does not exist.
+    """
     found: list[Found] = []
     for kind, what in _all(folder, openapi, mcp):
         head = _head(folder, what) if kind == "openapi" else ""

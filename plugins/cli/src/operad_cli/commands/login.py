@@ -33,7 +33,10 @@ def _registry(config: Path | None) -> OperationRegistry:
     """Return the registry without loading sources, because some cannot be loaded before the login."""
     path = find_configuration(config)
     if path is None:
-        raise ConfigError("no operad.toml in this folder or a parent folder; use --config PATH or OPERAD_CONFIG")
+        raise ConfigError(
+            "no operad.toml in this folder or a parent folder, and no pyproject.toml with [tool.operad]; "
+            "use --config PATH or OPERAD_CONFIG"
+        )
     with quiet_plugins():
         return OperationRegistry.from_config(path, profile=chosen_profile())
 

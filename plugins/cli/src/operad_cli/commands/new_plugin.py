@@ -26,8 +26,8 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
 
     Args:
         name: the service that the plugin adapts, in lower case. The distribution is ``operad-<name>``.
-        folder: the new or empty folder to write to; None for ``operad-<name>``.
-        description: one line about the plugin; None for a default.
+        folder: the new or empty folder to write to; None for ``operad-<name>`` in the current folder.
+        description: one line about the plugin; None for the default of the template.
 
     Returns:
         The folder of the plugin.

@@ -22,8 +22,8 @@ def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> Non
     Args:
         config: the path of the configuration.
         specs: the specs of the operations.
-        operation_id: the operation for which sources were opened. If it is None, all sources are open, and all
-            other operations of the configuration are removed from the cache.
+        operation_id: the operation for which sources were opened. If None, ``specs`` has the operations of all
+            sources, and other operations of the configuration are removed from the cache.
     """
     old = recall(config)
     specs = list(specs)
@@ -37,7 +37,10 @@ def remember(config: str, specs: Iterable[Any], operation_id: str | None) -> Non
 
 
 def recall(config: str) -> dict[str, dict[str, list[str]]]:
-    """Return the input fields of each operation by its id, and a field's possible values if they are few."""
+    """Return operation id -> input field -> possible values, as last stored for a configuration.
+
+    The list of values is empty if a field may have any value or more than 100. Without a cache, return ``{}``.
+    """
     found = cache_files.recall(_KIND, os.path.realpath(config), None)
     try:
         return {

@@ -14,7 +14,7 @@ def complete_id(context: click.Context, _: click.Parameter, incomplete: str) -> 
 
 
 def complete_field(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the input fields that are not given yet, as ``key=``, or the cached values that follow a ``key=``."""
+    """Return the input fields that are not given yet, as ``key=``; after a ``key=``, its cached values."""
     words = list(context.params.get("fields") or ())
     fields = _known(context).get(context.params.get("operation_id") or "", {})
     # bash makes three words of key=value, and click leaves out the second one if it is the last.

@@ -42,7 +42,7 @@ class Calls:
         ]
 
     def to_json(self, parent: str | None = None) -> list[dict[str, Any]]:
-        """Return the calls below a call as JSON; for None, the whole tree."""
+        """Return the calls that the call with the request id ``parent`` made, as JSON; if None, the whole tree."""
         made = []
         for call in self._children(parent):
             outcome = self._outcomes.get(call.request_id)

@@ -1,4 +1,4 @@
-"""The output of errors, each as one paragraph on standard error."""
+"""The output of errors: paragraphs on standard error, or JSON on standard output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operad_cli.output.text import paragraph, print_json, print_text, printable,
 
 
 def print_error(error: BaseException, *, as_json: bool) -> None:
-    """Print each error of a group as a paragraph on standard error, or as JSON on standard output."""
+    """Print an error, or each error of a group: a paragraph on standard error, or JSON on standard output."""
     errors: Sequence[BaseException] = error.exceptions if isinstance(error, BaseExceptionGroup) else [error]
     for item in errors:
         if not as_json:
@@ -35,7 +35,7 @@ def labelled(level: str, text: str) -> str:
 
 
 def report_failures(registry: OperationRegistry) -> int:
-    """Print the sources that could not be loaded. Return the exit code: 1 if there are any, else 0."""
+    """Print the errors of sources that could not be loaded. Return the exit code: 1 if a source failed, else 0."""
     for failure in registry.failures:
         tell_error(f"source {_header(registry, failure.name)} is not loaded: {with_place(registry, failure)}")
     return 1 if registry.failures else 0

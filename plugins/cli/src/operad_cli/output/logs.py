@@ -18,7 +18,7 @@ from operad_cli.output.progress import CLEAR
 
 
 def set_up_logging(arguments: Sequence[str]) -> None:
-    """Set up logging for the process by the arguments, before they are parsed, because imports may log."""
+    """Set up logging by ``--debug`` and ``--log-format``, before click parses the arguments: imports may log."""
     debug, as_json = "--debug" in arguments, _wants_json(arguments)
     serves = bool({"serve", "hub"} & set(arguments))
     if debug and not as_json:
@@ -79,8 +79,9 @@ class JSONLines(logging.Formatter):
     """A formatter that makes one line of JSON from a record.
 
     Each line has ``time`` (RFC 3339, UTC), ``level``, ``logger`` and ``message``. ``exception`` is a traceback.
-    ``leftOut`` comes from `Sparing`. ``traceId`` and ``spanId`` (W3C Trace Context, lower-case hex) are those of
-    OpenTelemetry's current span, which with operad-opentelemetry is the span of the call whose handler logs.
+    ``leftOut`` is the number of records that `Sparing` left out. ``traceId`` and ``spanId`` (W3C Trace Context,
+    lower-case hex) are from OpenTelemetry's current span. With operad-opentelemetry, this is the span of the call
+    in which a handler logs.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -102,8 +103,8 @@ class Sparing(logging.Filter):
     """A filter that limits how many records are written, because clients can cause thousands of records.
 
     Each logging statement may write 20 records in a burst, and one more each second. All statements together may
-    write 200 records in a burst, and 10 more each second.
-    The next record of a statement states how many were left out (``leftOut``).
+    write 200 records in a burst, and 10 more each second. The next record of a statement has the number of records
+    that were left out, as the attribute ``leftOut``.
     """
 
     def __init__(self) -> None:

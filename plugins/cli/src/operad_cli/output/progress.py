@@ -45,7 +45,7 @@ class Line:
 
 @contextmanager
 def shown(registry: OperationRegistry) -> Iterator[None]:
-    """Show the reports of running calls if standard error is a terminal."""
+    """While the context is open, show the reports of running calls, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

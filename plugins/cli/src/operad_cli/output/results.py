@@ -43,9 +43,9 @@ def print_result(
         envelope: the envelope.
         as_json: whether to print JSON, also for an envelope and for a string.
         bare: whether to print the data alone.
-        select: a JMESPath expression for the part of the data to print; None for all data.
+        select: a JMESPath expression for the part of the data to print, also if ``bare`` is False; None for all.
         compact: whether to print JSON in one line.
-        spec: the operation. With it and ``bare``, a pipe gets bytes as they are.
+        spec: the operation. If given, and ``bare`` is True, bytes are not printed as JSON, except on a terminal.
 
     Raises:
         click.UsageError: ``select`` is not valid.
@@ -79,7 +79,11 @@ def raw_data(envelope: ResponseEnvelope[Any], spec: OperationSpec) -> bytes | No
 
 
 def save_data(envelope: ResponseEnvelope[Any], spec: OperationSpec, path: str, select: str | None) -> None:
-    """Write the data, or the selected part, to a file: bytes and text as they are, everything else as JSON."""
+    """Write the data, or the part that ``select`` selects, to a file: bytes and text unchanged, the rest as JSON.
+
+    The path ``-`` is standard output. Raises `OSError` if the file cannot be written, and `click.UsageError` if
+    ``select`` is not valid.
+    """
     content = raw_data(envelope, spec) if select is None else None
     if content is None:
         data = envelope.to_wire()["data"]
@@ -102,7 +106,10 @@ def _print_data(data: Any, *, as_json: bool, compact: bool) -> None:
 
 
 def print_items(items: Sequence[Any], select: str | None) -> None:
-    """Print each item of a page, or the selected part of the item, as one line of JSON."""
+    """Print each item of a page, or the part of it that ``select`` selects, as one line of JSON.
+
+    Raises `click.UsageError` if ``select`` is not a JMESPath expression.
+    """
     for item in items:
         print_json(item if select is None else _selected(select, item), compact=True)
 
@@ -160,7 +167,7 @@ def _paint(found: re.Match[str]) -> str:
 
 
 def print_changes(changes: Sequence[Any]) -> None:
-    """Print the changes that a cast made, on standard error."""
+    """Print the changes that a cast made, or that nothing was changed, on standard error."""
     if not changes:
         print_text("The result matches its schema; nothing was changed.", sys.stderr)
     for change in changes:
@@ -171,7 +178,7 @@ def print_changes(changes: Sequence[Any]) -> None:
 
 
 def print_spec(spec: OperationSpec, *, as_json: bool) -> None:
-    """Print the description and the schemas of an operation."""
+    """Print the description and the schemas of an operation, as text or as JSON."""
     wire = spec.to_wire()
     if as_json:
         print_json(wire)

@@ -16,16 +16,16 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def has_colours(file: TextIO) -> bool:
-    """Return True for a terminal, unless ``NO_COLOR`` (https://no-color.org) or ``TERM`` forbids colours.
+    """Return False if ``NO_COLOR`` (https://no-color.org) is set, or ``TERM`` is ``dumb`` or ``unknown``.
 
-    ``FORCE_COLOR`` allows colours for any file."""
+    Otherwise return True for a terminal, and for any file if ``FORCE_COLOR`` is set."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or file.isatty()
 
 
 def styled(text: str, style: str, file: TextIO | None = None) -> str:
-    """Return the text in a style of `_STYLES` if the file (default: standard output) has colours."""
+    """Return the text in a style, such as ``bold``; unchanged if the file (default: stdout) has no colours."""
     return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if has_colours(file or sys.stdout) else text
 
 
@@ -63,7 +63,7 @@ def print_json(value: Any, *, compact: bool = False) -> None:
 
 
 def to_json(value: Any, indent: int | None) -> str:
-    """Return a value as JSON; with an ``indent`` of None in one line.
+    """Return a value as JSON, in one line if ``indent`` is None. Values that JSON lacks become text.
 
     If standard output cannot encode a character, such as half a surrogate pair, the JSON is ASCII only.
     """

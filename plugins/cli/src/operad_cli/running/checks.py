@@ -30,7 +30,7 @@ _SINCE = 1_730_000_000
 
 @attrs.frozen
 class Check:
-    """The result of one check."""
+    """The result of one check of ``what``. ``fix`` states how to fix an error or a warning, or is empty."""
 
     status: Status
     what: str
@@ -43,7 +43,7 @@ class Check:
 
 
 async def examine(path: Path | None, timeout: float) -> list[Check]:
-    """Run all checks and return their results. Errors of the configuration are results too.
+    """Run all checks and return their results. Errors of the configuration are returned as results, not raised.
 
     Args:
         path: the configuration; if None, the installation alone is checked.

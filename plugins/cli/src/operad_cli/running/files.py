@@ -18,7 +18,7 @@ _MOST_STEPS = 16
 
 
 def content_of(name: str) -> bytes:
-    """Return the bytes of a file, or of standard input for ``-``. Raises `click.UsageError` if that fails."""
+    """Return the bytes of a file; for ``-``, of standard input. Raises `click.UsageError` if it is unreadable."""
     if name == "-":
         return sys.stdin.buffer.read()
     try:
@@ -30,8 +30,8 @@ def content_of(name: str) -> bytes:
 def value_of(key: str, name: str, shape: Any, root: Schema) -> Any:
     """Return the content of a file in the form that the schema of a field expects.
 
-    A field of bytes gets base64, an upload gets the file's name and media type, and any other field gets text, or
-    bytes if the content is not UTF-8. A field that expects a list gets a list of one value.
+    A field of bytes gets base64. An upload gets an object with base64, the file's name and its media type. A list
+    of bytes or uploads gets a list of one. Any other field gets text, or bytes if the content is not UTF-8.
 
     Args:
         key: the name of the field, for errors.

@@ -20,22 +20,24 @@ from operad_cli.running.files import content_of, value_of
 from operad_cli.running.opening import not_found
 
 _CHOICES = 12
-"""How many choices a prompt shows at most."""
+"""The maximum number of choices that a prompt shows."""
 
 
 async def read_input(
     registry: OperationRegistry, operation_id: str, fields: tuple[str, ...], text: str | None
 ) -> Any:
-    """Return the input of a call. Ask for missing required fields if standard input and error are terminals.
+    """Return the input of a call, from ``text`` or else from ``fields``.
+
+    If ``text`` is None and the command runs in a terminal, ask the user for missing required fields.
 
     Args:
         registry: the registry of the operation.
         operation_id: the operation to call.
         fields: arguments such as ``KEY=VALUE``, see `input_of`.
-        text: the input as JSON, or ``-`` for JSON on standard input. None: ``fields`` are the input.
+        text: the input as JSON, or ``-`` for JSON on standard input. If None, ``fields`` are the input.
 
     Raises:
-        CallError: ``OPERATION_NOT_FOUND``.
+        CallError: ``OPERATION_NOT_FOUND`` if the registry does not have the operation.
         click.UsageError: an argument or the JSON is not valid, or both are given.
     """
     # Only KEY=VALUE needs the schema, which may have to be requested from a peer.
@@ -55,7 +57,7 @@ async def read_input(
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the input is not JSON: not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
-        raise click.UsageError("the input is nested too deeply") from error
+        raise click.UsageError("the input is nested too deeply to parse; use fewer levels") from error
     except ValueError as error:
         hint = "; use --input - < FILE to read a file" if text.startswith("@") else ""
         reason = "standard input is empty" if text == "-" and not given.strip() else str(error)
@@ -63,13 +65,14 @@ async def read_input(
 
 
 def input_of(fields: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """Return the input object from arguments. The values of a repeated key become a list.
+    """Return the input object that arguments describe.
 
     ``key=value`` is converted by the schema, ``key:=json`` is JSON, ``key@file`` is the content of a file (see
-    `value_of`), and ``key:=@file`` is the JSON in a file. The file ``-`` is standard input.
+    `value_of`), and ``key:=@file`` is the JSON in a file. The file ``-`` is standard input. The values of a
+    repeated key become a list, and a single value becomes a list of one if the schema expects an array.
 
     Raises:
-        click.UsageError: an argument has another form, is not JSON, or its file cannot be read.
+        click.UsageError: an argument has none of these forms, its JSON is not valid, or its file cannot be read.
     """
     values: dict[str, Any] = {}
     repeated: set[str] = set()
@@ -124,7 +127,10 @@ def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
 
 
 def ask(values: dict[str, Any], schema: Schema) -> None:
-    """Ask the user for missing required fields, and add them. Raises `click.UsageError` for unknown ones."""
+    """Ask the user for required fields that ``values`` lacks, and add them to ``values``.
+
+    Raises `click.UsageError` if a field is missing, and ``values`` has a field that ``schema`` does not allow.
+    """
     lacking = missing(values, schema)
     if not lacking:
         return

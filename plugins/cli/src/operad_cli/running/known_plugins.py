@@ -24,14 +24,14 @@ _UNUSED_HOOKS = frozenset({"operad_commands", "operad_search", "operad_call_map"
 
 
 class Distribution(NamedTuple):
-    """The name and the version of a plugin's distribution."""
+    """The name and the version of a plugin's distribution; the version is None if it is unknown."""
 
     name: str
     version: str | None
 
 
 class KnownPlugin(NamedTuple):
-    """An entry point in the cache, and what its plugin contributes."""
+    """An entry point in the cache, with the contributions of its plugin as in `PluginRecord.contributes`."""
 
     name: str
     value: str
@@ -61,7 +61,11 @@ class KnownPlugins:
 
     @classmethod
     def recall(cls) -> KnownPlugins | None:
-        """Return the cached plugins. Return None if they may have changed, or the environment chooses plugins."""
+        """Return the cached plugins.
+
+        Return None if nothing is cached, the plugins may have changed, or an environment variable
+        (``OPERAD_PLUGINS`` or ``OPERAD_DISABLE_PLUGINS``) chooses plugins.
+        """
         if _chosen_by_environment():
             return None
         found = cache_files.recall(_KIND, _slot(), _key())
@@ -83,7 +87,11 @@ class KnownPlugins:
             return None
 
     def registry(self, path: str | os.PathLike[str], profile: str | None) -> OperationRegistry | None:
-        """Return the registry of a configuration without passive plugins; None if it may need all plugins."""
+        """Return the registry of the configuration file ``path``, without passive plugins.
+
+        Return None if the configuration may need all plugins. Raises the same errors as
+        `OperationRegistry.from_config`.
+        """
         plugins = load_plugins(entry_points=self._others)
         registry = OperationRegistry.from_config(path, plugins, profile=profile, sources=())
         configuration = registry.configuration

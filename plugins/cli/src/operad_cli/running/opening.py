@@ -51,7 +51,8 @@ async def open_registry(
         operation_id: the operation to use; None for all operations.
         profile: the profile of the configuration; None for ``OPERAD_PROFILE``.
         wait: seconds after which sources that still load are skipped and become failures; None for no limit.
-        meanwhile: called once with the registry and the names of slow sources, if standard error is a terminal.
+        meanwhile: called once with the registry and the names of the sources that still load after 2.5 s, if
+            standard error is a terminal.
 
     Raises:
         ConfigError: there is no configuration, or it is not valid.

@@ -10,9 +10,9 @@ from typing import Any
 from operad import OperationSpec
 
 MOST_SHOWN = 5
-"""How many wrong schemas are reported. Further ones are only counted."""
+"""The maximum number of wrong schemas that are reported. Further ones are only counted."""
 LONGEST_MESSAGE = 200
-"""The longest message of an error, in characters. It may repeat a whole schema."""
+"""The maximum length of an error message in characters, because jsonschema may repeat a whole schema in it."""
 LARGEST = 100_000
 """The largest schema that is checked, in characters of JSON. A larger one could take seconds."""
 
@@ -24,11 +24,11 @@ class Unchecked(Exception):  # a reason, not an error
 def errors_of_schemas(specs: Iterable[OperationSpec], seconds: float) -> Iterator[tuple[str, str]]:
     """Yield an operation id and a message for each schema that is not valid.
 
-    Schemas may come from untrusted documents, so their size is limited, and the time for all is ``seconds``.
+    Schemas may come from untrusted documents, so their size is limited, and no check starts after ``seconds``.
 
     Raises:
         ModuleNotFoundError: jsonschema is not installed.
-        Unchecked: there was no time for all, or some are too large or too deep. It is raised last.
+        Unchecked: schemas were too large, too deep, or too late to be checked. It is raised after the last item.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match

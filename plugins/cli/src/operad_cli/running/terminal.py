@@ -1,4 +1,4 @@
-"""The user at the terminal as the client of a call: an operation may ask questions while it runs."""
+"""The terminal as the client of a call, so that an operation can ask the user questions while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEVELS = {"debug": 10, "info": 20, "notice": 20, "warning": 30, "error": 40}
 
 
 def client_of_terminal() -> Terminal | None:
-    """Return the client for a terminal; None if standard input or standard error is another file."""
+    """Return the client for a terminal; None if standard input or standard error is not a terminal."""
     return Terminal() if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
@@ -41,7 +41,10 @@ class Terminal:
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to fill in a form or to visit a URL. Return the answer, or that the user declined."""
+        """Ask the user to visit ``url``, or for the required fields of ``schema``.
+
+        Return ``{"action": "decline"}``, or ``{"action": "accept"}``, for a form with its fields as ``content``.
+        """
         import click
 
         values: dict[str, Any] = {}
@@ -66,7 +69,7 @@ class Terminal:
 
 
 def _not_supported(capability: str) -> NoReturn:
-    message = f"a terminal does not support {capability}"
+    message = f"a terminal does not support {capability}; call the operation from a client that does"
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message, "requiredCapability": capability})
 
 
@@ -74,8 +77,9 @@ _TRACE = ("traceparent", "tracestate", "baggage")
 
 
 def own_context() -> OperationContext:
-    """Return the context of the command's call. It continues the trace in the environment, if there is one.
+    """Return a trusted context for the command's call, with the terminal as its client.
 
+    It continues the trace that the environment variables ``TRACEPARENT``, ``TRACESTATE`` and ``BAGGAGE`` describe.
     Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
     """
     given = {name: os.environ[name.upper()] for name in _TRACE if name.upper() in os.environ}

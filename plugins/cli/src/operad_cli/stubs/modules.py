@@ -39,7 +39,7 @@ _HOMES = {name: home for home in ("collections.abc", "operad") for name in _IMPO
 
 
 def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
-    """Return the content of a package with the types of operations, by the names of its files."""
+    """Return the files of a package with the types of operations, as file name -> text."""
     spaces: dict[str, list[OperationSpec]] = {}
     for spec in specs:
         spaces.setdefault(spec.namespace, []).append(spec)
@@ -51,7 +51,7 @@ def package(specs: Sequence[OperationSpec]) -> dict[str, str]:
 def program_module(name: str, specs: Mapping[str, OperationSpec], *, loose: bool = False) -> str:
     """Return the types of a namespace for programs of code mode: a module with one object of that name.
 
-    Calls of the object return data, and ``take`` returns items of a subscription.
+    Calling an operation returns its data. ``take`` of a subscription returns a list of items.
 
     Args:
         name: the name of the namespace in programs.

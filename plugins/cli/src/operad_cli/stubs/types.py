@@ -55,7 +55,10 @@ class Types:
         self._depth = 0
 
     def of(self, schema: Any, hint: str) -> str:
-        """Return the type of a schema. The names of new classes begin with ``hint``."""
+        """Return the type of a schema, or ``Any`` if no type fits.
+
+        New classes are added to `blocks`. Their names begin with ``hint``.
+        """
         if schema is False:
             return "Never"
         if not isinstance(schema, Mapping) or self._depth > _DEEPEST:
@@ -175,7 +178,7 @@ class Types:
 
 
 def docstring(text: str, indent: str) -> str:
-    """Return the source of a docstring for any text; an empty text for an empty one."""
+    """Return the source of a docstring with this text, indented by ``indent``; ``""`` if the text is empty."""
     text = "".join(letter if letter.isprintable() else "\n" if letter == "\n" else " " for letter in text)
     text = text.strip().replace("\\", "\\\\")
     if '"""' in text or text.endswith('"'):
