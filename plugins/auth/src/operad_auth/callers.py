@@ -153,7 +153,7 @@ class Entries:
         """Allow every origin, because the credentials are listed for the source."""
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
-        """Return the credential of the caller. Raises ``ACCESS_DENIED`` if the caller has no entry."""
+        """Return the credential of the caller. Raises `CallError` ``ACCESS_DENIED`` if the caller has no entry."""
         identity = context.identity
         found = None if identity is None else self._entries.get(identity.id)
         if found is None:
@@ -175,7 +175,10 @@ class Forward:
             )
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
-        """Return the caller's token. Raises ``ACCESS_DENIED`` if it is missing or the origin is not listed."""
+        """Return the caller's token as ``{"type": "bearer", "token": "…"}``.
+
+        Raises `CallError` ``ACCESS_DENIED`` if the caller sent no token, or the table does not list the origin.
+        """
         if _origin(origin) not in self._origins:
             raise denied(context, f"has a token that may not be sent to {origin}")
         return {"type": "bearer", "token": _bearer(context)}
@@ -202,7 +205,7 @@ class Exchange:
         return True
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
-        """Return the new token.
+        """Return the new token, kept or requested now, as ``{"type": "bearer", "token": "…"}``.
 
         Raises:
             CallError: ``ACCESS_DENIED`` if the caller sent no token or the authorization server refuses it;

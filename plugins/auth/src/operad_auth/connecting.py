@@ -86,12 +86,14 @@ class UserTokens:
         """Allow every origin: the token is meant for the service."""
 
     async def get(self, context: OperationContext, origin: str) -> AuthTable:
-        """Return the token of the caller, renewed if it has expired.
+        """Return the token of the caller, renewed if it has expired, as ``{"type": "bearer", "token": "…"}``.
 
         Raises:
             CallError: ``ACCESS_DENIED`` if the caller is anonymous; ``AUTHORIZATION_REQUIRED`` if the user must
                 first grant access, on the page ``details.url``; ``UNAVAILABLE`` if the authorization server does
-                not respond.
+                not respond, or another process renews the token for too long.
+            OAuthError: the authorization server refuses the renewal, and not because the login has expired.
+            ConfigError: the token cannot be read or stored.
         """
         if context.identity is None:
             raise denied(context, f'cannot connect to "{self.name}"; authenticate first')
@@ -108,7 +110,7 @@ class UserTokens:
         return {"type": "bearer", "token": token.access_token}
 
     def refused(self, context: OperationContext, credential: AuthTable) -> bool:
-        """Mark a token as rejected, so that `get` renews it. Return False for an anonymous caller."""
+        """Mark a token as rejected, so that `get` renews it. Return True, or False for an anonymous caller."""
         if context.identity is not None:
             self._client(context.identity.id).refused(str(credential.get("token")))
         return context.identity is not None
@@ -149,7 +151,7 @@ class UserTokens:
         return f"{self.public_url}{self.path}?ticket={quote(ticket)}"
 
     def identity_of(self, ticket: str) -> str:
-        """Return the id of the identity that a ticket is for. Raises `ConnectRefused` if the ticket is invalid."""
+        """Return the id of the identity of a ticket. Raises `ConnectRefused` if it is invalid or has expired."""
         identity: str = self._opened("ticket", ticket)["identity"]
         return identity
 
@@ -185,7 +187,10 @@ class UserTokens:
         return with_query(address, query), self._seal("login", kept)
 
     def identity_of_login(self, kept: str) -> str:
-        """Return the id of the identity in a cookie of `begin`. Raises `ConnectRefused` for an invalid cookie."""
+        """Return the id of the identity in a cookie of `begin`.
+
+        Raises `ConnectRefused` if the cookie is invalid or has expired.
+        """
         identity: str = self._opened("login", kept)["identity"]
         return identity
 
@@ -199,6 +204,7 @@ class UserTokens:
         Raises:
             ConnectRefused: the cookie is invalid or has expired, or the redirect belongs to another login.
             CallError: the user or the authorization server refused, or the server does not respond.
+            ConfigError: an endpoint is unknown, or the token cannot be stored.
         """
         login = self._opened("login", kept)
         if not hmac.compare_digest(str(login["state"]).encode(), answer.get("state", "").encode()):
@@ -214,7 +220,10 @@ class UserTokens:
         return identity
 
     async def disconnect(self, identity: str) -> str:
-        """Delete the token of an identity, and revoke it if the server can. Return a sentence with the outcome."""
+        """Delete the token of an identity, and revoke it if the server can. Return a sentence with the outcome.
+
+        Raises the same errors as `OAuthClient.logout`.
+        """
         return await self._client(identity).logout()
 
     # --- what a browser keeps --------------------------------------------------------------------------
@@ -260,6 +269,8 @@ _MADE: WeakKeyDictionary[OperationRegistry, tuple[Any, dict[str, UserTokens]]] =
 
 def user_tokens(registry: OperationRegistry) -> dict[str, UserTokens]:
     """Return the `UserTokens` of each ``[[credentials]]`` table with ``type = "oauth"``, by the name of the table.
+
+    The dictionary is empty if the configuration has no such table.
 
     Raises:
         ConfigError: a table is not valid, or the key that encrypts tokens is missing.

@@ -82,8 +82,9 @@ AnyAuthenticator = Callable[[Credentials], "Awaitable[Identity | None] | Identit
 def as_authenticator(function: AnyAuthenticator) -> Authenticator:
     """Return a plain or coroutine function as an `Authenticator`.
 
-    If the function raises an exception other than `CallError`, or returns anything but an `Identity` or ``None``,
-    the caller is anonymous. The log has only the type of the exception, because its message may quote the token.
+    The authenticator returns ``None`` if the function raises an exception other than `CallError`, or returns
+    anything but an `Identity` or ``None``. The log has only the type of the exception, because its message may
+    quote the token.
 
     Raises:
         ConfigError: ``function`` is not callable.
@@ -101,11 +102,11 @@ def as_authenticator(function: AnyAuthenticator) -> Authenticator:
         except CallError:
             raise
         except Exception as error:  # noqa: BLE001  # the application's code; a mistake in it must not let a caller in
-            logger.error("authenticator %s raised %s; the caller is anonymous", name, type(error).__name__)
+            logger.error("authenticator %s raised %s; the caller is unknown", name, type(error).__name__)
             return None
         if identity is not None and not isinstance(identity, Identity):
             logger.error(
-                "authenticator %s: expected an Identity or None, got %s; the caller is anonymous",
+                "authenticator %s: expected an Identity or None, got %s; the caller is unknown",
                 name,
                 type(identity).__name__,
             )
@@ -146,7 +147,7 @@ def any_of(*authenticators: AnyAuthenticator) -> Authenticator:
 
 
 def authenticator(name: str, base_dir: str | Path | None = None) -> Authenticator:
-    """Import the authenticator that a configuration names.
+    """Import and return the authenticator that a configuration names.
 
     Args:
         name: ``package.module:callable``, or ``folder/file.py:callable`` with the path of a Python file.
@@ -192,12 +193,15 @@ def _file_module(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ConfigError(f'authenticate: "{path}" raised {type(error).__name__}: {error}') from error
+        raise ConfigError(f'authenticate: "{path}" cannot be imported: {type(error).__name__}: {error}') from error
     return module
 
 
 def strings_of(value: Any) -> Iterable[str]:
-    """Return the strings in a claim: a list, or words with spaces between them (RFC 8693, 4.2)."""
+    """Return the strings in a claim: a list, or words with spaces between them (RFC 8693, 4.2).
+
+    The result is empty for a value of any other type. Items of a list that are not strings are ignored.
+    """
     if isinstance(value, str):
         return value.split()
     if isinstance(value, (list, tuple)):

@@ -86,18 +86,19 @@ class JWTDelegation:
 
     async def _claims(self, token: Any, operation_id: Any) -> dict[str, Any]:
         if not isinstance(token, str) or len(token) > MAX_TOKEN:
-            raise TokenRefused(f"it is not a compact JWS of at most {MAX_TOKEN} characters")
+            got = f"{len(token)} characters" if isinstance(token, str) else type(token).__name__
+            raise TokenRefused(f"expected a compact JWS of at most {MAX_TOKEN} characters, got {got}")
         issuer = _issuer_of(token)
         if not isinstance(issuer, str) or issuer not in self._keys:
-            raise TokenRefused("its issuer is not trusted")
+            raise TokenRefused(f"its issuer is not trusted, got {issuer!a:.100}; add it to the verifier's issuers")
         claims = await verified_claims(token, self._keys[issuer], issuer, [str(operation_id)], self._checks)
         if claims["aud"] not in (operation_id, [operation_id]):
-            raise TokenRefused("its aud names other operations, too")
+            raise TokenRefused("its aud names other operations, too; expected the called one only")
         times = (claims["exp"], claims["iat"])
         if not all(isinstance(each, (int, float)) for each in times) or not 0 < times[0] - times[1] <= LIFETIME:
             raise TokenRefused(f"its exp is not within {LIFETIME} s after its iat")
         if len(claims["jti"]) > 256:
-            raise TokenRefused("its jti is longer than 256 characters")
+            raise TokenRefused(f"its jti is longer than 256 characters, got {len(claims['jti'])}")
         return claims
 
     def _remember(self, claims: dict[str, Any], payload: dict[str, Any], delivery: Delivery) -> None:
@@ -185,7 +186,8 @@ def signing_key(key: str | Path | Mapping[str, Any]) -> Any:
         key: a JWK, a PEM as text, or the path of either.
 
     Raises:
-        ConfigError: the key cannot be read, or is not a private key. The message does not quote the key.
+        ConfigError: the key cannot be read, is not a private key, or PyJWT is missing. The message does not quote
+            the key.
     """
     import json
 

@@ -11,12 +11,12 @@ from operad_auth.http.urls import shown_url
 
 
 async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
-    """Load the metadata of an issuer from the first well-known URL that returns a JSON object.
+    """Load and return the metadata of an issuer, from the first well-known URL that returns a JSON object.
 
     Raises:
         ConfigError: the issuer is not a secure URL, publishes no metadata, or its metadata name another issuer
             (RFC 8414, 3.3).
-        CallError: ``UNAVAILABLE`` if the server does not respond.
+        CallError: ``UNAVAILABLE`` if ``fetch`` gets no usable response.
     """
     require_secure(issuer, "issuer")
     for url in well_known_urls(issuer):
@@ -26,7 +26,9 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
             continue
         if metadata.get("issuer") != issuer:
             said = shown_url(str(metadata.get("issuer")))
-            raise ConfigError(f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{said}"')
+            raise ConfigError(
+                f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{said:.300}"; correct the issuer'
+            )
         return metadata
     raise ConfigError(
         f"{shown_url(issuer)} publishes no metadata (RFC 8414); set the URLs of its endpoints in the configuration"
@@ -34,7 +36,7 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
 
 
 def well_known_urls(issuer: str) -> list[str]:
-    """Return the possible URLs of an issuer's metadata (RFC 8414, 3.1; OpenID Connect Discovery 1.0)."""
+    """Return the possible URLs of an issuer's metadata in the order to try (RFC 8414, 3.1; OpenID Discovery)."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     paths = [

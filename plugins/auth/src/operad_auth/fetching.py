@@ -26,7 +26,7 @@ class FetchResponse:
     body: bytes = attrs.field(default=b"", repr=False)
 
     def json(self) -> Any:
-        """Return the body as JSON, or ``None`` if it is not JSON."""
+        """Return the value of the body, which is JSON; ``None`` if the body is not valid JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -103,7 +103,10 @@ def require_http(url: str) -> None:
 
 
 def require_secure(url: str, what: str) -> None:
-    """Raise `ConfigError`, which names ``what``, unless a URL for secrets uses https or is on this machine."""
+    """Raise `ConfigError` unless a URL to which secrets are sent uses https, or http to this machine.
+
+    ``what`` is the name of the URL in the message.
+    """
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -115,5 +118,5 @@ def require_secure(url: str, what: str) -> None:
 
 
 def unavailable(url: str, reason: str) -> CallError:
-    """Return the error ``UNAVAILABLE`` for a server that gives no usable response."""
+    """Return the `CallError` ``UNAVAILABLE`` for a server that gives no usable response, with the reason."""
     return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} gives no usable response: {reason[:300]}")

@@ -16,11 +16,14 @@ RETRIED = frozenset({429, 502, 503, 504})
 
 
 class OAuthError(CallError):
-    """Raised if an authorization server refuses a request. ``details``: ``{error, description?, statusCode}``."""
+    """Raised if an authorization server refuses a request. ``details``: ``{error, description?, statusCode?}``."""
 
     @property
     def error(self) -> str:
-        """The server's error code (RFC 6749, 5.2), such as ``invalid_grant``."""
+        """The server's error code (RFC 6749, 5.2), such as ``invalid_grant``, or a code of this client.
+
+        The codes of this client are ``no_token``, ``no_code``, ``invalid_issuer`` and ``unsupported_token_type``.
+        """
         return str((self.details or {}).get("error", ""))
 
 
@@ -42,7 +45,10 @@ class OAuthToken:
     """The granted scopes, separated by spaces; ``None`` if the server did not state them."""
 
     def usable(self, now: float) -> bool:
-        """Return False if the token has expired or will within 30 s (or a quarter of its lifetime, if less)."""
+        """Return True unless the token has expired, or expires within 30 s or a quarter of its lifetime.
+
+        The shorter of the two times applies. A token without ``expires_at`` does not expire.
+        """
         if self.expires_at is None:
             return True
         return now < self.expires_at - min(30.0, (self.expires_at - self.obtained_at) / 4)
@@ -85,11 +91,15 @@ class OAuthToken:
 
 
 def refusal(url: str, status: int, answer: Mapping[str, Any]) -> CallError:
-    """Return the error for a response without a token: `OAuthError`, or ``UNAVAILABLE`` if the server failed."""
+    """Return the error for a response from which a token, or a code for the user, is missing.
+
+    It is a `CallError` ``UNAVAILABLE`` if ``answer`` names no error and ``status`` is in `RETRIED` or 500 or more;
+    else an `OAuthError`.
+    """
     error = answer.get("error")
     if not isinstance(error, str) or not error:
         if status in RETRIED or status >= 500:
-            return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} responded with HTTP {status}")
+            return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} failed with HTTP {status}; try again later")
         error = "no_token"
     description = answer.get("error_description")
     words = "".join(c for c in str(description or "") if c.isprintable())[:300]

@@ -32,7 +32,7 @@ class IntrospectionOptions:
     """The table ``[serve.introspection]``; see `IntrospectionAuthenticator`.
 
     Raises:
-        ConfigError: the audience is missing, ``issuer`` and ``url`` are missing, or one of them is not secure.
+        ConfigError: the audience is empty, ``issuer`` and ``url`` are both missing, or one of them is not secure.
     """
 
     audience: str | list[str]
@@ -85,10 +85,10 @@ class IntrospectionOptions:
 class IntrospectionAuthenticator:
     """An authenticator that lets an authorization server check each bearer token.
 
-    A token is valid if the response has ``active: true``, an ``aud`` of this service, an ``exp`` in the future or
-    no ``exp``, and no proof of possession (``cnf``), which cannot be checked here. Responses are kept by the
-    digest of the token, for ``cache_seconds`` and not beyond ``exp``. Concurrent calls with the same token share
-    one request.
+    A token is valid if the response has ``active: true``, an ``aud`` of this service, the claim for the id, and no
+    proof of possession (``cnf``), which cannot be checked here. ``exp``, ``nbf``, ``token_type`` and ``iss`` are
+    checked if they are present (``iss`` only if ``issuer`` is set). Responses are kept by the digest of the token,
+    for ``cache_seconds`` and not beyond ``exp``. Concurrent calls with the same token share one request.
 
     Args:
         options: the table.
@@ -113,7 +113,7 @@ class IntrospectionAuthenticator:
         """Return the identity of a valid bearer token, else ``None``. ``operad.auth`` logs why it is refused.
 
         Raises:
-            CallError: ``UNAVAILABLE`` if the authorization server gives no usable response.
+            CallError: ``UNAVAILABLE`` if the authorization server gives no usable response or refuses the request.
         """
         token = credentials.bearer
         if token is None:

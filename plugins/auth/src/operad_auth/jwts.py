@@ -168,7 +168,7 @@ class JWTAuthenticator:
 
 
 def subject_of(claims: Mapping[str, Any], name: str) -> str:
-    """Return the id in a claim. Raises `TokenRefused` unless the claim is a string of printable characters."""
+    """Return the id in the claim ``name``. Raises `TokenRefused` if it is not a string, empty or not printable."""
     subject = claims.get(name)
     if not isinstance(subject, str) or not subject or not subject.isprintable():
         raise TokenRefused(f'its claim "{name}" is empty, or not a string of printable characters')
@@ -188,7 +188,10 @@ def granted(claim: Any) -> dict[str, list[str]]:
 
 
 def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the accepted algorithms, by default `ALGORITHMS`. Raises `ConfigError` for an unknown one."""
+    """Return the accepted algorithms, by default `ALGORITHMS`.
+
+    Raises `ConfigError` if the list is empty, is a string, or has an unknown algorithm.
+    """
     if algorithms is None:
         return ALGORITHMS
     if isinstance(algorithms, str) or not algorithms:

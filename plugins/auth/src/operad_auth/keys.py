@@ -86,14 +86,14 @@ class KeySet:
             require_secure(issuer or "", "issuer")
 
     async def find(self, key_id: Any, algorithm: str) -> list[PyJWK]:
-        """Return the keys that may have signed a token.
+        """Return the keys that may have signed a token; an empty list if no key fits.
 
         Args:
             key_id: ``kid`` in the header of the token; if ``None``, every key is a candidate.
             algorithm: ``alg`` in the header of the token.
 
         Raises:
-            CallError: ``UNAVAILABLE`` if the keys cannot be loaded, and the last ones are older than a day.
+            CallError: ``UNAVAILABLE`` if the keys cannot be loaded and were never loaded, or more than a day ago.
         """
         age = self._clock() - self._loaded
         if self._keys is None or (age > self._max_age and not isinstance(self._source, Mapping)):
@@ -163,8 +163,9 @@ class KeySet:
             self._take(document, self._where())
             self._failure = None
         except (CallError, ConfigError, OSError) as error:
-            logger.warning("the keys of %s cannot be loaded: %s", self._where(), error)
-            failed = error if isinstance(error, CallError) else unavailable(self._where(), str(error))
+            reason = error.strerror if isinstance(error, OSError) else error
+            logger.warning("the keys of %s cannot be loaded: %s", self._where(), reason)
+            failed = error if isinstance(error, CallError) else unavailable(self._where(), str(reason))
             self._failure = CallError(failed.code, failed.message)
 
     async def _read(self) -> Any:

@@ -21,9 +21,15 @@ class Login(Protocol):
             tell: shows a line to the user.
             open_url: opens a URL in the user's browser; ``None`` if there is no browser on this machine.
             timeout: the maximum time to wait for the user, in seconds.
+
+        Raises:
+            OperadError: the user or the service refused, the time has passed, or the token cannot be stored.
         """
         ...
 
     async def logout(self) -> str:
-        """Delete the token. Return a sentence with the outcome."""
+        """Delete the token. Return a sentence that states whether there was one.
+
+        Raises `OperadError` if the token cannot be deleted.
+        """
         ...

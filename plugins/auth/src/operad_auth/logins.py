@@ -20,7 +20,7 @@ from operad_auth.server import AuthorizationServer, Fields
 
 
 def pkce() -> tuple[str, str]:
-    """Return a code verifier and its S256 challenge (RFC 7636, 4.1 and 4.2)."""
+    """Return a new code verifier and its S256 challenge (RFC 7636, 4.1 and 4.2)."""
     verifier = secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     return verifier, base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -62,6 +62,12 @@ async def authorization_code(
 def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: Mapping[str, Any]) -> str:
     """Return the code in a redirect.
 
+    Args:
+        answer: the query parameters of the redirect.
+        url: the authorization endpoint, for messages.
+        issuer: the expected issuer; ``None`` to accept any.
+        metadata: the metadata of the issuer, which may require ``iss`` in the redirect.
+
     Raises:
         OAuthError: the redirect is from another authorization server (RFC 9207), or has an error or no code.
     """
@@ -71,7 +77,7 @@ def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: M
         raise OAuthError(
             ErrorCode.EXECUTION_ERROR,
             f"expected a redirect from {issuer}, got one from another authorization server (RFC 9207); "
-            "no code was sent",
+            "its code was not used; log in again",
             {"error": "invalid_issuer"},
         )
     if "error" in answer or not answer.get("code"):
@@ -85,7 +91,8 @@ async def device_code(
     """Let the user enter a code in any browser (RFC 8628). Return the response of the token endpoint.
 
     Raises:
-        CallError: the user or the server refused, or the user did not enter the code in time.
+        CallError: the user or the server refused, or the user did not enter the code within ``timeout`` seconds or
+            before it expired.
         ConfigError: an endpoint is unknown.
     """
     options = server.options

@@ -53,7 +53,7 @@ class OAuthClient(Login):
 
         Raises:
             LoginRequired: the user must log in.
-            OAuthError: the authorization server refused.
+            OAuthError: the authorization server refused to issue or renew a token.
             CallError: ``UNAVAILABLE`` if the server does not respond, or another process holds the lock.
             ConfigError: the store cannot be read, or an endpoint is unknown.
         """
@@ -127,9 +127,10 @@ class OAuthClient(Login):
     # --- logging in and out ----------------------------------------------------------------------------
 
     async def login(self, *, tell: Tell = print, open_url: OpenURL | None = None, timeout: float = 300.0) -> str:
-        """Log in with the grant of the options and store the token. Return a sentence that states where.
+        """Log in with the grant of the options and store the token. Return a phrase that states where it is.
 
-        If ``open_url`` is ``None``, the device flow is used if the server supports it.
+        If ``open_url`` is ``None``, the device flow is used if the server supports it. With the grant
+        ``client_credentials``, only check that the server issues a token, and store nothing.
 
         Raises:
             CallError: the user or the server refused, or the user did not log in within ``timeout`` seconds.
@@ -149,7 +150,10 @@ class OAuthClient(Login):
         return f"the token is in {await self.keep(OAuthToken.from_answer(answer))}"
 
     async def keep(self, token: OAuthToken) -> str:
-        """Store a token in place of an earlier one. Return a phrase that states where, as `TokenStore.set`."""
+        """Store a token in place of an earlier one. Return a phrase that states where, as `TokenStore.set`.
+
+        Raises the same errors as `TokenStore.set`.
+        """
         # Not during a renewal, in whichever process: its result would replace this token.
         async with self._once(), self._store.lock(self._key):
             where = await self._store.set(self._key, token.to_record())
@@ -157,11 +161,19 @@ class OAuthClient(Login):
         return where
 
     async def has_token(self) -> bool:
-        """Return True if a token is stored or configured, even if it has expired."""
+        """Return True if a token is stored, even if it has expired, or ``refresh_token`` is set in the options.
+
+        Raises `ConfigError` if the store cannot be read.
+        """
         return await self._stored() is not None
 
     async def logout(self) -> str:
-        """Delete the token, and revoke it (RFC 7009) if the server can. Return a sentence with the outcome."""
+        """Delete the token, and revoke it (RFC 7009) if the server can. Return a phrase with the outcome.
+
+        Raises:
+            ConfigError: the store cannot be changed.
+            CallError: ``UNAVAILABLE`` if another process holds the lock of the token or of the store.
+        """
         # Not during a renewal, in whichever process: its result would be kept after the logout.
         async with self._once(), self._store.lock(self._key):
             kept, self._token = await self._stored_or_nothing(), None

@@ -25,7 +25,10 @@ def operad_tables() -> list[Table]:
 
 @hookimpl
 def operad_credentials(registry: OperationRegistry) -> list[CredentialProvider]:
-    """Return the providers that the tables ``[[credentials]]`` describe. Raises `ConfigError` for invalid ones."""
+    """Return the providers that the tables ``[[credentials]]`` describe; an empty list without such tables.
+
+    Raises `ConfigError` if a table is invalid, or forwards tokens that are meant for this server alone.
+    """
     if registry.configuration is None or "credentials" not in registry.configuration.tables:
         return []
     from operad import ConfigError

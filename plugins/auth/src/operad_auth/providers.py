@@ -37,10 +37,10 @@ class CredentialProvider:
 
 
 def provider_of(registry: OperationRegistry | None, name: str) -> CredentialProvider:
-    """Return the provider with this name. A source finds the registry in its `SourceContext`.
+    """Return the provider of ``registry`` with this name. A source finds the registry in its `SourceContext`.
 
     Raises:
-        ConfigError: no provider has this name, or several have it.
+        ConfigError: no provider has this name, several have it, or ``registry`` is ``None``.
     """
     hooks = () if registry is None else registry.plugins.implementations("operad_credentials")
     providers: list[CredentialProvider] = [provider for hook in hooks for provider in hook(registry=registry)]

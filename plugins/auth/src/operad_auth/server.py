@@ -81,9 +81,9 @@ class OAuthOptions:
             )
         if self.client_auth == "private_key_jwt" and self.private_key is None:
             raise ConfigError('oauth: client_auth "private_key_jwt" requires private_key; set it')
-        for url in (self.issuer, self.token_url, self.authorization_url, self.device_url, self.revocation_url):
-            if url is not None:
-                require_secure(url, "oauth")
+        for name in ("issuer", "token_url", "authorization_url", "device_url", "revocation_url"):
+            if (url := getattr(self, name)) is not None:
+                require_secure(url, f"oauth: {name}")
 
     @property
     def key(self) -> TokenKey:
@@ -149,7 +149,8 @@ class AuthorizationServer:
             configured: the URL in the options, which takes precedence over the metadata.
 
         Raises:
-            ConfigError: the endpoint is unknown, or its URL does not use https.
+            ConfigError: the endpoint is unknown, or its URL does not use https and is not on this machine.
+            CallError: ``UNAVAILABLE`` if the server of the metadata does not respond.
         """
         url = configured or (await self.metadata()).get(name)
         if not isinstance(url, str) or not url:
@@ -160,7 +161,7 @@ class AuthorizationServer:
         return url
 
     def fields(self, *, scope: bool = True) -> dict[str, str | list[str]]:
-        """Return the fields of a request for the scopes, the audience and the resources, and the extra fields.
+        """Return the form fields ``scope``, ``audience`` and ``resource``, if they are set, and the extra fields.
 
         Args:
             scope: whether to add the scopes. A code and a refresh token already have scopes (RFC 6749, 6).
@@ -177,7 +178,7 @@ class AuthorizationServer:
     async def token(self, fields: Fields, *, retry: bool = False) -> dict[str, Any]:
         """Request a token. Return the JSON object of the token endpoint, with an ``access_token``.
 
-        The arguments are those of `post`.
+        ``fields`` and ``retry`` are the arguments of `post`.
 
         Raises:
             OAuthError: the server refused, or its token is not a bearer token.
@@ -203,7 +204,7 @@ class AuthorizationServer:
         return answer
 
     async def post(self, url: str, fields: Fields, *, retry: bool = False) -> FetchResponse:
-        """Send a form to an endpoint, authenticated as the client, and return the response.
+        """Send a form to an endpoint, authenticated as the client, and return the response, whatever its status.
 
         Args:
             url: the endpoint.

@@ -76,7 +76,7 @@ class TokenStore:
         return self.folder / _FILE
 
     async def get(self, key: TokenKey) -> dict[str, Any] | None:
-        """Return the record of a key, or ``None``.
+        """Return the record of a key, or ``None`` if there is no record.
 
         Raises:
             ConfigError: the file cannot be read, or the encryption key is missing or wrong.
@@ -84,7 +84,7 @@ class TokenStore:
         return await asyncio.to_thread(self._get, key)
 
     async def set(self, key: TokenKey, record: Mapping[str, Any]) -> str:
-        """Store a record. Return a phrase that states where it is, and if a file, whether encrypted.
+        """Store a record. Return a phrase that names the keyring or the file, and states if the file is encrypted.
 
         Raises:
             ConfigError: the file cannot be read, or its folder cannot be written.
@@ -177,7 +177,10 @@ class TokenStore:
             return None
 
     def cipher(self) -> Any:
-        """Return the Fernet cipher of the file; ``None`` if no key is set. Raises `ConfigError` for a bad key."""
+        """Return the Fernet cipher of the file; ``None`` if no key is set.
+
+        Raises `ConfigError` if a key is malformed, or the package cryptography is missing.
+        """
         keys = self._encryption_key or os.environ.get(KEY_VARIABLE)
         if not keys:
             return None
@@ -216,7 +219,7 @@ class TokenStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
+            raise ConfigError(f"the tokens in {self.path} cannot be read: {error.strerror}") from None
         with file:
             mode = os.fstat(file.fileno()).st_mode
             if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -228,7 +231,9 @@ class TokenStore:
             if not isinstance(entries, dict):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f"{self.path} is not a file of tokens; remove it and log in again") from None
+            raise ConfigError(
+                f"{self.path} is not a file of tokens: expected JSON with entries; remove it and log in again"
+            ) from None
         return entries
 
     def _change(self, key: TokenKey, entry: dict[str, Any] | None) -> bool:

@@ -37,14 +37,15 @@ class TokenRecord:
 
 
 class StaticTokens:
-    """An authenticator of listed bearer tokens.
+    """An authenticator that accepts the bearer tokens of a list.
 
     Only the HMAC of a token is kept, with a random key of this process, so that the time of a lookup reveals
     nothing about the listed tokens.
 
     Args:
         tokens: a mapping of tokens to identities, each an `Identity`, its JSON form ``{id, scopes, resources}`` or
-            its id. Or records with ``token``, ``id``, ``scopes`` and ``resources``, as in ``[[serve.tokens]]``.
+            its id; or a list of records with ``token``, ``id``, ``scopes`` and ``resources``, as in
+            ``[[serve.tokens]]``.
 
     Raises:
         ConfigError: a token is missing, empty or listed twice, or a record is malformed. The message quotes no
@@ -63,8 +64,10 @@ class StaticTokens:
         for number, (token, owner) in enumerate(pairs, start=1):
             where = f"token {number}"
             if not isinstance(token, str) or not token.strip() or token != token.strip():
-                kind = "other text" if isinstance(token, str) else type(token).__name__
-                raise ConfigError(f"{where}: expected a string without spaces around it, not empty; got {kind}")
+                got = type(token).__name__
+                if isinstance(token, str):
+                    got = "a string with spaces around it" if token.strip() else "an empty string"
+                raise ConfigError(f"{where}: expected a string, not empty, without spaces around it, got {got}")
             digest = self._digest(token)
             if digest in self._identities:
                 raise ConfigError(f"{where}: the same token is already used above; each caller needs its own")
@@ -72,7 +75,9 @@ class StaticTokens:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Load the tokens of a TOML or JSON file: a table ``{token = "id"}``, or an array ``tokens`` of records.
+        """Load tokens from a file, as JSON if its name ends in ``.json``, else as TOML.
+
+        The file has a table ``{token = "id"}`` or an array of records, as a whole or under the name ``tokens``.
 
         Raises:
             ConfigError: the file cannot be read, or has another form. The message quotes no token.
@@ -83,7 +88,9 @@ class StaticTokens:
             document: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
         except (OSError, ValueError) as error:
             # The parser's message may quote the line; its place will do.
-            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            kind = "JSON" if file.suffix == ".json" else "TOML"
+            malformed = f"expected {kind} in UTF-8, got other text ({type(error).__name__})"
+            reason = error.strerror if isinstance(error, OSError) else malformed
             raise ConfigError(f"the tokens of {file} cannot be read: {reason}") from None
         if isinstance(document, Mapping) and isinstance(document.get("tokens"), (list, Mapping)):
             document = document["tokens"]
@@ -118,7 +125,8 @@ def _pair(record: TokenRecord | Mapping[str, Any]) -> tuple[Any, Any]:
         raise ConfigError(f"tokens: expected tables with token and id, got {type(record).__name__}")
     unknown = record.keys() - {field.name for field in attrs.fields(TokenRecord)}
     if unknown:
-        raise ConfigError(f"tokens: expected token, id, scopes and resources in a record, got {_words(unknown)}")
+        keys = "token, id, scopes and resources"
+        raise ConfigError(f"tokens: expected only {keys} in a record, got {_words(unknown)}")
     return record.get("token"), {key: value for key, value in record.items() if key != "token"}
 
 
@@ -134,5 +142,5 @@ def _identity(owner: Any, where: str) -> Identity:
     except (ValueError, TypeError):
         raise ConfigError(
             f"{where}: expected an id, or a table with id, scopes (a list) and resources (a table of lists), "
-            f"got {type(owner).__name__}{' with other values' if isinstance(owner, Mapping) else ''}"
+            f"got {'a table with other keys or values' if isinstance(owner, Mapping) else type(owner).__name__}"
         ) from None

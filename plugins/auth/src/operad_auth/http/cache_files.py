@@ -28,7 +28,9 @@ def cache_folder() -> str:
 
 
 def recall(kind: str, slot: Any, key: Any) -> Any:
-    """Return the value that `remember` kept; None if it is missing, has another ``key``, or is writable by others.
+    """Return the value that `remember` kept; None if it is missing, has another ``key``, or is not trusted.
+
+    A file is not trusted if `read_private` returns None for it.
 
     Args:
         kind: a word for the kind of the value. File names begin with it.
@@ -55,7 +57,10 @@ def remember(kind: str, slot: Any, key: Any, value: Any, *, most: int = _MOST_FI
 
 
 def read_private(path: str) -> bytes | None:
-    """Return the content of a file; None if it is missing, too large, another user's, or writable by others."""
+    """Return the content of a regular file of this user; None if it cannot be read.
+
+    None is also returned for a relative path, a link, more than 64 MiB, and a file that others can write.
+    """
     if not os.path.isabs(path):
         return None
     flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))  # a pipe would block

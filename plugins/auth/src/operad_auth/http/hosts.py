@@ -32,6 +32,8 @@ class HostRules:
     ) -> tuple[int, str] | None:
         """Return the HTTP status and the reason to refuse a request, or ``None`` if it is allowed.
 
+        ``Origin`` is checked only on loopback addresses and Unix sockets. Pages of ``host`` itself are allowed.
+
         Args:
             server: the address and port of the server, as in ASGI's ``scope["server"]``; the path and ``None`` of
                 a Unix socket, for which the names of this machine are allowed too.
@@ -48,7 +50,7 @@ class HostRules:
 
     @staticmethod
     def ambiguity(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str] | None:
-        """Return the HTTP status and the reason to refuse an ambiguous request; ``None`` for all others.
+        """Return the HTTP status and the reason to refuse an ambiguous request; ``None`` if it is unambiguous.
 
         A proxy may read another ``Host`` or ``Authorization`` in such a request than this server, or another end
         of the body (RFC 9112, 6.1 and 11.2).
@@ -69,7 +71,7 @@ class HostRules:
         return None
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether pages of an origin may read the responses (CORS)."""
+        """Return True if pages of an origin may read the responses (CORS)."""
         return "*" in self._origins or origin.lower() in self._origins
 
     def _is_host(self, host: str | None, local: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Rules for retries: when a request to a server is sent again, and after which delay. Nothing is sent here.
+"""Rules for retries: when a request to a server is sent again, and after which delay. This module sends nothing.
 
 Sources: RFC 9110, 9.2.2 (idempotent methods) and 10.2.3 (Retry-After); RFC 6585, 4 (429); the IETF draft
 "RateLimit header fields for HTTP", and the ``X-RateLimit-*`` that came before it.
@@ -145,7 +145,10 @@ def retry_after(value: str | None, now: float | None = None) -> float | None:
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait by ``Retry-After-Ms``, or else ``Retry-After``; ``None`` if neither is valid."""
+    """Return the seconds to wait by ``Retry-After-Ms``, or else ``Retry-After``; ``None`` if neither is valid.
+
+    Names of ``headers`` are in lower case.
+    """
     millis = headers.get("retry-after-ms", "").strip()
     if millis.isascii() and millis.isdigit() and len(millis) < 12:
         return int(millis) / 1000
@@ -163,7 +166,10 @@ class RateLimits:
         self._until: dict[Hashable, float] = {}
 
     def observe(self, key: Hashable, status: int, headers: Mapping[str, str], now: float | None = None) -> None:
-        """Record the limit that a response announces, or forget the last one. ``now`` is in seconds since 1970."""
+        """Record the limit that a response announces. If it announces none, forget the limit of the key.
+
+        Names of ``headers`` are in lower case. ``now`` is in seconds since 1970; default: the time of the system.
+        """
         now = time.time() if now is None else now
         wait = retry_after(headers.get("retry-after"), now) if status == 429 else None
         if wait is None:

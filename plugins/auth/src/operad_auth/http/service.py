@@ -64,7 +64,9 @@ def _on_signal(loop: asyncio.AbstractEventLoop, number: int, stop: Callable[[], 
 
 
 def tell_manager(state: str) -> None:
-    """Send a state to the service manager of ``NOTIFY_SOCKET``, if set, as systemd specifies (sd_notify(3)).
+    """Send a state to the service manager, such as systemd, at the socket ``NOTIFY_SOCKET`` (sd_notify(3)).
+
+    Do nothing if the variable is not set. Errors are ignored.
 
     Args:
         state: ``READY=1`` when clients can connect, ``STOPPING=1`` when a drain begins.

@@ -16,7 +16,10 @@ _UPSTREAM = ("statusCode", "headers", "url")
 
 
 def without_upstream(error: CallError) -> CallError:
-    """Return an error without the addresses and headers of upstream servers, but with their status and body."""
+    """Return an error without the addresses and headers of upstream servers, but with their status and body.
+
+    An error without them, and ``AUTHORIZATION_REQUIRED``, whose URL is for the user, are returned unchanged.
+    """
     if error.code == _CONSENT:
         return error
     message, details = _outer(error.message, error.details)

@@ -21,7 +21,10 @@ def without_user(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Return the origin of an http or https URL: scheme, host and port. Raises `ValueError` for any other text."""
+    """Return the origin of an http or https URL: scheme, host, and port unless it is the scheme's default.
+
+    Raises `ValueError` for any other text.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise ValueError(f'expected an http or https URL, got "{shown_url(url)}"')
