@@ -31,6 +31,7 @@ from operad_calls.serving import answers
 from operad_calls.transport import protocol
 from operad_testing import Participant
 from operad_websocket import Hub, WebSocketTransport, _registering, bearer_tokens
+from operad_websocket.config import WebSocketConfig
 from plugins.websocket.tests.sockets import port_of, until
 
 TOKENS = {"a": Identity("alice"), "b": Identity("bob")}
@@ -218,6 +219,8 @@ async def test_no_secret_of_a_url_is_shown(caplog: pytest.LogCaptureFixture) -> 
     with pytest.raises(LinkDownError) as caught:
         await PendingRequestMap(transport).open()
     assert "s3cret" not in str(caught.value) + caplog.text
+    options = WebSocketConfig("ws://127.0.0.1:1", token="s3cret", headers={"X-Key": "s3cret"})
+    assert "s3cret" not in repr(options)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from operad import Identity
+from operad.transports import PayloadTooLargeError
 from operad_calls import protocol
 from operad_calls.transport import ProtocolError
 from operad_websocket import Limits
@@ -157,6 +158,88 @@ def test_credit_goes_both_ways_with_all_that_it_says() -> None:
     before = len(handler.texts)
     Spoke(caller.switch).send("call.credit", requestId="1", total=9)
     assert len(handler.texts) == before
+
+
+@pytest.mark.parametrize("credit", [None, 5])
+def test_only_a_caller_that_grants_credit_hears_of_the_end_of_a_stream_once(credit: int | None) -> None:
+    """Another one expects an abort as the last event."""
+    caller, handler = pair()
+    granted = {} if credit is None else {"credit": credit}
+    caller.send("call.requested", requestId="1", operationId="t.x", input={}, **granted)
+    for number in range(2):
+        handler.send("call.responded", requestId="1", seq=number, output=None)
+    handler.send("call.completed", requestId="1")
+    ends = ["call.completed"] if credit else ["call.completed", "call.aborted"]
+    assert [event["type"] for event in caller.events] == ["call.responded", "call.responded", *ends]
+    assert caller.switch.pending == 0
+
+
+def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ignored() -> None:
+    switch = Switch()
+    sender, member = Spoke(switch), Spoke(switch)
+    member.serves("all:news")
+    member.texts.clear()
+    sender.says(b'{"type":"news.told","id":"1","to":"all:news","payload":{"n":1}}')
+    assert member.last("news.told") == {"n": 1}
+    for ignored in (
+        b'{"type":"news.told","id":"2","payload":{}}',
+        b'{"type":"news.told","id":"3","to":"all:none","payload":{}}',
+        b'{"type":"news.told","id":"4","to":7,"payload":{}}',
+    ):
+        sender.says(ignored)
+    assert len(member.texts) == 1
+    assert sender.texts == []
+
+
+@pytest.mark.parametrize(("timeout", "seconds", "is_over"), [(60_000, 61, False), (60_000, 63, True), (-1e9, 0, True)])
+def test_a_request_is_ended_two_seconds_after_its_deadline(
+    timeout: float, seconds: float, is_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, handler = pair()
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now)
+    caller.send("call.requested", requestId="1", operationId="t.x", input={}, timeoutMs=timeout)
+    monkeypatch.setattr("time.time", lambda: now + seconds)
+    caller.switch.expire()
+    assert caller.switch.pending == (0 if is_over else 1)
+    if is_over:
+        assert caller.failed() == ("1", "TIMEOUT")
+        assert handler.last("call.aborted")["requestId"]
+
+
+def test_a_request_to_all_ends_when_each_handler_has_responded_or_is_gone() -> None:
+    switch = Switch()
+    caller, first, second = Spoke(switch), Spoke(switch), Spoke(switch)
+    for handler in (first, second):
+        handler.serves("all:operad.discover")
+    payload = {"requestId": "d", "operationId": "operad.discover", "input": {}}
+    event = {"type": "call.requested", "id": "", "to": "all:operad.discover", "payload": payload}
+    caller.says(json.dumps(event).encode())
+    first.send("call.completed", requestId=first.last("call.requested")["requestId"])
+    assert switch.pending == 1
+    switch.leave(second.peer)
+    assert switch.pending == 0
+
+
+@pytest.mark.parametrize("reason", ["too large", "too slow"])
+def test_a_response_that_its_caller_cannot_take_ends_the_call_for_both(reason: str) -> None:
+    caller, handler = pair()
+    if reason == "too large":
+
+        def deliver(data: bytes) -> None:
+            if b"call.responded" in data:
+                raise PayloadTooLargeError(f"{len(data)} bytes")
+            caller.texts.append(data)
+
+        caller.peer.deliver = deliver
+    else:
+        caller.peer.is_slow = lambda: True
+    caller.asks()
+    handler.send("call.responded", requestId="1", seq=0, output=None)
+    code = "PAYLOAD_TOO_LARGE" if reason == "too large" else "SLOW_CONSUMER"
+    assert caller.failed() == ("1", code)
+    assert handler.last("call.aborted")["requestId"] == "1"
+    assert caller.switch.pending == 0
 
 
 # --- what is refused, and told ---------------------------------------------------------------------------
