@@ -141,6 +141,7 @@ def repository():
             "requestBody": {"repository": "tea"},
             "parameters": {"X-Note": "from {$method} {$response.header.x-id}"},
         },
+        "tag": {"operationId": "tag", "requestBody": "$response.body#/tags"},
         "gone": {"operationId": "getUser", "parameters": {"name": "$response.body#/nobody"}},
         "unknown": {"operationId": "nope"},
     }
@@ -152,6 +153,10 @@ def repository():
         "get /repos/{name}": {"operationId": "getRepo", "parameters": [name, page], "responses": whole},
         "get /users/{name}": {"operationId": "getUser", "parameters": [name]},
         "post /stars": star,
+        "post /tags": {
+            "operationId": "tag",
+            **body({"type": "array", "items": {"type": "string"}}, required=False),
+        },
     }
 
 
@@ -159,7 +164,7 @@ async def test_links_lead_from_a_response_to_the_next_call(load, api, registry):
     async def handler(request):
         if request.path.startswith("/repos"):
             page = int(request.query.get("page", 1))
-            data = {"owner": {"name": "ann"}, **({"next": page + 1} if page < 3 else {})}
+            data = {"owner": {"name": "ann"}, "tags": ["hot"], **({"next": page + 1} if page < 3 else {})}
             return web.json_response(data, headers={"X-Id": "7"})
         return await echo(request)
 
@@ -169,6 +174,7 @@ async def test_links_lead_from_a_response_to_the_next_call(load, api, registry):
         "owner": {"operation": "hub.getUser", "input": {"name": "ann"}},
         "next": {"operation": "hub.getRepo", "input": {"name": "tea", "page": 2}},
         "star": {"operation": "hub.star", "input": {"X-Note": "from GET 7", "repository": "tea"}},
+        "tag": {"operation": "hub.tag", "input": {"body": ["hot"]}},
     }
     owner = envelope.meta.links["owner"]
     assert (await registry.execute(owner["operation"], owner["input"])).data["path"] == "/users/ann"

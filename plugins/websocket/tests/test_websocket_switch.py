@@ -191,7 +191,9 @@ def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ig
     assert sender.texts == []
 
 
-@pytest.mark.parametrize(("timeout", "seconds", "is_over"), [(60_000, 61, False), (60_000, 63, True), (-1e9, 0, True)])
+@pytest.mark.parametrize(
+    ("timeout", "seconds", "is_over"), [(60_000, 61, False), (60_000, 63, True), (-1e9, 0, True)]
+)
 def test_a_request_is_ended_two_seconds_after_its_deadline(
     timeout: float, seconds: float, is_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
