@@ -106,7 +106,7 @@ class SpokeLink:
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`. The hub routes it by its payload, or by ``to`` if that is ``all:…``."""
+        """See `operad.transports.Link.send`. The hub routes by the payload, or by ``to`` if that is ``all:…``."""
         if to.startswith("all:"):
             event["to"] = to
         payload = event["payload"]
