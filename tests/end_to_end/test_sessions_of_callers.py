@@ -143,7 +143,7 @@ async def test_a_caller_without_a_credential_is_denied_before_any_request(
 
 async def test_a_listing_without_its_credential_says_what_to_add(upstream: Upstream, tmp_path: Path) -> None:
     error = await refusal(upstream, tmp_path, listing="")
-    assert "list_auth is the credential that lists what the server offers: set it" in error
+    assert "set list_auth, the credential with which the listing is requested" in error
     assert upstream.tokens == {None}
 
 

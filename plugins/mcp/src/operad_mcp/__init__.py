@@ -1,6 +1,7 @@
-"""MCP servers as operad operations.
+"""MCP servers as operad operations, and operad operations as an MCP server.
 
-The SDK (`mcp`) takes 400 ms to import. Only serving, logins and server objects in memory import it.
+The SDK (`mcp`) takes 400 ms to import. It is imported only to serve, for ``auth`` other than a bearer token, for
+server objects in this process, and for tools whose arguments are sent as HTTP headers.
 """
 
 from operad.lazy import lazily

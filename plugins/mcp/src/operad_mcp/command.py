@@ -1,4 +1,4 @@
-"""The command ``operad pin``. operad-cli imports it when it collects the commands of plugins."""
+"""The command ``operad pin``. This module is imported when operad-cli collects the commands of plugins."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _COMPARED, _LINES, _WIDTH = 2_000, 60, 200
 
 
 @click.command()
-@click.option("--accept", metavar="NAME", multiple=True, help="Accept this held tool, or all of this server.")
+@click.option("--accept", metavar="NAME", multiple=True, help="Accept a held tool, or all of a server.")
 @config_option
 @output_options
 def pin(accept: tuple[str, ...], config: Path | None, as_json: bool) -> int:
-    """List tools that are held because they are new or changed.
+    """List or accept tools that are held as new or changed.
 
     \b
     operad pin

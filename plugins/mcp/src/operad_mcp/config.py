@@ -29,7 +29,7 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 
 @record
 class MCPProgress:
-    """The progress of a call, as its server reports it."""
+    """The progress of a call, as its server reports it. ``total`` and ``message`` are ``None`` if not reported."""
 
     operation_id: str
     request_id: str | None
@@ -46,7 +46,7 @@ class MCPCall:
     server: str
     """The name of the server."""
     operation_id: str | None = None
-    """``None`` if several calls are in progress and the server does not state to which its question belongs."""
+    """``None`` if the server does not state for which call it asks, and not exactly one call is in progress."""
     request_id: str | None = None
     """The ``request_id`` of the call's context."""
     identity: Identity | None = None
@@ -70,7 +70,7 @@ class MCPTask:
     status: str
     """``working``, ``input_required``, ``completed``, ``failed`` or ``cancelled``."""
     message: str | None = None
-    """The server's message about the status."""
+    """The server's message about the status; ``None`` if it sent none."""
 
 
 @record(kw_only=True)
@@ -85,7 +85,7 @@ class MCPExtras:
 
 @record(kw_only=True)
 class MCPArgument:
-    """Changes to an argument of a tool."""
+    """Changes to an argument of a tool. Without an option, the server's value holds."""
 
     name: str | None = None
     """Another name for callers."""
@@ -99,7 +99,7 @@ class MCPArgument:
 
 @record(kw_only=True)
 class MCPTool:
-    """Changes to a tool, such as another name, other texts or fewer arguments."""
+    """Changes to a tool, such as another name or fewer arguments. Without an option, the server's value holds."""
 
     name: str | None = None
     """Another name for the operation."""
@@ -145,9 +145,12 @@ class MCPAuth:
     client_metadata_url: str | None = None
     """The URL of a document that serves as client id, if the authorization server supports such ids."""
     token_endpoint_auth_method: str | None = None
-    """``none``, ``client_secret_basic`` or ``client_secret_post``. The default is one that the server supports."""
+    """``none``, ``client_secret_basic`` or ``client_secret_post``. The default is ``client_secret_basic`` if
+    ``client_secret`` is set, ``none`` if only ``client_id`` is; for a client that registers, the server chooses.
+    """
     issuer: str | None = None
-    """The URL of the authorization server. No other server receives ``client_id``, a registration or the user."""
+    """The URL of the authorization server. No other server receives ``client_id``, a registration or the user.
+    ``None``: the MCP server names the authorization server."""
     scope: str | None = None
     """The scopes to request, separated by spaces. The default is the scopes that the server names."""
     redirect_uri: str = "http://127.0.0.1:8763/callback"
@@ -182,12 +185,12 @@ class MCPAuth:
                 "secret belongs to; otherwise any server that the MCP server names would receive it"
             )
         if self.type == "client_credentials" and not (self.client_id and secret and self.issuer):
-            raise ConfigError(
-                'auth: type "client_credentials" needs client_id, issuer, and client_secret or private_key; '
-                "at least one of them is missing"
-            )
+            needed = {"client_id": self.client_id, "issuer": self.issuer, "client_secret or private_key": secret}
+            missing = ", ".join(name for name, value in needed.items() if not value)
+            raise ConfigError(f'auth: type "client_credentials" needs {", ".join(needed)}; set {missing}')
         if self.type == "jwt_bearer" and (not self.issuer or self.assertion is None):
-            raise ConfigError('auth: type "jwt_bearer" needs issuer and assertion; set both')
+            missing = "assertion" if self.issuer else "issuer"
+            raise ConfigError(f'auth: type "jwt_bearer" needs issuer and assertion, got no {missing}; set both')
         if self.type == "caller" and self.provider is None:
             raise ConfigError('auth: type "caller" needs provider; set it to the name of a table [[credentials]]')
         if self.type != "caller" and (self.type == "provider") != (self.provider is not None):
@@ -227,7 +230,7 @@ class MCPClientConfig:
     inherit_env: list[str] = attrs.field(factory=list)
     """Names of this process's variables to pass to the program, such as ``HTTPS_PROXY`` or ``SSL_CERT_FILE``."""
     cwd: str | None = None
-    """The folder in which the program starts."""
+    """The folder in which the program starts. ``None``: that of the configuration file, else of this process."""
     stderr: str | None = None
     """A file to which the program's standard error is appended.
 
@@ -243,7 +246,7 @@ class MCPClientConfig:
     """The credentials of this client at ``url``."""
     list_auth: MCPAuth | None = None
     """With ``auth = {type = "caller", …}``: the credential with which this client lists what the server offers. No
-    call uses it. ``None``: the listing needs no credential."""
+    call uses it. ``None``: the listing is requested without a credential."""
     max_sessions: int = attrs.field(default=1_000, validator=attrs.validators.ge(1))
     """With ``type = "caller"``: the maximum number of sessions. Each credential has its own session. At the limit,
     the session that was idle longest is closed for a new one."""
@@ -280,7 +283,7 @@ class MCPClientConfig:
     renew_timeout: bool = False
     """Whether progress of a call restarts its ``timeout``."""
     shutdown_timeout: float = 2.0
-    """Seconds that a program gets to end by itself, and again after SIGTERM."""
+    """Seconds that a program gets to end by itself and again after SIGTERM, or an HTTP server to end a session."""
     max_message_bytes: int = 64 * 1024 * 1024
     """The maximum size in bytes of a message from the server."""
     max_pages: int = 1000
@@ -302,9 +305,8 @@ class MCPClientConfig:
     again.
     """
     start: Literal["load", "first use"] = "load"
-    """When to connect. ``first use``: offer the remembered operations, and connect with the first call.
-
-    A server without remembered operations is connected immediately.
+    """When to connect. ``load``: immediately. ``first use``: offer the remembered operations, and connect with the
+    first call; a server without remembered operations is connected immediately.
     """
     server_operations: bool = False
     """Whether to offer ``server.about``, ``server.ping`` and, if the server completes arguments,
@@ -339,19 +341,19 @@ class MCPClientConfig:
     roots: Roots | Callable[[], Awaitable[Roots]] | None = None
     """The URIs (or ``{uri, name}``) in which the server may work, or a function that returns them."""
     on_call: Callable[[MCPCall], Any] | None = None
-    """Called before each call. It returns, or awaits, the `MCPExtras` of the call, or ``None``."""
+    """Called with the `MCPCall` before each request of a call; can be async. Returns `MCPExtras` or ``None``."""
     on_task: Callable[[MCPTask], Any] | None = None
-    """Called when a call becomes a task, and when the server reports a new state."""
+    """Called with the `MCPTask` when a call becomes a task or the task has a new state; can be async."""
     keep_tasks: bool = False
     """Whether a task is left running when its call is cancelled or times out. Otherwise it is cancelled.
 
     The task of a call with an idempotency key is always left running: the same call again requests its result.
     """
     on_progress: Callable[[MCPProgress], Any] | None = None
-    """Called with the progress of calls."""
+    """Called with each `MCPProgress` of a call; can be async."""
     on_log: Callable[[Json], Any] | None = None
-    """Called with the server's log messages, ``{level, logger, data}``. ``None``: they go to the logger
-    ``operad.mcp``."""
+    """Called with each log message of the server, ``{level, logger?, data}``; can be async. ``None``: the messages
+    go to the logger ``operad.mcp``."""
     log_level: LogLevel | None = None
     """The lowest level of log messages to request from the server; if ``None``, no level is requested."""
 
@@ -390,13 +392,15 @@ class MCPClientConfig:
         for name in ("elicitation", "sampling"):
             asked: Any = getattr(self, name)
             if asked is not None and asked != "caller" and not callable(asked):
-                raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r}')
+                raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r:.80}')
 
     def _check_callers(self) -> None:
         """Raise `ConfigError` if the options do not fit credentials of callers."""
         is_callers = self.auth is not None and self.auth.type == "caller"
         if self.list_auth is not None and (not is_callers or self.list_auth.type == "caller"):
-            raise ConfigError('list_auth requires auth with type "caller", and another type itself; set both')
+            got = "no auth" if self.auth is None else f'auth with type "{self.auth.type}"'
+            needed = 'auth with type "caller", and another type itself'
+            raise ConfigError(f'list_auth requires {needed}, got {got}, and itself type "{self.list_auth.type}"')
         if not is_callers:
             return
         assert self.auth is not None

@@ -23,7 +23,7 @@ _AT_ONCE = 2_000
 
 @record
 class Annotations:
-    """A server's hints about a block. Do not trust them."""
+    """A server's hints about a block. Do not trust them. A hint that is missing or of a wrong type is ``None``."""
 
     audience: tuple[str, ...] | None = None
     """The readers of the block: ``user``, ``assistant``, or both."""
@@ -82,7 +82,7 @@ class ContentBlock:
 
     @property
     def annotations(self) -> Annotations | None:
-        """The block's annotations; ``None`` if it has none. Fields of a wrong type are ``None``."""
+        """The block's annotations; ``None`` if they are missing."""
         found = self.wire.get("annotations")
         if not isinstance(found, Mapping):
             return None
@@ -113,7 +113,7 @@ class TextContent(ContentBlock):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Return a block with a text."""
+        """Return a block with the given text."""
         return cls({"type": "text", "text": text})
 
     @property
@@ -182,7 +182,7 @@ class ResourceContent(ContentBlock):
 
 
 class ResourceLinkContent(ContentBlock):
-    """A block with a link to a resource, which the operation ``resources.read`` reads."""
+    """A block with a link to a resource. The operation ``resources.read`` reads the resource."""
 
     required = ("uri", "name")
 
@@ -238,10 +238,7 @@ def map_mcp_content_blocks(blocks: Any) -> list[ContentBlock]:
 
 
 async def map_many_content_blocks(blocks: Any) -> list[ContentBlock]:
-    """Return the blocks as `map_mcp_content_blocks` does, but let the event loop run in between.
-
-    A server may send very many blocks.
-    """
+    """Return the same blocks as `map_mcp_content_blocks`, and let the event loop run after every 2,000 of them."""
     return await in_turns(_block, _each(blocks))
 
 

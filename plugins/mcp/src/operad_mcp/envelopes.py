@@ -54,10 +54,10 @@ def mcp_envelope(
         data: the result, usually the same as ``structured_content``.
         is_error: whether the tool reports that it failed.
         content: blocks, as `map_mcp_content_blocks` accepts them.
-        structured_content: the structured content that the server sent.
-        meta: ``_meta`` of the response.
-        protocol_version: the revision of the protocol.
-        server: the server's description of itself.
+        structured_content: the structured content that the server sent; ``msgspec.UNSET`` if it sent none.
+        meta: ``_meta`` of the response; ``msgspec.UNSET`` if it is missing.
+        protocol_version: the revision of the protocol, or ``None`` if it is unknown.
+        server: the server's description of itself, or ``None``.
     """
     return ResponseEnvelope(
         data,

@@ -52,7 +52,10 @@ class SessionExpired(Fault):
 
 
 class HTTPRefusal(Fault):
-    """The server responded with an HTTP error status, not with a JSON-RPC response."""
+    """The server responded with an HTTP error or redirect, and not with the response to the request.
+
+    ``details`` has the status, some headers, and the beginning of the body.
+    """
 
     def __init__(self, status: int, reason: str, headers: dict[str, str], body: str) -> None:
         super().__init__(f"the server responded with HTTP {status} {reason}".rstrip())
@@ -100,7 +103,10 @@ def leaf(error: BaseException) -> BaseException:
 
 
 def unusable(error: Exception) -> Unusable:
-    """Return the fault of a request that failed for a reason other than the server or the network."""
+    """Return the fault of a request that failed for a reason other than the server or the network.
+
+    If ``error`` is or contains a `CallError`, the call raises that.
+    """
     found = leaf(error)
     return Unusable(in_words(found), found if isinstance(found, CallError) else None)
 

@@ -33,7 +33,7 @@ def clean_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a message for errors and logs: one line, no escape sequences, at most 2,000 characters."""
+    """Return a message for errors and logs: the visible text in one line, cut after 2,000 characters."""
     cleaned = " ".join(visible(text[: 2 * _MESSAGE]).split())
     return cleaned if len(cleaned) <= _MESSAGE else cleaned[:_MESSAGE] + "…"
 

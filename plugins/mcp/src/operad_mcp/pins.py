@@ -74,7 +74,10 @@ class PinFile:
                 yield name_of(server, tool), server, tool
 
     def accept(self, name: str) -> list[str]:
-        """Approve the held definition of a tool, or those of all tools of a server; return the tools' names."""
+        """Approve the held definition of the tool ``name``, or of all tools of the server ``name``.
+
+        Return the names of the approved tools; empty if ``name`` is not held. `write` stores the change.
+        """
         accepted = []
         for each, server, tool in list(self.waiting()):
             if name in (each, server):
@@ -84,12 +87,12 @@ class PinFile:
 
 
 def name_of(server: str, tool: str) -> str:
-    """Return the name by which a user accepts a tool, without the unsafe characters that a server may send."""
+    """Return the name by which a user accepts a tool, ``server.tool``, without invisible characters."""
     return one_line(f"{server}.{tool}")
 
 
 def changed(approved: Json | None, sent: Json) -> list[str]:
-    """Return the fields in which two definitions differ; ``["name"]`` for a new tool."""
+    """Return the fields in which two definitions differ; ``["name"]`` if ``approved`` is ``None`` (a new tool)."""
     if approved is None:
         return ["name"]
     # As JSON, because 1, 1.0 and True are equal in Python.
@@ -107,8 +110,10 @@ class Pins:
 
     Args:
         server: the name of the server in the file.
-        place: the path of a file that keeps the definitions; if True, they are kept in this process.
+        place: the path of the file with the definitions; if True, they are only in this process.
         logger: receives a warning for each held tool.
+
+    Raises `ConfigError` if the file cannot be read.
     """
 
     def __init__(self, server: str, place: bool | str, logger: Logger | LoggerAdapter[Any]) -> None:
@@ -119,9 +124,9 @@ class Pins:
         self._held: dict[str, Json] = {}
 
     def approved(self, tool: Json) -> Json:
-        """Return a tool with its approved definition, and hold its definition if it is new or changed.
+        """Return a listed tool with its approved definition, and hold the listed definition if it is different.
 
-        A new tool is returned unchanged.
+        A new tool is returned unchanged, and held unless this is the first listing, which is approved.
         """
         name = tool["name"]
         definition = {key: tool[key] for key in _DEFINITION if key in tool}
@@ -139,7 +144,10 @@ class Pins:
         return name in self._approved
 
     def why_held(self, name: str, operation_id: str) -> str | None:
-        """Return why a tool is held and what to do, and log it as a warning; ``None`` if the tool is not held."""
+        """Return a message with the reason why a tool is held and what to do; ``None`` if it is not held.
+
+        Log the message as a warning.
+        """
         held = self._held.get(name)
         if held is None:
             return None

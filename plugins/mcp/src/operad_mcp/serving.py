@@ -97,17 +97,20 @@ class MCPServing:
         return MCPApplication(self._served, self._authenticate, path)
 
     def server(self) -> Any:
-        """Return a low-level server of the SDK, for clients in this process."""
+        """Return a new low-level server of the SDK, for clients in this process."""
         return self._served.server()
 
     async def stdio(self) -> None:
-        """Serve on standard streams until stdin ends. Meanwhile, output that handlers print goes to stderr."""
+        """Serve on standard streams until stdin ends, or the task is cancelled.
+
+        Meanwhile, output that handlers print goes to stderr, and handlers that read stdin find it empty.
+        """
         from operad_mcp.server.stdio import serve_stdio
 
         await serve_stdio(self._served)
 
     async def resource_updated(self, uri: str) -> None:
-        """Notify the clients that watch a resource of its change."""
+        """Notify the clients that watch the resource ``uri`` that it changed."""
         await self._served.changes.updated(uri)
 
     def well_known_routes(self) -> list[Any]:
@@ -130,7 +133,7 @@ class MCPServing:
 
 
 async def serve(registry: OperationRegistry, config: MCPServeConfig) -> None:
-    """Serve over HTTP at ``config.listen`` until cancelled, or without it on standard streams until stdin ends.
+    """Serve over HTTP at ``config.listen`` until cancelled. If it is ``None``, serve on standard streams instead.
 
     Raises:
         ConfigError: ``listen`` is not an address of this machine, which is required because every caller is
@@ -154,5 +157,8 @@ def _require_serve() -> None:
 
 
 def app(registry: OperationRegistry, config: MCPServeConfig) -> MCPApplication:
-    """Return the application that `operad serve` mounts. The front door of `operad serve` admits its callers."""
+    """Return the application that `operad serve` mounts. The front door of `operad serve` admits its callers.
+
+    Raises `PluginError` if operad-serve is not installed.
+    """
     return MCPServing(registry, config).asgi()

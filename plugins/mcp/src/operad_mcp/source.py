@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @record(kw_only=True)
 class MCPSourceConfig(MCPClientConfig):
-    """The options of an ``mcp`` source: those of `MCPClientConfig`, and those for a file of servers."""
+    """The options of an ``mcp`` source: the fields of `MCPClientConfig`, and options for a file of servers."""
 
     config: str | None = None
     """The path of an ``mcpServers`` file, relative to the configuration's folder, instead of ``command``, ``url``
     or ``server``; the other options then apply to all of its servers.
     """
     name: str | None = None
-    """The only server of that file to load. Its operations have no prefix. Those of several servers are named
-    ``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace."""
+    """The only server of that file to load; its operations have no prefix. If ``None``, all servers are loaded.
+    Their operations are named ``<namespace>.<server>.<tool>``, or ``<server>.<tool>`` without a namespace."""
     inputs: dict[str, str] = attrs.field(factory=dict, repr=False)
     """The values for ``${input:…}`` in the file, by name."""
 
@@ -49,7 +49,7 @@ async def load(config: Any, context: SourceContext) -> SourceSession:
 
     Raises:
         ConfigError: the options do not specify a server, or cannot be used.
-        SourceError: the server cannot be loaded, or none of several servers can.
+        SourceError: the server cannot be loaded, or no server of a file can. Other failures are logged.
     """
     values = _values(config, context)
     if config.config is None:
@@ -88,7 +88,7 @@ def _of_callers(values: dict[str, Any], context: SourceContext) -> Any:
 
 
 async def login(config: Any, context: SourceContext, account: str | None) -> Login:
-    """Return the login at the server of a source.
+    """Return the login at the server of a source, for ``account`` if it is not ``None``.
 
     Raises:
         ConfigError: the server needs no login, or ``config`` is a file and ``name`` does not select a server.
@@ -196,7 +196,7 @@ class MCPSession(SourceSession):
         return {id: reason for wrapper in self._wrappers for id, reason in wrapper.held.items()}
 
     async def aclose(self) -> None:
-        """Close all connections, even if one fails."""
+        """Close all connections, even if one fails; then raise the first failure."""
         import asyncio
 
         ended = await asyncio.gather(*(wrapper.aclose() for wrapper in self._wrappers), return_exceptions=True)
@@ -206,12 +206,12 @@ class MCPSession(SourceSession):
 
 
 def not_loaded(config: MCPClientConfig, error: CallError) -> str:
-    """Return advice about a server that rejected the connection, or an empty text."""
+    """Return advice about the HTTP status with which a server rejected the connection; empty if none is known."""
     details = error.details if isinstance(error.details, dict) else {}
     status = details.get("statusCode")
     if status in (401, 403) and config.auth is not None and config.auth.type == "caller":
-        given = "the server does not accept it" if config.list_auth is not None else "set it"
-        return f"; list_auth is the credential that lists what the server offers: {given}"
+        given = "the server does not accept" if config.list_auth is not None else "set"
+        return f"; {given} list_auth, the credential with which the listing is requested"
     if status in (401, 403):
         return "; set auth or headers" if config.auth is None else "; the server does not accept its auth"
     if status in (404, 405) and config.url is not None:

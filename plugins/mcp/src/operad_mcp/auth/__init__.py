@@ -1,1 +1,1 @@
-"""Logins at MCP servers: OAuth, and the storage of tokens."""
+"""The authentication at MCP servers: OAuth, and the storage of tokens."""

@@ -1,6 +1,6 @@
-"""OAuth for servers over HTTP: the SDK's flow, with tokens that outlive the process.
+"""OAuth for servers over HTTP: the SDK's flows, with tokens that can outlive the process, and JWT assertions.
 
-This module needs the SDK. It is imported with the first connection that logs in.
+This module imports the SDK. It is imported by the first connection with ``auth`` other than a bearer token.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Answer = Callable[[], Awaitable[Sequence[str | None]]]
 
 
 def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
-    """Return the httpx2 authentication for a configuration; ``None`` if a header is enough.
+    """Return the httpx2 authentication for a configuration; ``None`` if it has no ``auth``, or a bearer token.
 
     ``name`` is the name of the source, for the command in the error that requests a login.
     """
@@ -94,7 +94,7 @@ def _client_credentials(url: str, auth: MCPAuth) -> httpx2.Auth:
 
 
 def client_of(auth: MCPAuth) -> OAuthClientInformationFull | None:
-    """Return the client in a configuration; None if ``client_id`` is not set."""
+    """Return the OAuth client that a configuration describes; ``None`` if ``client_id`` is not set."""
     if auth.client_id is None:
         return None
     given = "none" if auth.client_secret is None else "client_secret_basic"
@@ -129,7 +129,7 @@ def _code_provider(
 
     async def answered() -> AuthorizationCodeResult:
         if callback is None:
-            raise ConfigError("auth: redirect_handler needs callback_handler, and none is set; set both")
+            raise ConfigError("auth: expected callback_handler with redirect_handler, got None; set both")
         result: Any = await callback()
         if isinstance(result, AuthorizationCodeResult):
             return result
@@ -155,8 +155,8 @@ class KeptAuth(httpx2.Auth):
         url: the URL of the server.
         auth: the credentials.
         redirect: awaited with the URL that the user must visit; if ``None``, `LoginRequired` is raised instead.
-        callback: awaited for ``code``, ``state`` and ``iss`` of the redirect.
-        name: the name of the source.
+        callback: awaited for ``code``, ``state`` and ``iss`` of the redirect; required with ``redirect``.
+        name: the name of the source, for the command in `LoginRequired`.
     """
 
     def __init__(
@@ -170,7 +170,10 @@ class KeptAuth(httpx2.Auth):
         self._loaded = False
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yield a request, and before or after it the requests of the OAuth flow that it needs."""
+        """Yield ``request``, and before and after it the requests of the OAuth flow that it needs.
+
+        Raises `LoginRequired` if the user must log in, and there is no ``redirect``.
+        """
         if not self._loaded:
             self._loaded = True
             context = self._provider.context
@@ -196,9 +199,10 @@ class KeptAuth(httpx2.Auth):
 
 
 class AssertionAuth(httpx2.Auth):
-    """An httpx2 authentication that exchanges an assertion for a token (RFC 7523), and again when it expires.
+    """An httpx2 authentication that exchanges an assertion for a token (RFC 7523), and again for each new token.
 
-    The SDK supports this only for clients with a secret.
+    A new token is needed when the old one expires or is rejected. The SDK supports this only for clients with a
+    secret. ``url`` is the server's, and ``auth`` has ``issuer`` and ``assertion``.
     """
 
     def __init__(self, url: str, auth: MCPAuth) -> None:
@@ -209,7 +213,10 @@ class AssertionAuth(httpx2.Auth):
         self._lock = asyncio.Lock()
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yield a request with a token, and again with a new token if the server no longer accepts the old."""
+        """Yield ``request`` with a token; if the server rejects a stored token (401), again with a new one.
+
+        Raises `CallError` or `ConfigError` if the authorization server issues no token.
+        """
         token, is_new = await self._current(None)
         request.headers["authorization"] = f"Bearer {token}"
         response = yield request

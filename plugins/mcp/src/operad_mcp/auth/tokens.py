@@ -1,9 +1,9 @@
 """Storage for the state of the SDK's OAuth flow, so that a login outlives the process.
 
-The SDK stores tokens as received, with their lifetime in seconds. This storage also has the time at which they
+The SDK stores tokens as received, with their lifetime in seconds. `KeptTokens` also stores the time at which they
 expire, their client and the authorization server, so that another process can renew them.
 
-This module needs the SDK. It is imported with the first connection that logs in.
+This module imports the SDK. It is imported by the first connection with ``auth`` other than a bearer token.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class KeptTokens:
     Args:
         store: the store.
         key: the key of the account and the server in the store.
-        client: the client in the configuration, or None. It takes precedence over a stored client.
-        issuer: the only authorization server at which clients may be registered; if None, any may.
+        client: the client in the configuration, or ``None``. It takes precedence over a stored client.
+        issuer: the only authorization server at which this client may register; ``None``: any server.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class KeptTokens:
         self._found: Json | None = None
 
     async def load(self) -> Json:
-        """Return the stored record of the account; empty if it is missing or belongs to another client."""
+        """Return the stored record: ``token``, ``client``, ``server``, …; empty if missing or another client's."""
         found = await self.store.get(self.key) or {}
         kept = found.get("client")
         if self._client is not None and isinstance(kept, dict) and kept.get("client_id") != self._client.client_id:
@@ -57,7 +57,7 @@ class KeptTokens:
         return found
 
     async def renewed_elsewhere(self) -> None:
-        """Load the tokens again, because another process may have renewed them."""
+        """Load the tokens into `context` again, because another process may have renewed them."""
         context = self.context
         if context is not None:
             context.current_tokens = await self.get_tokens()
@@ -79,7 +79,10 @@ class KeptTokens:
     # --- mcp.client.auth.TokenStorage ----------------------------------------------------------------
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the stored tokens, or None; set their expiry and authorization server in `context`."""
+        """Return the stored tokens, and set their expiry and authorization server in `context`.
+
+        Return ``None`` if no valid tokens are stored.
+        """
         found = await self.load()
         try:
             token = OAuthToken.model_validate(found["token"])
@@ -112,7 +115,7 @@ class KeptTokens:
         self.where = await self.store.set(self.key, record)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return this client's registration at the authorization server; None if it has none."""
+        """Return the configured client, else the stored registration; ``None`` if it is missing or invalid."""
         if self._client is not None:
             return self._client
         found = (await self.load() if self._found is None else self._found).get("client")
@@ -129,9 +132,10 @@ class KeptTokens:
 
 
 class OwnTokens:
-    """The tokens in a store of the application, which has the methods of ``mcp.client.auth.TokenStorage``.
+    """The tokens in a store of the application, an object with the methods of ``mcp.client.auth.TokenStorage``.
 
-    The store does not keep when tokens expire, so tokens with a refresh token are renewed before their first use.
+    The store does not have the time at which tokens expire. So tokens with a lifetime and a refresh token are
+    renewed before this process first uses them. ``client`` and ``issuer`` are as in `KeptTokens`.
     """
 
     def __init__(self, store: TokenStorage, client: OAuthClientInformationFull | None, issuer: str | None) -> None:
@@ -141,7 +145,7 @@ class OwnTokens:
         self.context: OAuthContext | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the stored tokens; None if the store has none, or tokens of another client."""
+        """Return the stored tokens; ``None`` if the store has no tokens, or they are another client's."""
         known, tokens = await self._store.get_client_info(), await self._store.get_tokens()
         if self._client is not None and known is not None and known.client_id != self._client.client_id:
             return None
@@ -152,13 +156,13 @@ class OwnTokens:
         return tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens, and the client in the configuration if there is one."""
+        """Store tokens, and the configured client unless it is ``None``."""
         await self._store.set_tokens(tokens)
         if self._client is not None:
             await self._store.set_client_info(self._client)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the client in the configuration, else the stored registration, else None."""
+        """Return the configured client, else the stored registration; ``None`` if neither exists."""
         return self._client if self._client is not None else await self._store.get_client_info()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -183,24 +187,24 @@ async def _metadata(issuer: str) -> OAuthMetadata | None:
 
 
 class MemoryTokens:
-    """The tokens of a client that needs no login by a user, kept for the lifetime of the process."""
+    """The tokens and the registration of a client that needs no login by a user, in memory."""
 
     def __init__(self) -> None:
         self._tokens: OAuthToken | None = None
         self._client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens; None if none were stored yet."""
+        """Return the tokens; ``None`` if `set_tokens` was not called yet."""
         return self._tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Keep tokens in memory."""
+        """Store tokens in memory, instead of earlier ones."""
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return this client's registration at the authorization server; None if none was stored yet."""
+        """Return this client's registration; ``None`` if `set_client_info` was not called yet."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep the client's registration in memory."""
+        """Store the client's registration in memory."""
         self._client = client_info

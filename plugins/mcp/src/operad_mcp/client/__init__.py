@@ -1,1 +1,1 @@
-"""MCP servers as a source of operations: clients, and the conversion of what servers offer."""
+"""The clients of MCP servers, and the conversion of tools, resources and prompts to operations."""

@@ -50,7 +50,7 @@ class About:
         self._maker = maker
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
-        """Return the operations that describe the server, ping it and, if it can, complete arguments."""
+        """Return the operations that describe the server, ping it and, if the server can, complete arguments."""
         make = self._maker.fixed
         operations = [
             make("server.about", self._about, "Return the server's description of itself.", output_schema=_ABOUT),

@@ -32,7 +32,7 @@ class Maker:
         connection: the connection for listings, and for calls unless each caller has a session.
         namespace: the namespace of the operations.
         prefix: the prefix of their names.
-        sessions: the sessions of callers, if each call uses the credential of its caller.
+        sessions: the sessions of callers if each call uses the credential of its caller, otherwise ``None``.
     """
 
     def __init__(
@@ -45,7 +45,10 @@ class Maker:
         self.prefix = prefix
 
     def operation(self, name: str, handler: Callable[..., Any], **spec: Any) -> AnyOperation:
-        """Return an operation. Characters of ``name`` that an id cannot have become ``_``."""
+        """Return an operation; ``spec`` has further fields of its `OperationSpec`.
+
+        Its name is the prefix and ``name``. Characters of ``name`` that an id cannot have become ``_``.
+        """
         return Operation(OperationSpec(namespace=self.namespace, name=self.prefix + safe(name), **spec), handler)
 
     def fixed(
@@ -82,7 +85,7 @@ class Maker:
     def item(
         self, kind: str, item: Json, name: str, handler: Callable[..., Any], description: str = "", **spec: Any
     ) -> AnyOperation:
-        """Return the query for an item of a listing. ``description`` is used if the item has none."""
+        """Return a query for an item of a listing. ``description`` is used if the item has no description."""
         return self.operation(
             name,
             handler,
@@ -98,7 +101,8 @@ class Maker:
     ) -> tuple[Any, Session]:
         """Send the request of a call with its timeout, headers and metadata; return the result and its session.
 
-        Raises `CallError` if the request fails. ``name`` is the name of the operation, without the prefix.
+        ``name`` is the name of the operation, without the prefix. ``safe`` states whether the request may be sent
+        again after a failure. Raises `CallError` if the request fails.
         """
         if self._sessions is None:
             return await self._asked(self.connection, method, params, context, name, safe)
@@ -112,7 +116,7 @@ class Maker:
         return await self._asked(await self._sessions.of(context), method, params, context, name, safe)
 
     async def connection_of(self, context: OperationContext) -> Connection:
-        """Return the connection for a call. Raises `CallError` if its caller needs a credential and has none."""
+        """Return the connection for a call. Raises the same errors as `CallerSessions.of`."""
         return self.connection if self._sessions is None else await self._sessions.of(context)
 
     async def _asked(
@@ -131,7 +135,7 @@ class Maker:
         )
 
     def call(self, context: OperationContext, name: str) -> MCPCall:
-        """Return the `MCPCall` that callbacks receive for a call."""
+        """Return the `MCPCall` that callbacks receive. ``name`` is the operation's name without the prefix."""
         return MCPCall(
             server=self.connection.name,
             operation_id=f"{self.namespace}.{self.prefix}{name}",
@@ -161,12 +165,12 @@ def safe(name: str) -> str:
 
 
 def text_of(value: Any) -> str | None:
-    """Return the value if it is a text that is not empty, else ``None``."""
+    """Return ``value`` if it is a string that is not empty, else ``None``."""
     return value if isinstance(value, str) and value else None
 
 
 def nested(value: Mapping[str, Any], *keys: str) -> Any:
-    """Return the value that a path of keys leads to; ``None`` if a key is missing."""
+    """Return the value at a path of keys in nested dicts; ``None`` if the path does not exist."""
     found: Any = value
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
@@ -174,9 +178,9 @@ def nested(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def metadata_of(kind: str, item: Json) -> Json:
-    """Return the metadata of an operation: the fields of its listed item that a spec has no field for.
+    """Return the metadata of an operation: ``mcp``, with its kind and fields of the item, and ``annotations``.
 
-    They are hints of the server. Do not trust them.
+    ``mcp`` lacks the fields for which a spec has its own. All are hints of the server. Do not trust them.
     """
     dropped = ("inputSchema", "outputSchema", "description", "title")
     metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}
@@ -188,7 +192,8 @@ def metadata_of(kind: str, item: Json) -> Json:
 async def all_pages(connection: Connection, method: str, key: str) -> list[Any]:
     """Return all items of a paged listing, within ``max_pages`` and ``max_listing_bytes``.
 
-    A repeated cursor or one of the two limits ends the listing with a warning. The items before are returned.
+    ``key`` is the field of a page with its items. A repeated cursor or one of the two limits ends the listing with
+    a warning. Then the items of the pages before are returned.
 
     Raises:
         CallError: a page cannot be loaded.
@@ -233,12 +238,13 @@ def _size(page: Any) -> int:
 
 
 async def tool_envelope(raw: Any, live: Session, text_schema: Schema | None = None) -> ResponseEnvelope[Any]:
-    """Return the envelope of a tool's raw result.
+    """Return the envelope of a tool's raw result. Its data is the structured content, else the content blocks.
 
     Args:
-        raw: ``{content, structuredContent?, isError?, _meta?}``, if the server follows the protocol.
+        raw: ``{content, structuredContent?, isError?, _meta?}``. Any value but an object becomes a text block.
         live: the session on which the result was received.
-        text_schema: without structured content, a single text that is JSON and fits this schema becomes the data.
+        text_schema: if there is no structured content, a single text block with JSON that fits this schema becomes
+            the data; if ``None``, text is not parsed.
     """
     if not isinstance(raw, dict):
         raw = {"content": [TextContent.of(as_text(raw))]}

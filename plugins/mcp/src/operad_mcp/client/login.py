@@ -1,4 +1,4 @@
-"""The login at a server for the commands ``operad login`` and ``operad logout``."""
+"""The login and the logout at a server, for the commands ``operad login`` and ``operad logout``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,15 @@ class MCPLogin:
         self._url = config.url
 
     async def login(self, *, tell: Tell, open_url: OpenURL | None, timeout: float) -> str:
-        """Log in with a browser on this machine, and store the token. Return a message with the token's place.
+        """Delete the stored token, log in with a browser on this machine, and store the new token.
+
+        Return a message that states where the token is. ``tell`` shows the URL to visit. ``open_url`` opens it; if
+        ``None``, the user does.
 
         Raises:
-            CallError: the user or the server refused, or the login took longer than ``timeout`` seconds.
+            CallError: the user or a server refused, the server cannot be reached, or the user took longer than
+                ``timeout`` seconds.
+            ConfigError: the ``redirect_uri`` cannot be used.
         """
         visit = _Visit(tell, open_url, timeout)
         auth = KeptAuth(self._url, self._auth, visit.begin, visit.answer, self._name)
@@ -55,7 +60,10 @@ class MCPLogin:
         return f"the token is in {auth.kept.where}"
 
     async def logout(self) -> str:
-        """Delete the token, and revoke it (RFC 7009) if the server supports that; return a message about both."""
+        """Delete the token and the client's registration, and revoke the token (RFC 7009) if the server can.
+
+        Return a message that states what was done.
+        """
         kept = KeptAuth(self._url, self._auth, None, None, self._name).kept
         record = await kept.load()
         if not await kept.delete(client_too=True):
@@ -85,7 +93,10 @@ class _Visit:
             await asyncio.to_thread(self._open_url, url)
 
     async def answer(self) -> list[str | None]:
-        """Wait for the redirect; return its ``code``, ``state`` and ``iss``. Raises `CallError` on a refusal."""
+        """Wait for the redirect; return its ``code``, ``state`` and ``iss``, each ``None`` if missing.
+
+        Raises `CallError` if the redirect has an error, or does not arrive in time.
+        """
         assert self._listener is not None
         found = await self._listener.wait(self._timeout)
         await self.end()

@@ -24,13 +24,13 @@ LISTS = ("tools", "resourceTemplates", "resources", "prompts")
 
 
 class Offer:
-    """The operations of one server. After a new listing, an unchanged operation is the same object as before.
+    """The operations of one server. If a listed item did not change, its operation is the same object as before.
 
     Args:
         connection: the connection that lists the operations.
         namespace: the namespace of the operations.
         prefix: the prefix of their names.
-        sessions: the sessions of callers, if each call uses the credential of its caller.
+        sessions: the sessions of callers if each call uses the credential of its caller, otherwise ``None``.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Offer:
 
     @property
     def operations(self) -> list[AnyOperation]:
-        """All operations. If two have the same id, the second is left out with a warning."""
+        """All operations. If two have the same id, the first is used, and a warning is logged."""
         merged: dict[str, AnyOperation] = {}
         for operation in (*self.tools, *self.resources, *self.prompts, *self.about):
             if operation.id in merged:
@@ -76,7 +76,7 @@ class Offer:
     # --- listings ----------------------------------------------------------------------------------
 
     async def refresh(self, what: str = "all") -> None:
-        """Load the listing of ``tools``, ``resources``, ``prompts`` or ``all`` of them.
+        """Load the listing of ``tools``, ``resources``, ``prompts`` or ``all`` of them, and make the operations.
 
         Raises:
             CallError: the server cannot be reached, or its tools cannot be listed.
@@ -100,12 +100,18 @@ class Offer:
         await self._take(listed)
 
     async def restore(self, capabilities: Json, listed: Mapping[str, list[Any]]) -> None:
-        """Offer the operations of a remembered listing, without a connection."""
+        """Make the operations of a remembered listing, without a connection.
+
+        Raises `ConfigError` if the file of ``pin`` cannot be read or written.
+        """
         self._capabilities = capabilities
         await self._take({name: listed[name] for name in LISTS if isinstance(listed.get(name), list)})
 
     def remembered(self) -> tuple[Json, dict[str, list[Any]]]:
-        """Return the arguments for `restore`. With ``pin``, only approved definitions of tools are among them."""
+        """Return the arguments for `restore`: the capabilities and the listings of the server.
+
+        If ``pin`` is set, the listed tools are those with an approved definition, and have that definition.
+        """
         tools = self._listed.get("tools")
         if self._pins is None or tools is None:
             return self._capabilities, self._listed
@@ -134,7 +140,7 @@ class Offer:
         if "tools" in listed and self._config.overrides:
             offered = [tool.get("name") for tool in listed["tools"] if isinstance(tool, dict)]
             for name in self._config.overrides.keys() - set(map(str, offered)):
-                self._logger.warning("overrides name %s, which the server does not offer", name)
+                self._logger.warning("overrides name %s, which the server does not offer; correct the name", name)
 
     async def _list(self, method: str, key: str, *, required: bool = False) -> list[Any]:
         try:

@@ -22,7 +22,7 @@ class Prompts:
         self._maker = maker
 
     def fixed(self) -> list[AnyOperation]:
-        """Return the operations that list prompts and get one."""
+        """Return the operations ``prompts.list`` and ``prompts.get``."""
         strings = {"type": "object", "additionalProperties": {"type": "string"}}
         given: Json = {
             "type": "object", "required": ["name"], "additionalProperties": False,
@@ -36,7 +36,7 @@ class Prompts:
         return await self._get(input["name"], input.get("arguments", {}), "prompts.get", context)
 
     def prompt(self, prompt: Json) -> AnyOperation:
-        """Return the operation that gets a prompt. Its input has the arguments of the prompt."""
+        """Return the operation that gets a listed prompt. Its input has the prompt's arguments, all strings."""
         name = prompt["name"]
         listed = prompt.get("arguments")
         arguments = [

@@ -33,7 +33,7 @@ class Resources:
         self._maker = maker
 
     def fixed(self, capabilities: Json) -> list[AnyOperation]:
-        """Return the operations that list resources, read one, and watch one if the server supports that."""
+        """Return the operations that list, read and, if the server supports it, watch resources."""
         make = self._maker.fixed
         what = "The contents of a resource."
         read = make("resources.read", self._read_one, what, input_schema=_URI_INPUT, output_schema=_CONTENTS)
@@ -64,7 +64,7 @@ class Resources:
     def template(self, template: Json) -> AnyOperation:
         """Return the operation that reads the resources of a template.
 
-        Raises `TypeError` or `ValueError` if the server sent an invalid template.
+        Raises `KeyError`, `TypeError` or `ValueError` if the server sent an invalid template.
         """
         pattern = template["uriTemplate"]
         if not isinstance(pattern, str):
@@ -117,7 +117,9 @@ def variables(template: str) -> dict[str, bool]:
 
 
 def expand(template: str, values: Mapping[str, Any]) -> str:
-    """Return the URI of a template with values. Values are encoded, so that they cannot change other parts.
+    """Return the URI of a template with values. Variables without a value are left out.
+
+    Values are encoded (RFC 6570). Only values of ``{+…}`` and ``{#…}`` may contain reserved characters like ``/``.
 
     Raises:
         CallError: ``VALIDATION_ERROR`` if a value has the segment ``.`` or ``..``, which would change the path.

@@ -1,4 +1,4 @@
-"""The clients of connected servers, with their operations: one client, or several at the same time."""
+"""The clients of MCP servers with their operations: one client, or several by name."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ OnChange = Callable[[Sequence[Operation[..., Any]]], None]
 class MCPClientWrapper:
     """The client of one MCP server. Its operations follow the server's changes.
 
-    `client` is its connection. Make one with `create_mcp_client`, and close it with `close_mcp_client` or by
-    ``async with``.
+    `create_mcp_client` returns a connected wrapper. Close it with `close_mcp_client` or ``async with``. `client`
+    is its connection.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class MCPClientWrapper:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """The reasons why tools are held (``pin``), by the ids of operations that `operations` does not have."""
+        """The reasons why tools are held (``pin``), by the ids of their operations, which `operations` lacks."""
         return self._offer.held
 
     @property
@@ -80,10 +80,13 @@ class MCPClientWrapper:
         self._callbacks.append(callback)
 
     async def connect(self) -> None:
-        """Connect, and list the operations. With ``start = "first use"``, use a remembered listing if one exists.
+        """Connect, and list the operations.
+
+        With ``start = "first use"``, make the operations of a remembered listing instead, if one exists.
 
         Raises:
             CallError: the server cannot be reached, or its listing cannot be loaded.
+            ConfigError: a file in the configuration cannot be used.
         """
         kept = _remembered(self.client.config) if self._remembers else None
         if kept is not None:
@@ -127,7 +130,7 @@ class MCPClientWrapper:
                 for what in ("all",) if "all" in changed else sorted(changed):
                     await self._offer.refresh(what)
             except CallError as error:  # the operations stay as they were
-                self.client.logger.warning("listing again failed: %s", error)
+                self.client.logger.warning("listing again failed; the operations stay as they were: %s", error)
                 continue
             except Exception:  # a background task, which must be ready for the next change
                 self.client.logger.exception("listing again failed")
@@ -169,6 +172,7 @@ async def create_mcp_client(
 
     Raises:
         CallError: the server cannot be started or reached, or does not speak the protocol.
+        ConfigError: a file in the configuration cannot be used.
     """
     wrapper = MCPClientWrapper(name, config, namespace=namespace, prefix=prefix, logger=logger)
     try:
@@ -185,7 +189,10 @@ async def close_mcp_client(wrapper: MCPClientWrapper) -> None:
 
 
 def safe_namespace(name: str) -> str:
-    """Return a namespace for a server's name. Characters other than ``A-Z a-z 0-9 _ -`` become ``_``."""
+    """Return a server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``.
+
+    The namespace for an empty name is ``mcp``.
+    """
     return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name) or "mcp"
 
 
@@ -194,13 +201,13 @@ async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: 
 
     Args:
         name: the name of the server, from which the namespace of its operations is made.
-        config: the address of the server, and options. Or give its fields as keywords.
+        config: the address of the server, and its options; if ``None``, ``options`` has them.
         options: the fields of `MCPClientConfig`.
 
     Raises:
         CallError: the server cannot be started or reached, or does not speak the protocol.
-        ConfigError: the options do not specify a server.
-        TypeError: both a config and its fields are given.
+        ConfigError: the options do not specify a server, or a file that they name cannot be used.
+        TypeError: both ``config`` and ``options`` are given, or an option is unknown.
     """
     if config is not None and options:
         raise TypeError(f"from_mcp: expected a config or its fields, got a config and {', '.join(options)}")
@@ -212,7 +219,8 @@ async def connect_all(
 ) -> tuple[list[MCPClientWrapper], dict[str, OperadError]]:
     """Connect to servers concurrently. Return the clients, and the errors of the servers that failed, by name.
 
-    The arguments are those of `MCPClientLoader.load`.
+    The arguments are those of `MCPClientLoader.load`. An error that is not an `OperadError` is raised, after all
+    clients were closed.
     """
     results = await _gather(
         [
@@ -258,13 +266,13 @@ class MCPClientLoader:
 
         Args:
             servers: configurations by name.
-            strict: raise an `ExceptionGroup` if any server fails, and close those that this call connected.
+            strict: raise an `ExceptionGroup` if any server fails, and close the clients that this call connected.
             prefix: the prefix of the operations' names, or a function that returns it for a server's name.
             options: further arguments of `create_mcp_client`.
 
         Raises:
             OperadError: a server of this name is already loaded.
-            ExceptionGroup: a server failed, with ``strict``.
+            ExceptionGroup: ``strict`` is True, and a server failed.
         """
         taken = [name for name in servers if name in self._clients]
         if taken:
@@ -329,7 +337,7 @@ def _keep(config: MCPClientConfig, capabilities: Json, listed: Json) -> None:
     try:
         remember("mcp-listing", _identity(config), None, [capabilities, listed])
     except (ValueError, TypeError, RecursionError) as error:
-        logger.debug("what a server offers is not remembered: %s", error)
+        logger.debug("the listing of a server is not remembered: %s", error)
 
 
 def _identity(config: MCPClientConfig) -> str:

@@ -38,7 +38,8 @@ class _Kept:
 class CallerSessions:
     """The connections to one server, by the identity and the credential of the caller.
 
-    A session that no call uses is closed after ``session_idle`` seconds, or earlier if there are ``max_sessions``.
+    A session that no call uses is closed after ``session_idle`` seconds, or earlier for a new session if there are
+    ``max_sessions``.
 
     Args:
         name: the name of the server in messages.
@@ -61,8 +62,9 @@ class CallerSessions:
         """Return the connection of a call's caller. A new connection is opened by its first request.
 
         Raises:
-            CallError: ``OVERLOADED`` if all ``max_sessions`` are in use; ``UNAVAILABLE`` after `aclose`; or the
-                error of the provider, such as ``ACCESS_DENIED`` if the caller has no credential.
+            CallError: ``OVERLOADED`` if all ``max_sessions`` are in use; ``UNAVAILABLE`` after `aclose`;
+                ``EXECUTION_ERROR`` if the credential cannot be used; or the error of the provider, such as
+                ``ACCESS_DENIED`` if the caller has no credential.
         """
         table = await self._provider.get(context, self._origin)
         identity = None if context.identity is None else context.identity.id
@@ -85,7 +87,10 @@ class CallerSessions:
         return kept.connection
 
     def has_newer(self, context: OperationContext, connection: Connection) -> bool:
-        """Report that the server refused the credential of a connection. Return True if a newer one may exist."""
+        """Report to the provider that the server refused a connection's credential.
+
+        Return True if the provider may have a newer credential.
+        """
         tables = (kept.table for kept in self._kept.values() if kept.connection is connection)
         table = next(tables, None)
         return table is not None and self._provider.refused(context, table)

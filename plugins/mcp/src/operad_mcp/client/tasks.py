@@ -53,9 +53,9 @@ class Tasks:
         Args:
             params: the parameters of ``tools/call``.
             context: the context of the call.
-            name: the name of the operation.
-            safe: whether the call may be sent again.
-            support: the tool's ``execution.taskSupport``.
+            name: the name of the operation, without the prefix.
+            safe: whether the call may be sent again after a failure.
+            support: the tool's ``execution.taskSupport``: ``required``, ``optional``, ``forbidden`` or ``None``.
 
         Raises:
             CallError: the request failed, the idempotency key belongs to another input, or the task failed.
@@ -108,7 +108,10 @@ class _Running:
         self.known = {"taskId": self.task["taskId"]}
 
     async def result(self) -> tuple[Any, Session]:
-        """Return the result of the call that became this task, and the session on which it was received."""
+        """Return the result of the call that became this task, and the session on which it was received.
+
+        Raises `CallError` if the task failed, was cancelled or expired, or the server cannot be reached.
+        """
         await self._tell()
         while self.task.get("status") in _AT_WORK:
             if self.task["status"] == "input_required" and await self._asked():
@@ -229,14 +232,14 @@ class Handles:
         self._config = config
 
     def remembers(self, context: OperationContext) -> bool:
-        """Return True if the task of a call is stored.
+        """Return True if a task of this call is to be stored, or may have been stored by an earlier call.
 
         The call must have an idempotency key, and the server must not be an object in this process.
         """
         return context.idempotency_key is not None and self._config.server is None
 
     def find(self, params: Json, context: OperationContext, name: str) -> str | None:
-        """Return the id of the task of an earlier call with the same idempotency key; None if it is not stored.
+        """Return the id of the task of an earlier call with the same key; ``None`` if not stored, or expired.
 
         Raises:
             CallError: ``VALIDATION_ERROR`` if the earlier call had another input.
@@ -256,7 +259,7 @@ class Handles:
         return task
 
     def keep(self, task: str, lifetime: float | None, params: Json, context: OperationContext, name: str) -> None:
-        """Store the task of a call for its time to live in seconds, or for 7 days if ``lifetime`` is ``None``."""
+        """Store the task of a call for ``lifetime`` seconds (``None``: 7 days). Do nothing unless `remembers`."""
         if not self.remembers(context):
             return
         until = time.time() + (_KEPT if lifetime is None else lifetime)

@@ -92,7 +92,10 @@ class Tools:
 
 
 class Arguments:
-    """The arguments of a tool with the changes of the configuration."""
+    """The arguments of a tool with the changes of the configuration.
+
+    Raises `ValueError` if the changes do not fit the arguments in ``schema``, the tool's input schema.
+    """
 
     def __init__(self, schema: Json, overrides: Mapping[str, MCPArgument]) -> None:
         self._names = {name: argument.name for name, argument in overrides.items() if argument.name is not None}
@@ -122,8 +125,9 @@ class Arguments:
             if name not in gone
         }
         if len(offered) != len(properties) - len(gone):
-            names = ", ".join(map(repr, offered))
-            raise ValueError(f"overrides must give each argument its own name; the distinct names are {names}")
+            names = [self._names.get(name, name) for name in properties if name not in gone]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"overrides give the name {twice!r} to two arguments; choose another name for one")
         return {
             **schema,
             "properties": offered,
@@ -143,7 +147,7 @@ class Arguments:
 
 
 def inner_schema(tool: Json) -> Any:
-    """Return the schema of the data that another operad wraps in an object; ``None`` if a tool wraps nothing."""
+    """Return the schema of the data that an operad server wraps in an object; ``None`` if a tool wraps no data."""
     meta, output = tool.get("_meta"), tool.get("outputSchema")
     if not isinstance(meta, dict) or meta.get("operad/wrapped") is not True or not isinstance(output, dict):
         return None
@@ -156,7 +160,10 @@ def inner_schema(tool: Json) -> Any:
 
 
 def unwrapped(raw: Any) -> Any:
-    """Return a tool's result with the data that another operad wrapped; return any other result unchanged."""
+    """Return a tool's result with the data that an operad server wrapped as its structured content.
+
+    A result without wrapped data is returned unchanged.
+    """
     structured = raw.get("structuredContent") if isinstance(raw, dict) else None
     if not isinstance(structured, dict) or "result" not in structured or raw.get("isError") is True:
         return raw
@@ -164,7 +171,7 @@ def unwrapped(raw: Any) -> Any:
 
 
 def own_name(tool: Json) -> str:
-    """Return the id of the operation if the tool comes from another operad, else the tool's name.
+    """Return the id of the operation if the tool comes from an operad server, else the tool's name.
 
     A server may send any id. An id is used only if operad would make the tool's name from it.
     """
@@ -174,7 +181,7 @@ def own_name(tool: Json) -> str:
 
 
 def object_schema(schema: Any) -> Json:
-    """Return an input schema with ``type: object``, which the protocol requires."""
+    """Return an input schema with ``type: object``, which the protocol requires; only that if it is not a dict."""
     if not isinstance(schema, dict):
         return {"type": "object"}
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}

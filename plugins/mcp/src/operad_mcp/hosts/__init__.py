@@ -1,1 +1,1 @@
-"""The reader of the files in which MCP hosts keep their servers."""
+"""The reader of files that list MCP servers, as MCP hosts such as editors write them."""

@@ -55,16 +55,16 @@ def load_mcp_servers(
 
     ``${VAR}``, ``${env:VAR}`` and ``${VAR:-default}`` come from the environment. ``${workspaceFolder}`` is the
     file's folder, or the folder above ``.vscode``, ``.cursor`` and the like. ``${userHome}`` is the user's home.
-    ``${input:id}`` comes from ``inputs``; without it, the user is asked on the terminal, if there is one.
+    ``${input:id}`` comes from ``inputs``. If ``inputs`` lacks it, the user is asked on the terminal.
 
     Args:
         path: the path of the file.
-        inputs: values for the inputs that the file asks for.
-        name: the only server to return; values of the others are then not needed.
-        failures: receives, by name, the error of each unusable entry; without it the first such error is raised.
+        inputs: values for the inputs that the file asks for, by id.
+        name: the only server to return. Variables and inputs of other servers then need no values.
+        failures: receives, by name, the error of each unusable entry; if ``None``, the first such error is raised.
 
     Raises:
-        ConfigError: the file cannot be read, or a server's entry cannot be used.
+        ConfigError: the file cannot be read or lacks the server ``name``, or an entry cannot be used.
     """
     file = Path(path)
     document = _document(file)
@@ -147,9 +147,9 @@ class Values:
         self._given = dict(given)
 
     def expanded(self, value: Any, where: str) -> Any:
-        """Return a value of the file with all variables filled in.
+        """Return a value of the file with all variables filled in. ``where`` names its place in messages.
 
-        Raises `ConfigError` if a variable has no value. ``where`` names the place in messages.
+        Raises `ConfigError` if an environment variable is not set, or an input cannot be asked for.
         """
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._one(match[1], where), value)

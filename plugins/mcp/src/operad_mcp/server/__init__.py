@@ -1,1 +1,1 @@
-"""The implementation of `operad_mcp.serving`. Its modules need the SDK, unless they state otherwise."""
+"""The implementation of `operad_mcp.serving`. Its modules import the SDK, unless they state otherwise."""

@@ -32,7 +32,7 @@ class Client:
 
     Args:
         ctx: the SDK's context of the request.
-        level: the lowest level of logs that a client of a handshake revision requested.
+        level: the lowest level of logs to send to a client of a handshake revision.
     """
 
     def __init__(self, ctx: Any, level: str = "debug") -> None:
@@ -42,11 +42,11 @@ class Client:
         self.missing: CallError | None = None
         """The error that was raised because the client lacks a capability, or ``None``."""
         self.required: Json = {}
-        """The capability that the client lacks."""
+        """The capability that the client lacks; empty if `missing` is ``None``."""
 
     @property
     def capabilities(self) -> Json:
-        """The capabilities that the client declared."""
+        """The capabilities that the client declared, by name; empty if it declared none."""
         declared = self._ctx.session.client_capabilities
         if declared is None or not declared.model_fields_set:  # of most calls
             return {}
@@ -81,7 +81,7 @@ class Client:
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to fill in a form, or to visit ``url``; return the answer.
+        """Ask the user to visit ``url``, or if it is ``None``, to fill in the form ``schema``; return the answer.
 
         Raises `CallError` if the client lacks the capability or the answer cannot be used.
         """
@@ -97,7 +97,7 @@ class Client:
         return await self._ask("elicitation/create", params, key, dict(schema or {}))
 
     async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask the client's model; return the answer.
+        """Ask the client's model with the parameters of ``sampling/createMessage``; return the answer.
 
         Raises `CallError` if the client lacks the capability or the answer cannot be used.
         """
@@ -138,7 +138,10 @@ _RESULTS: dict[str, type[BaseModel]] = {
 
 
 def checked(method: str, answer: Any, form: Json | None) -> Json:
-    """Return a client's answer to a question. Raises `ValueError` if it does not fit the protocol or the form."""
+    """Return a client's answer to the question ``method``, validated as the protocol requires.
+
+    Raises `ValueError` if it does not fit the protocol, or ``form``, the schema of a form or ``None``.
+    """
     try:
         model = _RESULTS[method]
         if method == "sampling/createMessage" and isinstance(answer, Mapping):
@@ -212,7 +215,7 @@ class StatelessClient(Client):
             try:
                 self._answers[key] = answer = checked(method, found, form)
             except ValueError as error:
-                logger.info("question %s is sent again: %s", key, error)
+                logger.info("question %s is sent again, because its answer cannot be used: %s", key, error)
                 continue
             return answer
         self._pending[key] = {"method": method} if params is None else {"method": method, "params": params}

@@ -47,10 +47,10 @@ class _Streams:
 
 
 class Changes:
-    """The notifier of clients about changes.
+    """Notifies clients of changed lists and resources.
 
     Sessions of the handshake revisions are notified one by one. Clients of 2026-07-28 listen to the bus of their
-    caller, because no caller may learn what is followed for another.
+    caller, so that no caller learns which resources another caller watches.
     """
 
     def __init__(self, door: Door) -> None:
@@ -65,7 +65,7 @@ class Changes:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Follow the registry inside the block, which runs while a client is served."""
+        """Follow the changes of the registry inside the block. Each running server of the SDK has one block."""
         self._users += 1
         if self._users == 1:
             self._states = self._door.listing.states
@@ -87,7 +87,7 @@ class Changes:
         await asyncio.gather(*self._telling, return_exceptions=True)
 
     async def listen(self, ctx: Any, params: Any) -> Any:
-        """Serve a stream of changes to a client of 2026-07-28."""
+        """Serve a stream of changes to a client of 2026-07-28 until it ends; return the result of the request."""
         caller = self._door.principal(ctx)
         streams = self._streams.setdefault(caller, _Streams())
         streams.count += 1
@@ -99,25 +99,25 @@ class Changes:
                 del self._streams[caller]
 
     def close(self) -> None:
-        """End the streams of changes."""
+        """End the streams of changes of all callers."""
         for streams in self._streams.values():
             streams.handler.close()
 
     def joined(self, ctx: Any) -> None:
-        """Notify a session of a handshake revision of changed lists until it ends."""
+        """Send notifications of changed lists to the session of ``ctx`` (handshake revisions) until it ends."""
         connection = connection_of(ctx)
         self._connections.add(connection)
         connection.exit_stack.callback(self._connections.discard, connection)
 
     @property
     def is_last(self) -> bool:
-        """Whether no other client is served."""
+        """Whether exactly one block of `following` is running."""
         return self._users == 1
 
     def watch(self, ctx: Any, uri: str) -> bool:
-        """Notify a session of changes of a resource from now on.
+        """Notify the session of ``ctx`` whenever the resource ``uri`` changes; return True.
 
-        Return False if it is already notified, or watches `MAX_WATCHED` resources.
+        Return False if it already watches the resource, or watches `MAX_WATCHED` resources.
         """
         watched: set[_Watched] = connection_of(ctx).state.setdefault("operad.watched", set())
         key = (self._door.principal(ctx), uri)
@@ -127,7 +127,7 @@ class Changes:
         return True
 
     def unwatch(self, ctx: Any, uri: str) -> bool:
-        """Stop notifying a session of changes of a resource. Return False if it was not notified."""
+        """Stop notifying the session of ``ctx`` of changes of ``uri``. Return False if it does not watch it."""
         watched: set[_Watched] = connection_of(ctx).state.get("operad.watched", set())
         key = (self._door.principal(ctx), uri)
         if key not in watched:
@@ -136,13 +136,13 @@ class Changes:
         return True
 
     async def updated(self, uri: str) -> None:
-        """Notify all clients that watch a resource of its change."""
+        """Notify all clients that watch the resource ``uri`` that it changed."""
         states = [connection.state.get("operad.watched", ()) for connection in self._connections]
         for caller in {*self._streams, *(caller for watched in states for caller, _ in watched)}:
             await self.updated_for(caller, uri)
 
     async def updated_for(self, caller: str | None, uri: str) -> None:
-        """Notify the clients of one caller that watch a resource of its change."""
+        """Notify the clients of one caller that watch the resource ``uri`` that it changed."""
         if (streams := self._streams.get(caller)) is not None:
             await streams.bus.publish(ResourceUpdated(uri=uri))
         for connection in tuple(self._connections):
@@ -180,7 +180,11 @@ def connection_of(ctx: Any) -> Any:
 
 
 class Watching:
-    """The subscriptions to resources of servers behind the registry. All clients of one caller share one."""
+    """The subscriptions to resources of servers behind the registry.
+
+    All clients of one caller share one subscription to a resource. ``updated(caller, uri)`` is awaited with each
+    update.
+    """
 
     def __init__(
         self, door: Door, resources: Resources, updated: Callable[[str | None, str], Awaitable[None]]
@@ -193,7 +197,7 @@ class Watching:
 
     @asynccontextmanager
     async def following(self, ctx: Any, uris: Iterable[str]) -> AsyncIterator[list[str]]:
-        """Follow resources inside the block; yield those that the caller may watch."""
+        """Follow resources inside the block; yield the URIs that the caller may watch."""
         joined: list[str] = []
         watched: list[str] = []
         try:
@@ -224,7 +228,7 @@ class Watching:
         return True
 
     def leave(self, ctx: Any, uri: str) -> None:
-        """Stop following a resource for one client. Its subscription ends with the caller's last client."""
+        """Stop following a resource for one client. The subscription ends if it was the caller's last client."""
         key = (self._door.principal(ctx), uri)
         left = self._watchers.get(key, 0) - 1
         if left > 0:

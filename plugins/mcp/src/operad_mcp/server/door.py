@@ -1,4 +1,4 @@
-"""The steps that all requests to a served registry share: find the caller, list operations, run one."""
+"""The steps that requests to a served registry share: find the caller, list operations, run an operation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Door:
 
     @property
     def listing(self) -> Listing:
-        """The current operations, by kind. It is made again when the registry changes."""
+        """The current operations, by kind. With ``tools = "code"``, the tools are only those of operad-code."""
         specs = self.registry.specs()
         if self._listing is None or specs is not self._specs:
             self._specs, self._listing = specs, listing_of(specs, self.config.names)
@@ -92,7 +92,10 @@ class Door:
         return known is not None and known[0] is spec
 
     def form(self, name: str, spec: OperationSpec, *, handshake: bool) -> ToolForm | None:
-        """Return an operation as a tool; ``None`` if the protocol's models reject it, which is logged."""
+        """Return an operation as a tool named ``name``, for revisions before 2026-07-28 if ``handshake``.
+
+        Return ``None`` with a warning if the protocol's models reject it.
+        """
         known = self._forms.get((name, handshake))
         if known is not None and known[0] is spec:
             return known[1]
@@ -127,14 +130,16 @@ class Door:
                 reason = error.errors()[0]["msg"]
             else:
                 if trimmings:
-                    logger.warning("the tool %r is listed without all of its fields: %s", form.spec.id, reason)
+                    logger.warning("the tool %r is listed without some of its fields: %s", form.spec.id, reason)
                 form.tool.update(listed["tools"][0])
                 return attrs.evolve(form, size=len(to_json(form.tool)))
         logger.warning("the tool %r is left out: %s", form.spec.id, reason)
         return None
 
     def page(self, method: str, key: str, items: list[Json], ctx: Any, params: Any) -> Json:
-        """Return a page of a listing. Entries that the protocol's models reject are left out with a warning.
+        """Return a page of ``items`` in the field ``key``, as the result of ``method``.
+
+        An item that the protocol's models reject is left out with a warning.
 
         Raises `MCPError` if the cursor is invalid.
         """
@@ -159,7 +164,10 @@ class Door:
     # --- calling ---------------------------------------------------------------------------------
 
     def caller(self, ctx: Any) -> Identity | None:
-        """Return the caller: over HTTP by the credentials, otherwise from the configuration; None if anonymous."""
+        """Return the caller: over HTTP by its credentials, otherwise from the option ``identity``.
+
+        Return ``None`` if the caller is anonymous.
+        """
         request = ctx.request
         if request is None:
             return self.config.caller
@@ -175,6 +183,8 @@ class Door:
         self, ctx: Any, call: Callable[[OperationContext], Awaitable[R]], *, level: str = "debug"
     ) -> R | Json:
         """Run ``call`` with a context that has the caller, the client and the time limit of a request.
+
+        ``level`` is the lowest level of logs to send to a client of a handshake revision.
 
         Returns:
             The result of ``call``; or, with revision 2026-07-28, the result that asks the client a question.
@@ -236,7 +246,7 @@ class Door:
         return MCPError(code, masked.message or masked.code, {**data, "error": masked.to_wire()})
 
     def masked(self, error: CallError, operation_id: str) -> CallError:
-        """Return an error without the parts that must not leave this process."""
+        """Return an error for clients: without the parts that ``mask_errors`` and ``expose_upstream`` hide."""
         spec = self.registry.get_spec(operation_id)
         declared = () if spec is None else [definition.code for definition in spec.error_schemas]
         masked = mask_error(error, declared, mask=self.config.mask_errors, operation_id=operation_id)
@@ -244,7 +254,7 @@ class Door:
 
 
 def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
-    """Return a listing as the protocol's models serialise it. Raises `ValidationError` for an invalid listing."""
+    """Return a listing as the protocol's models serialise it. Raises `ValidationError` if they reject it."""
     version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
     return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
 
@@ -261,7 +271,7 @@ def _trace(ctx: Any) -> dict[str, str]:
 
 
 def consent_url(error: CallError) -> str | None:
-    """Return the URL at which the user must agree before the call can run; None for an error of another kind."""
+    """Return the URL at which the user must agree before the call can run; ``None`` if the error has none."""
     url = error.details.get("url") if isinstance(error.details, dict) else None
     is_asked = error.code == _CONSENT and isinstance(url, str) and url.startswith(("https://", "http://"))
     return url if is_asked else None

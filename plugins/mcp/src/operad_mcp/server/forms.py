@@ -10,7 +10,7 @@ from operad import OperationSpec, OperationType, Schema
 from operad_mcp.server.kinds import Json, mcp_metadata
 
 WRAPPED = "result"
-"""The field that holds data that is not an object, for clients that support only objects."""
+"""The field of structured content for data that may be ``null``, or before 2026-07-28 may not be an object."""
 INPUT = "input"
 """The argument that holds an input that is not an object."""
 
@@ -25,7 +25,7 @@ class ToolForm:
     wraps_input: bool
     """Whether the input is in the argument `INPUT`, because it is not an object."""
     wraps_output: bool
-    """Whether data is in the field `WRAPPED`."""
+    """Whether the data of a result is in the field `WRAPPED` of the structured content."""
     declares_output: bool
     """Whether the tool has an output schema."""
     has_headers: bool
@@ -70,14 +70,15 @@ def tool_form(name: str, spec: OperationSpec, *, handshake: bool, output_values:
 
 
 def bare_form(spec: OperationSpec) -> ToolForm:
-    """Return the form of an operation that is called through another tool, which declares no output."""
+    """Return the form of an operation that is called through the tool ``call``, which has no output schema."""
     return ToolForm(spec, {}, False, False, False, False)
 
 
 def told(schema: Schema, values: int) -> bool:
     """Return True if a schema is shown to clients: it has constraints, and at most ``values`` JSON values.
 
-    The output schema of an operation of a large API may refer to every type of the API, which is half a megabyte.
+    The output schema of an operation of a large API may refer to every type of the API, which can be half a
+    megabyte.
     """
     return not schema.is_larger(values) and not schema.is_unknown
 

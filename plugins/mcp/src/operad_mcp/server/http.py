@@ -43,14 +43,14 @@ _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 class MCPApplication:
-    """An ASGI 3 application that responds at its own root and at ``path``.
+    """An ASGI 3 application that serves MCP at its root and at ``path``, and the metadata of RFC 9728.
 
     It starts with the lifespan of its host, or with its first request if the host forwards no lifespan. It can be
     started again after it ended. A request that the front door of `operad serve` admitted is not checked again.
 
     Args:
         served: the registry that is served.
-        authenticate: returns the caller of a request; if None, every caller is anonymous.
+        authenticate: returns the caller of a request; if ``None``, every caller is anonymous.
         path: the path besides the root.
     """
 
@@ -94,9 +94,9 @@ class MCPApplication:
             await asyncio.gather(owner, return_exceptions=True)
 
     async def drain(self, timeout: float) -> None:
-        """Reject new calls, end the streams of changes, give calls ``timeout`` seconds to finish, and close.
+        """Reject new calls (503), end the streams of changes, and close when the running calls have finished.
 
-        New calls receive 503.
+        Close after ``timeout`` seconds in any case.
         """
         self._draining = True
         self._served.changes.close()
@@ -149,13 +149,13 @@ class MCPApplication:
             await self._metadata(exchange)
             return
         if exchange.path not in self._paths:
-            raise Problem(404, f"no such path; served are {', '.join(sorted(self._paths - {''}))}")
+            raise Problem(404, f"no such path; expected one of {', '.join(sorted(self._paths - {''}))}")
         self._gate.check(exchange)
         self._gate.allow_origin(exchange, **_CORS)
         if is_preflight(exchange):  # browsers send it without credentials
             raise Problem(204, "", headers=[(b"allow", _CORS["methods"].encode())])
         if self._draining:
-            raise Problem(503, "the server is stopping", headers=[(b"retry-after", b"1")])
+            raise Problem(503, "the server is stopping; try again", headers=[(b"retry-after", b"1")])
         sessions = await self._sessions()
         await self._identify(exchange)
         if exchange.method != "POST":
@@ -181,10 +181,10 @@ class MCPApplication:
         """Put the caller into the scope. Raises `Problem` (401) if the credentials are missing or not valid."""
         admission = await self._gate.admission(exchange)
         if admission.is_refused:
-            raise self._challenge(401, "the credentials are not valid", "invalid_token")
+            raise self._challenge(401, "the credentials are not valid; send a valid token", "invalid_token")
         is_missing = self._requires_token and admission.identity is None
         if is_missing or self._gate.requires_credentials(admission):
-            raise self._challenge(401, "this server requires a token")
+            raise self._challenge(401, "this server requires a token; send Authorization: Bearer <token>")
         exchange.identity = exchange.scope[CALLER] = identity = admission.identity
         exchange.scope[CREDENTIALS] = admission.credentials
         if identity is not None:
@@ -206,7 +206,8 @@ class MCPApplication:
             check_access(access, identity, input)
         except CallError as error:
             if identity is None:
-                raise self._challenge(401, "this operation requires a token") from error
+                message = "this operation requires a token; send Authorization: Bearer <token>"
+                raise self._challenge(401, message) from error
             raise self._challenge(403, error.message, "insufficient_scope", _scopes(access)) from error
 
     def _target(self, body: bytes) -> tuple[AccessControl, Any] | None:

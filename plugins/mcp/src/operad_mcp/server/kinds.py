@@ -24,13 +24,16 @@ _PASSED_ON = ("resources.list", "resources.read", "resources.subscribe", "prompt
 
 
 def mcp_metadata(spec: OperationSpec) -> Mapping[str, Any]:
-    """Return the operation's metadata for MCP; an empty mapping if it has none."""
+    """Return ``metadata["mcp"]`` of an operation; an empty mapping if it is missing or not a mapping."""
     found = spec.metadata.get("mcp")
     return found if isinstance(found, Mapping) else {}
 
 
 def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
-    """Return the entry of a listing: some keys of the operation's metadata, and its title and description."""
+    """Return the entry of an operation in a listing: ``keys`` of its metadata for MCP, its title and description.
+
+    Keys that are missing, and texts that are empty, are left out.
+    """
     metadata, own = mcp_metadata(spec), {"title": spec.title, "description": spec.description}
     found = {key: metadata[key] for key in keys if key in metadata}
     return found | {key: text for key, text in own.items() if text}
@@ -43,6 +46,7 @@ class Upstream:
     list: OperationSpec
     read: OperationSpec
     subscribe: OperationSpec | None
+    """The operation that watches a resource; ``None`` if the server does not support it."""
 
 
 @attrs.frozen(eq=False)
@@ -57,7 +61,7 @@ class Listing:
     """Templates by URI template."""
     upstreams: Sequence[Upstream]
     names: Mapping[str, str]
-    """The names of tools and prompts, by id."""
+    """The names of tools and prompts for clients, by the ids of their operations."""
     guarded: bool
     """Whether any operation has access requirements."""
     sorted_tools: Sequence[str] = attrs.field(init=False)
@@ -67,7 +71,10 @@ class Listing:
 
     @property
     def states(self) -> dict[str, dict[str, int]]:
-        """The identities of the specs by name, for each list. Two states of a list differ if it changed."""
+        """The identities of the specs by name, for ``tools``, ``prompts`` and ``resources``.
+
+        A list has changed if its state is different.
+        """
         return {
             "tools": {name: id(spec) for name, spec in self.tools.items()},
             "prompts": {name: id(spec) for name, spec in self.prompts.items()},
@@ -82,7 +89,7 @@ class Listing:
     ) -> tuple[list[tuple[str, OperationSpec]], str | None]:
         """Return at most ``size`` tools after the name ``after`` that ``identity`` may call, and a cursor.
 
-        The cursor is the last name if more tools follow, else None.
+        The first page is after ``None``. The cursor is the last name if more tools follow, else ``None``.
         """
         start = 0 if after is None else bisect_right(self.sorted_tools, after)
         found: list[tuple[str, OperationSpec]] = []
@@ -96,7 +103,7 @@ class Listing:
 
 
 def listing_of(specs: Sequence[OperationSpec], naming: Naming) -> Listing:
-    """Return operations as a `Listing`: sorted by kind, each with a name for clients."""
+    """Return operations as a `Listing`, with names that are made from ``id`` or ``name``, as ``naming`` states."""
     by_kind: dict[str, list[OperationSpec]] = {}
     for spec in specs:
         by_kind.setdefault(_kind(spec), []).append(spec)

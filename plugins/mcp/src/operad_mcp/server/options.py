@@ -39,15 +39,16 @@ class MCPServeConfig:
     names: Literal["id", "name"] = attrs.field(default="id", validator=attrs.validators.in_(("id", "name")))
     """How the names of tools and prompts are made: from the whole id, or from the part after the namespace."""
     page_size: int = attrs.field(default=100, validator=attrs.validators.ge(1))
-    """The number of entries on a page of a listing."""
+    """The maximum number of entries on a page of a listing."""
     timeout: float | None = 300.0
     """Seconds that a call may take, including the time in which users answer questions; ``None``: no limit."""
     stream_timeout: float = 30.0
     """Seconds after which a subscription that is called as a tool is closed."""
     stream_items: int = 1_000
-    """Number of items after which such a subscription is closed."""
+    """Number of items after which a subscription that is called as a tool is closed."""
     stream_bytes: int = 1024 * 1024
-    """Bytes of items after which such a subscription is closed, at most a third of ``result_bytes``."""
+    """Bytes of items after which a subscription that is called as a tool is closed, at most a third of
+    ``result_bytes``."""
     result_bytes: int = attrs.field(default=512 * 1024, validator=attrs.validators.ge(1024))
     """The maximum size of a result in bytes.
 
@@ -104,8 +105,9 @@ class MCPServeConfig:
 
     def __attrs_post_init__(self) -> None:
         if bool(self.resource_url) != bool(self.authorization_servers):
+            given = "resource_url" if self.resource_url else "authorization_servers"
             raise ConfigError(
-                "expected resource_url together with authorization_servers, got only one of them; set both, "
+                f"expected resource_url together with authorization_servers, got only {given}; set both, "
                 "because the metadata of a protected resource (RFC 9728) has both"
             )
         if self.poll_after is not None and not self.resumable:
@@ -119,7 +121,10 @@ class MCPServeConfig:
 
     @property
     def caller(self) -> Identity | None:
-        """The option `identity` as an `Identity`, or None. Raises `ConfigError` if it has the wrong form."""
+        """The option `identity` as an `Identity`; ``None`` if it is not set.
+
+        Raises `ConfigError` if it has the wrong form.
+        """
         if self.identity is None:
             return None
         try:

@@ -25,7 +25,7 @@ class Prompts:
 
     Args:
         door: the served registry.
-        complete: the application's own completion, see `operad_mcp.serving.Complete`.
+        complete: the application's function, see `operad_mcp.serving.Complete`, or ``None``.
     """
 
     def __init__(self, door: Door, complete: Any = None) -> None:
@@ -65,9 +65,10 @@ class Prompts:
             raise self._door.refused(error, spec.id) from error
 
     async def complete(self, ctx: Any, params: Any) -> Json:
-        """Handle ``completion/complete``: return the application's values, else those that a schema enumerates.
+        """Handle ``completion/complete``: return at most 100 values of an argument that begin with the typed text.
 
-        A prompt or template that is unknown, or that the caller may not use, has no values.
+        The values are the application's, else those that the schema enumerates. A prompt or template that is
+        unknown, or that the caller may not use, has no values.
         """
         spec = self._referred(params.ref)
         identity = self._door.caller(ctx)

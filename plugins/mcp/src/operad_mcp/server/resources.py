@@ -81,7 +81,10 @@ class Resources:
         return answer
 
     async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
-        """Return the server behind the registry that has a resource; ``None`` if it is an operation or unknown."""
+        """Return the server behind the registry that listed a resource, else the only server behind it.
+
+        Return ``None`` if the resource is an operation, or its server is not known.
+        """
         listing = self._door.listing
         if uri in listing.resources:
             return None
@@ -91,7 +94,7 @@ class Resources:
         return await self._lister(ctx, uri)
 
     def target(self, uri: str) -> OperationSpec | None:
-        """Return the operation that reads a URI; ``None`` if only a request to a server could find it."""
+        """Return the operation whose URI or URI template fits; ``None`` if the registry has no such operation."""
         listing = self._door.listing
         if uri in listing.resources:
             return listing.resources[uri]

@@ -30,6 +30,8 @@ def text_block(text: str) -> Json:
 def tool_result(envelope: ResponseEnvelope[Any], form: ToolForm, *, handshake: bool) -> Json:
     """Return an envelope as the result of a tool: blocks for people and models, structured content for programs.
 
+    Data that does not match the output schema is marked as an error.
+
     Raises:
         CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
     """
@@ -54,7 +56,7 @@ def data_result(data: Json) -> Json:
 
 
 def stream_result(items: list[Any], *, truncated: bool) -> Json:
-    """Return the items of a subscription as the result of a tool; ``truncated`` if more items followed."""
+    """Return the items of a subscription as the result of a tool. ``truncated`` means that it had not ended."""
     return data_result({"items": items, "truncated": truncated})
 
 
@@ -127,7 +129,10 @@ def _cut(content: list[Json], limit: int) -> list[Json]:
 
 
 def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
-    """Return bytes as a content block with the media type in ``meta``, and the bytes in base64."""
+    """Return a content block with ``data``, and ``data`` in base64.
+
+    The media type is ``meta.content_type``, or ``application/octet-stream`` if it is missing.
+    """
     encoded = base64.b64encode(data).decode()
     found = getattr(meta, "content_type", None)
     mime = found.partition(";")[0].strip().lower() if isinstance(found, str) else ""
@@ -139,7 +144,10 @@ def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
 
 
 def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | None) -> list[Any]:
-    """Return an envelope as the contents of a resource.
+    """Return an envelope as the contents of the resource ``uri``, with the media type ``mime``.
+
+    If ``mime`` is ``None``, it is ``application/octet-stream`` for bytes and ``application/json`` for other data
+    than text, for which it is left out.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
@@ -163,6 +171,8 @@ def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | Non
 
 def prompt_result(envelope: ResponseEnvelope[Any], description: str) -> Json:
     """Return an envelope as the result of a prompt: its data if it is messages, else one message with its text.
+
+    ``description`` is used unless the data has a description.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.

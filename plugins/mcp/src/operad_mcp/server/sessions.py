@@ -44,7 +44,8 @@ class Sessions:
 
     The SDK's manager rejects new clients when it is full. Here the session that was idle longest ends instead. A
     new client is rejected (503) only if all sessions are in use. A client whose session was ended receives 404 for
-    its next request, and opens a new session (2025-11-25, transports, session management).
+    its next request, and opens a new session (2025-11-25, transports, session management). ``most`` is the maximum
+    number of sessions.
     """
 
     def __init__(self, manager: StreamableHTTPSessionManager, most: int) -> None:
@@ -110,7 +111,7 @@ class Sessions:
         while len(self._open) + self._opening >= self._most and self._idle:
             session_id, session = self._idle.popitem(last=False)
             del self._open[session_id]
-            logger.info("the session that was idle longest ends for a new one: there are %d", self._most)
+            logger.info("the session that was idle longest ends for a new one: max_sessions is %d", self._most)
             await self._end(session_id, session)
 
     async def _end(self, session_id: bytes, session: _Session) -> None:
@@ -163,7 +164,10 @@ class SessionEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: Any) -> str | None:
-        """Send the later events of an event's stream, and return the stream; None if the event is not stored."""
+        """Send the events after an event of the same stream, and return the id of the stream.
+
+        If the event is not stored, send no event and return ``None``.
+        """
         if last_event_id not in self._events:
             return None
         wanted, seen = self._events[last_event_id][0], False

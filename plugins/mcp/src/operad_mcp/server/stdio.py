@@ -21,7 +21,7 @@ MAX_LINE = 64 * 1024 * 1024
 
 
 async def serve_stdio(served: Served) -> None:
-    """Serve a registry on standard streams until stdin ends, or until this is cancelled."""
+    """Serve a registry on standard streams until stdin ends, or the task is cancelled."""
     server = served.server()
     with _wires() as (stdin, stdout):
         lines: Any = _Lines(stdin)

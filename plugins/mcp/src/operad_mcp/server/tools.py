@@ -42,7 +42,7 @@ _PREVIEW = 2_000
 
 
 class Tools:
-    """The handlers of requests for tools."""
+    """The handlers of requests for tools. ``levels(ctx)`` returns the lowest level of logs to send to a client."""
 
     def __init__(self, door: Door, levels: Any) -> None:
         self._door = door
@@ -95,7 +95,7 @@ class Tools:
         """Return the input schema of a tool whose arguments are also HTTP headers; ``None`` for any other tool.
 
         The SDK compares arguments and headers by it. Without this function, the SDK lists all tools before each
-        call. It does not pass the caller, so a schema is returned only for tools that need it.
+        call. The SDK does not pass the caller, so the schemas of other tools are not returned.
         """
         listing = self._door.listing
         spec = listing.tools.get(name)

@@ -39,7 +39,7 @@ _LEVELS = {
 
 
 class Declined(Exception):
-    """A request of the server is rejected.
+    """The rejection of a request that the server sent.
 
     Args:
         code: the code of the JSON-RPC error that the server receives.
@@ -88,7 +88,10 @@ class Callbacks:
         raise Declined(METHOD_NOT_FOUND, "Method not found")
 
     def log(self, params: Mapping[str, Any]) -> None:
-        """Pass on a log message without waiting, because a server may log faster than callbacks run."""
+        """Pass on a log message to the call's observers, and to ``on_log`` or the logger.
+
+        Do not wait, because a server may log faster than callbacks run.
+        """
         self._tell_observers(params)
         report = self._config.on_log
         if report is None:
@@ -118,7 +121,7 @@ class Callbacks:
         if len(self._reporting) >= KEPT:
             if inspect.iscoroutine(answer):
                 answer.close()
-            self._logger.debug("a log message is dropped: on_log has %d in progress", KEPT)
+            self._logger.debug("a log message is dropped: %d calls of on_log are in progress, the maximum", KEPT)
             return
         task = asyncio.ensure_future(answer)
         self._reporting.add(task)

@@ -68,13 +68,13 @@ class Calls:
 
     @property
     def any_running(self) -> bool:
-        """Whether a call is running."""
+        """Whether a request is in progress."""
         return bool(self._running)
 
     def asking(self) -> MCPCall:
-        """Return the call to which a request of the server belongs.
+        """Return the call to which a message of the server belongs: the `current_call`, else the only one.
 
-        If the call is not known, the result has only the server's name.
+        If neither exists, the result has only the server's name.
         """
         call = current_call.get()
         if call is None and len(self._running) == 1:

@@ -62,7 +62,7 @@ class Connection:
         self._calls = Calls(name)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.changed_meanwhile = False
-        """Whether the first connection counts as a change: the operations are those of a remembered listing."""
+        """Whether the first connection also calls ``on_change``, because the operations were only remembered."""
         self._connections = 0
         self._watching = 0
 
@@ -145,7 +145,8 @@ class Connection:
                     async with asyncio.timeout(limit):
                         live = await self._enter(stack, started)
                 except TimeoutError as late:
-                    raise CallError(ErrorCode.TIMEOUT, f"{self._what}: not ready within {limit:g} s") from late
+                    message = f"{self._what}: not ready within {limit:g} s (connect_timeout)"
+                    raise CallError(ErrorCode.TIMEOUT, message) from late
                 ready.set_result(live)
                 await self._watch(live)
         except asyncio.CancelledError:
@@ -195,7 +196,7 @@ class Connection:
     # --- updates -------------------------------------------------------------------------------
 
     async def watch_resource(self, uri: str) -> AsyncGenerator[Json, None]:
-        """Yield the updates of a resource until the iterator is closed.
+        """Yield the updates of a resource, ``{uri, …}``, until the iterator is closed.
 
         Raises `CallError` if the connection ends, or the server offers no updates of the resource.
         """
@@ -208,7 +209,8 @@ class Connection:
 
     async def _updates(self, uri: str) -> AsyncGenerator[Json, None]:
         live = await self.open()
-        lost = CallError(ErrorCode.UNAVAILABLE, f"{self._what}: the subscription to {uri} is lost")
+        reason = f"{self._what}: the subscription to {uri} is lost; subscribe again"
+        lost = CallError(ErrorCode.UNAVAILABLE, reason)
         if live.modern:
             try:
                 async for update in updates(live, self._what, uri, lost):
@@ -322,7 +324,7 @@ class Connection:
             retried = True
 
     async def answers(self, live: Session, asked: Json, call: MCPCall) -> Json:
-        """Return the answers of the callbacks to a server's questions: ``inputResponses`` to ``inputRequests``.
+        """Return the callbacks' answers to ``inputRequests`` in ``asked``: ``{inputResponses?, requestState?}``.
 
         Raises `CallError` if a question cannot be answered.
         """
@@ -340,7 +342,7 @@ class Connection:
     # --- the end ---------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """End the connection, and the program if there is one. Idempotent."""
+        """End the connection, and the program that it started. Idempotent."""
         self._closing = True
         if self._connecting is not None:
             self._connecting.cancel()

@@ -57,13 +57,13 @@ async def open_link(
 
 
 async def negotiate(session: Session, config: MCPClientConfig, *, legacy: bool) -> bool:
-    """Negotiate the protocol. Ask for that of 2026-07-28, and fall back to the handshake.
+    """Negotiate the protocol. Ask for that of 2026-07-28 unless ``legacy``, and fall back to the handshake.
 
     Returns:
         True if the server uses the handshake, so that the next connection can begin with it.
 
     Raises:
-        ServerError, Fault, TimeoutError: the server rejected the negotiation, or sent an invalid response.
+        ServerError, Fault: the server rejected the negotiation, sent an invalid response, or cannot be reached.
     """
     if not legacy:
         try:
@@ -110,6 +110,8 @@ async def exchange(
     extras: MCPExtras | None = None,
 ) -> Any:
     """Send a request, answer the server's questions during it, and return its result.
+
+    ``what`` names the server at the beginning of messages.
 
     Raises:
         ConnectionLost: the connection ended before the response.

@@ -69,7 +69,9 @@ def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.Asy
 async def sent_within(
     client: httpx2.AsyncClient, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
 ) -> AsyncIterator[httpx2.Response]:
-    """Yield the response to an HTTP request with an unread body. Redirects are followed only within the origin.
+    """Yield the response to an HTTP request, with an unread body.
+
+    At most 5 redirects are followed, only with the same method, and to the same origin or its https form.
 
     Raises:
         httpx2.TransportError: no response was received.
@@ -146,9 +148,9 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the response with the request's id, else the first response, because it came on the same exchange.
+    """Return the response with the request's id, else the first response with the request's id instead of its own.
 
-    Return None if ``messages`` have no response, or ``request_id`` is None.
+    All came on the request's exchange. Return ``None`` if there is no response, or ``request_id`` is ``None``.
     """
     answers = [message for message in messages if isinstance(message, Answer)]
     if request_id is None or not answers:

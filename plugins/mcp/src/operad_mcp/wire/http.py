@@ -72,7 +72,8 @@ class StreamableLink(HTTPLink):
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message.
 
-        A request is sent in the background. For any other message, wait until the server has accepted it.
+        A request is sent in the background. For any other message, wait a short time until the server accepts it.
+        In the stateless protocol, a cancellation closes the request that it names, and is not sent.
         """
         method = message.get("method")
         if method == "notifications/cancelled" and self._cut_short(message["params"]["requestId"]):

@@ -25,7 +25,7 @@ class Sink(Protocol):
         """Handle a message from the server."""
 
     def end(self, fault: Fault | None = None) -> None:
-        """Handle the end of the connection. Requests in flight fail with ``fault``."""
+        """Handle the end of the connection. Requests in flight fail with ``fault``, or with `ConnectionLost`."""
 
     async def room(self) -> None:
         """Wait until the session is not crowded."""
@@ -44,17 +44,20 @@ class Link:
         return ""
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Send a message. The names of ``headers`` are in lower case; transports without headers ignore them."""
+        """Send a message. Transports without headers ignore ``headers``, whose names are in lower case.
+
+        Raises `Fault` if the message certainly was not sent. Over HTTP, failures become responses instead.
+        """
         raise NotImplementedError
 
     def end(self, fault: Fault | None = None) -> None:
-        """End the connection. Requests in flight fail with ``fault``."""
+        """End the connection. Requests in flight fail with ``fault``, by default `ConnectionLost`."""
         self.ended = True
         self.sink.end(fault)
 
 
 async def imported(name: str) -> ModuleType:
-    """Return a module that is slow to import, imported in a thread so that other servers and calls continue."""
+    """Import the module ``name`` in a thread, so that other calls continue meanwhile; return the module."""
     return await to_thread(importlib.import_module, name)
 
 

@@ -1,6 +1,6 @@
 """The transport to a server object of the SDK in this process.
 
-This module needs the SDK. It is imported with the first connection to a server object.
+This module imports the SDK. It is imported by the first connection to a server object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operad_mcp.wire.messages import Json, message_of
 
 @asynccontextmanager
 async def memory_link(server: Any, sink: Sink) -> AsyncIterator[MemoryLink]:
-    """Run a server object, and yield the transport to it. The server object ends with the block."""
+    """Run a server object, and yield the transport to it. After the block, the server object is stopped."""
     # `MCPServer` offers no public way to its low-level server; the SDK's own client takes this one.
     low = getattr(server, "_lowlevel_server", server)
     async with create_client_server_memory_streams() as (client, (read, write)):

@@ -45,7 +45,10 @@ class Notice(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The response to a request: a result, an error from the server, or a fault that this process detected."""
+    """The response to a request: a result, an error from the server, or a fault that this process detected.
+
+    ``id`` is ``None`` for an error that names no request.
+    """
 
     id: RequestId | None
     result: Any = None

@@ -131,7 +131,7 @@ class Session:
             method: the name of the method in the protocol.
             params: its parameters.
             progress: awaited with each progress notification, before the result is returned.
-            headers: headers besides those of the protocol.
+            headers: HTTP headers to send besides the protocol's headers.
             listener: receives the notifications of a subscription that the request opens.
 
         Raises:
@@ -286,7 +286,7 @@ class Session:
         return len(self._asked) >= KEPT
 
     async def room(self) -> None:
-        """Wait until fewer than `KEPT` requests of the server are in progress."""
+        """Wait until fewer than `KEPT` requests of the server are in progress, or the session has ended."""
         while self.crowded and not self.closed.is_set():
             if self._room is None or self._room.done():
                 self._room = asyncio.get_running_loop().create_future()
@@ -302,9 +302,10 @@ class Session:
             try:
                 self._take_notice(message.method, message.params)
             except (TypeError, OverflowError, RecursionError) as error:  # such as a list as the id of a request
-                self._logger.debug("%s of the server is left out: %s", message.method, error)
+                self._logger.debug("the server's notification %s is dropped: %s", message.method, error)
         elif message.id in self._asked or len(self._asked) >= _MOST_ASKED:
-            self._logger.debug("a request %s of the server is left out", message.method)
+            reason = "its id is in use" if message.id in self._asked else "too many requests are in progress"
+            self._logger.debug("the server's request %s is dropped: %s", message.method, reason)
         else:
             task = asyncio.get_running_loop().create_task(self._answer(message))
             self._asked[message.id] = task
@@ -375,7 +376,7 @@ class Session:
     # --- the end ---------------------------------------------------------------------------------
 
     def end(self, fault: Fault | None = None) -> None:
-        """Handle the end of the connection. Requests in flight fail with ``fault``. Idempotent."""
+        """End the session. Requests in flight fail with ``fault``, by default `ConnectionLost`. Idempotent."""
         self.closed.set()
         self._make_room()
         for pending in self._pending.values():

@@ -59,7 +59,10 @@ class SSELink(HTTPLink):
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def begin(self, response: httpx2.Response) -> None:
-        """Start to read the stream. Return when the server has stated where to send messages."""
+        """Start to read the stream. Return when the server has stated where to send messages.
+
+        Raises `Fault` if the stream ends before that.
+        """
         self._tasks.start(self._read(response))
         await self._endpoint
 
@@ -106,7 +109,7 @@ class SSELink(HTTPLink):
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message.
 
-        A request is sent in the background. For any other message, wait until the server has accepted it.
+        A request is sent in the background. For any other message, wait a short time until the server accepts it.
         """
         post = partial(self._post, encode(message))
         if is_request(message):

@@ -186,7 +186,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._writable = None
 
     def end(self, fault: Fault | None = None) -> None:
-        """End the connection. Requests in flight fail with ``fault``."""
+        """End the connection. Requests in flight fail with ``fault``, by default `ConnectionLost`."""
         if self._ending is not None:
             self._ending.cancel()
         self.resume_writing()
@@ -253,7 +253,10 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
     # --- sending -----------------------------------------------------------------------------------
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Write a message. Raises `ConnectionLost` if it certainly did not reach the program."""
+        """Write a message; if the program does not read, wait until it does.
+
+        Raises `ConnectionLost` if the message certainly did not reach the program.
+        """
         line = encode(message) + b"\n"
         if not self.ended and not self._stdin.is_closing():
             at_once = self._stdin.get_write_buffer_size() == 0
@@ -270,7 +273,10 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
 
     @property
     def last_words(self) -> str:
-        """The exit code of the program and the last lines of its output, for messages."""
+        """The exit code of the program, and the last lines of its standard error; empty if there are none.
+
+        If standard error is empty, lines of standard output that are not messages are quoted.
+        """
         code = self.transport.get_returncode()
         lines = [line for line in self._stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         causes = [line for line in lines[:-3] if _CAUSE.search(line)][-1:]  # a stack trace may follow it

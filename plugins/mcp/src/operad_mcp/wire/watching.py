@@ -16,9 +16,9 @@ _EVENTS_KEPT = 1024
 
 
 class Watchers:
-    """The distributor of a server's notifications.
+    """Distributes a server's notifications, with a queue for each task that waits for updates of a resource.
 
-    It has a queue for each task that waits for updates of a resource (handshake protocols).
+    The stateless protocol does not use the queues, see `updates`.
 
     Args:
         on_change: called with ``tools``, ``resources`` or ``prompts`` when the server reports that they changed.
@@ -65,9 +65,9 @@ class Watchers:
 
 
 async def listen(session: Session, logger: ServerLogger) -> None:
-    """Listen for changed listings until the session ends. Return immediately if the server needs none.
+    """Listen for changed listings until the session ends; `Watchers.notified` receives the notifications.
 
-    In the stateless protocol, only clients that listen are notified.
+    Return immediately if the session uses the handshake, or the server does not report changes.
     """
     wanted = {
         f"{kind}ListChanged": True
@@ -94,7 +94,7 @@ async def listen(session: Session, logger: ServerLogger) -> None:
 
 
 async def updates(session: Session, what: str, uri: str, lost: CallError) -> AsyncIterator[Json]:
-    """Yield the updates of a resource in the stateless protocol, until the iterator is closed.
+    """Yield the updates of a resource, ``{uri}``, in the stateless protocol until the iterator is closed.
 
     Raises:
         CallError: ``lost`` if the connection ends; ``EXECUTION_ERROR`` if the server offers no updates.
