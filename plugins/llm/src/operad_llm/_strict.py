@@ -62,7 +62,8 @@ def openai_strict(schema: Json) -> Json:
     """Return the schema in OpenAI's subset. Optional properties become required properties that may be null.
 
     Raises:
-        NotStrict: the subset does not support the schema.
+        NotStrict: the root is a union, a part has an unsupported keyword, allows any value or is a map, or the
+            schema exceeds a limit such as `MAX_DEPTH`.
     """
     if "anyOf" in schema or "oneOf" in schema or "allOf" in schema:
         found = next(key for key in ("anyOf", "oneOf", "allOf") if key in schema)
@@ -108,10 +109,10 @@ def _openai(node: Any, root: Mapping[str, Any]) -> Any:
 
 
 def anthropic_strict(schema: Json) -> Json:
-    """Return the schema in Anthropic's subset; keywords that it does not support move into the description.
+    """Return the schema in Anthropic's subset; keywords outside the subset move into the description.
 
     Raises:
-        NotStrict: the subset does not support the schema.
+        NotStrict: the schema contains itself, or a part of it allows any value or is a map.
     """
     if is_recursive(schema):
         raise NotStrict("expected a schema that does not contain itself; limit its depth")

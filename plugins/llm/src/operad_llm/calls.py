@@ -59,7 +59,7 @@ async def run_tool_call(
             ``tool_use`` block, a ``functionCall`` part, or params of MCP's ``tools/call``; as a dict, or as the
             object of the vendor's SDK.
         format: the format of the payload; ``None`` to derive it from the fields of the payload.
-        offered: the tools that the model was offered; it can call no others. ``None`` for all operations.
+        offered: the list that `tools` returned; the model can call no other tools. ``None`` for all operations.
         context: the caller that lets the model call. If ``None``, the call is anonymous, and guarded
             operations are denied.
         timeout: the time limit in seconds; ``None`` for no limit. The result of a subscription has the items until

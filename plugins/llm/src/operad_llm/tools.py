@@ -1,4 +1,4 @@
-"""Tool definitions: the operations that a model may call, as its API describes tools."""
+"""Describe operations as tools that a model may call, in the format of its API."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _gemini(schema: Json, lost: list[str]) -> Json:
 
 
 def argument_names(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return a mapping from a name that Anthropic accepts to the name of each property."""
+    """Return a name that Anthropic accepts for each property, as a mapping from that name to the property's."""
     return (
         safe_names({name: name for name in properties}, limit=MAX_FIELD)
         if _odd(properties)

@@ -26,7 +26,7 @@ def check_document(document: Document, config: HTTPServiceConfig) -> None:
     """Check that the document has the security schemes, servers and variables that the configuration names.
 
     Raises:
-        ConfigError: one of them is missing, or ``oauth2`` has no token URL.
+        ConfigError: the document lacks one of these, or a credential of type ``oauth2`` has no token URL.
     """
     schemes = schemes_of(document)
     for name in config.credentials:
@@ -61,7 +61,7 @@ def check_names(config: HTTPServiceConfig, names: Iterable[str], operations: Ite
 
     Args:
         config: the configuration to check.
-        names: the names of all operations in the registry.
+        names: the names that were given to the operations of the document.
         operations: all operations of the document.
     """
     _check_globs("operation_types", config.operation_types, names)

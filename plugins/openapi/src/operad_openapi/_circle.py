@@ -61,7 +61,7 @@ class ServedOperation(DocumentOperation):
 
     @property
     def kind(self) -> OperationType:
-        """The type of the operation as the other operad states it; a mutation if it states none."""
+        """The type of the operation as the other operad states it; a mutation if that is missing or unknown."""
         kind = self.mark.get("type")
         return OperationType(kind) if kind in tuple(OperationType) else OperationType.MUTATION
 

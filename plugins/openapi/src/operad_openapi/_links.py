@@ -20,7 +20,7 @@ _PLACES = ("path", "query", "header", "cookie")
 def links_of_response(
     operation: PlannedOperation, input: Mapping[str, Any], data: Any, meta: HTTPResponseMeta
 ) -> dict[str, Json]:
-    """Return name -> target for the links of a response. A target is ``{"operation": id, "input": {...}}``.
+    """Return the targets of a response's links, ``{"operation": id, "input": {...}}``, keyed by link name.
 
     A link is left out if its operation does not exist, or if one of its parameters has no value. For example, the
     last page has no link to a next one.

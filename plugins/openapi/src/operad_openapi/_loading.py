@@ -56,10 +56,11 @@ class Loader:
         """The number of bytes that were read."""
 
     async def load(self, spec: Spec) -> Document:
-        """Return the document in ``spec``, or at its path or URL.
+        """Return the document ``spec``, which is a mapping, a path or a URL.
 
         Raises:
-            SourceError: the document cannot be read or is not an OpenAPI document; an overlay or ``patch`` failed.
+            SourceError: the document cannot be read or is not an OpenAPI document, or an overlay or
+                ``patch`` failed.
         """
         if isinstance(spec, Mapping):
             if not self._config.overlays and self._config.patch is None:

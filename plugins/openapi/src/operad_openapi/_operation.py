@@ -41,7 +41,7 @@ class DocumentOperation(PlannedOperation):
         return self.call if self.stream_type is None else self.stream
 
     async def call(self, input: Any, context: OperationContext | None = None) -> ResponseEnvelope[Any]:
-        """Send the request and return the envelope of the response. Raises `CallError` if the request fails."""
+        """Send the request and return the envelope of a 2xx response. Raises `CallError` for any other outcome."""
         started = time.perf_counter_ns()
         source = self.source
         config = source.config

@@ -126,7 +126,7 @@ class PlannedOperation:
         logger.warning("%s %s: the input does not match its schema: %s", self.raw.method, self.raw.path, reasons)
 
     def hint(self, input: Any) -> str:
-        """Return a hint if an input has fields of the body beside the key of the body; else ``""``."""
+        """Return a hint for an input with fields of the body outside of the body's key; else return ``""``."""
         inputs, body = self.plan.inputs, self.plan.body
         if body is None or inputs.body_key is None or not isinstance(input, Mapping):
             return ""
@@ -140,7 +140,7 @@ class PlannedOperation:
         return f'put the fields of the body into the key "{inputs.body_key}"'
 
     def adapt(self, input: Any) -> Any:
-        """Return an input with Python values, such as dates and files, as JSON; see `operad.Operation`."""
+        """Convert Python values in an input, such as dates and files, to JSON; see `operad.Operation`."""
         if self._adapter is None:
             try:
                 view = self.source.input_view

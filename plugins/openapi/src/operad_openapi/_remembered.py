@@ -79,7 +79,7 @@ class Remembered:
         return operations if self._name in operations.built else None
 
     def write(self, document: Document, operations: OpenAPIOperations, size: int) -> None:
-        """Cache the part of ``document`` that the operation needs, if possible; ``size`` bytes were read."""
+        """Cache the part of ``document`` that the operation needs, if possible; ``size`` is its size in bytes."""
         from operad_openapi._circle import is_operads
         from operad_openapi._document.document import GRAFTS
         from operad_openapi._document.listing import METHODS

@@ -31,11 +31,11 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
 
     Returns:
         A list of operations. Its ``diagnostics`` describe problems of the document, such as operations that cannot
-        be used. Close the list (``aclose``) when its operations are no longer called.
+        be used. Close the list (``aclose``) after the last call of its operations.
 
     Raises:
         SourceError: ``document`` is not an OpenAPI document, or an overlay or ``patch`` failed.
-        ConfigError: the configuration does not fit the document.
+        ConfigError: the configuration does not fit the document: for example, it names an unknown operation.
     """
     root = document if isinstance(document, dict) else dict(document)
     found: list[Diagnostic] = []
@@ -64,7 +64,7 @@ async def from_openapi_file(
 
     Raises:
         SourceError: the file cannot be read or is not an OpenAPI document, or an overlay or ``patch`` failed.
-        ConfigError: the configuration does not fit the document.
+        ConfigError: the configuration does not fit the document: for example, it names an unknown operation.
     """
     return await load_operations(os.fspath(path), config, fs)
 
@@ -75,7 +75,7 @@ async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperat
     Raises:
         SourceError: the URL cannot be read or does not return an OpenAPI document, or an overlay or ``patch``
             failed.
-        ConfigError: the configuration does not fit the document.
+        ConfigError: the configuration does not fit the document: for example, it names an unknown operation.
     """
     if not is_url(url):
         raise SourceError(f"url: expected an http or https URL, got {shown_place(url)}")
@@ -87,7 +87,7 @@ async def load_operations(spec: Spec, config: HTTPServiceConfig, fs: OpenAPIFS |
 
     Raises:
         SourceError: the document cannot be read or is not an OpenAPI document, or an overlay or ``patch`` failed.
-        ConfigError: the configuration does not fit the document.
+        ConfigError: the configuration does not fit the document: for example, it names an unknown operation.
     """
     document, loader = await load_document(spec, config, fs)
     return await _build(document, config, loader)

@@ -40,7 +40,7 @@ HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)
 
 
 class JoinedHeaders(NamedTuple):
-    """Name in lower case -> value, and a list of ``Set-Cookie`` values, which must not be joined (RFC 6265, 3)."""
+    """Values keyed by name in lower case, and ``Set-Cookie`` values, which must not be joined (RFC 6265, 3)."""
 
     joined: dict[str, str]
     cookies: list[str] | None
@@ -92,7 +92,7 @@ def http_envelope(
 
 
 def join_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> JoinedHeaders:
-    """Return headers in the form of an envelope. Several calls of `http_envelope` can share the result."""
+    """Return headers as an envelope contains them. Several calls of `http_envelope` can share the result."""
     return join_pairs(headers.items() if isinstance(headers, Mapping) else headers)
 
 

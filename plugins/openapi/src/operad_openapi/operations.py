@@ -36,7 +36,7 @@ logger = logging.getLogger("operad.openapi")
 class OpenAPIOperations(list[AnyOperation]):
     """A list of the operations of a document, with the HTTP session that they share.
 
-    Close it (``async with``, or `aclose`) when its operations are no longer called. A registry closes the
+    Close it (``async with``, or `aclose`) after the last call of its operations. A registry closes the
     operations of its own sources.
     """
 
@@ -109,7 +109,7 @@ def build_operations(
         found: the diagnostics from loading the document.
 
     Raises:
-        ConfigError: the configuration does not fit the document.
+        ConfigError: the configuration does not fit the document: for example, it names an unknown operation.
     """
     source = DocumentSource(document, config)
     diagnostics = list(found)

@@ -27,7 +27,7 @@ class OpenAPISourceConfig(HTTPOptions):
     """The options of the source ``openapi``: the document, and the options of `HTTPOptions`."""
 
     spec: dict[str, Any] | str | os.PathLike[str] = attrs.field(repr=shown_place)
-    """A parsed document, a path (relative to the configuration's folder), or a URL."""
+    """A parsed document, a URL, or a path, which may be relative to the configuration's folder."""
     retries: RetryPolicy | int = 2  # type: ignore[assignment]  # a table or a number, as a configuration file has it
     """A policy, a table of its fields, or the number of attempts after the first."""
     fs: Any = None
@@ -52,7 +52,7 @@ async def load(config: OpenAPISourceConfig, context: SourceContext) -> OpenAPISe
 
     Raises:
         SourceError: the document cannot be read or is not an OpenAPI document, or an overlay or ``patch`` failed.
-        ConfigError: the options contradict each other, or do not fit the document.
+        ConfigError: options contradict each other, or name something that the document does not have.
     """
     from operad_openapi.api import load_operation, load_operations
 

@@ -120,7 +120,7 @@ class Telemetry:
 
     @hookimpl
     def operad_call_finished(self, call: Any, outcome: Any) -> None:
-        """End the span of a call, and record its duration; for a subscription, also the number of its items."""
+        """End the span of a call, and record its duration; for a stream, also the number of items."""
         running: _Running | None = call.state.pop(_STATE, None)
         if running is None:
             return

@@ -64,9 +64,9 @@ def scan_operations(
     """Import the Python files at ``path`` and return the operations that they define.
 
     Operations are functions with ``@operation``, `Operation` objects, `OperationSpec` objects, and mappings called
-    ``spec`` or ``operation``. The handler of a spec or mapping is the module's function ``handler``. One file may
-    define ``lifespan``, a function that returns an asynchronous context manager. A file that fails is reported in
-    ``failures`` of the result.
+    ``spec`` or ``operation``. The handler of a spec is the module's function ``handler``; a mapping may have it as
+    ``handler`` instead. One file may define ``lifespan``, a function that returns an asynchronous context manager.
+    A file that fails is reported in ``failures`` of the result.
 
     Each file is imported under a private name, as part of a private package, so that files may import one
     another (``from .helpers import x``) and ``sys.path`` does not change. Importing runs the file's code.

@@ -1,4 +1,4 @@
-"""The source ``scanner``, which scans a folder when it is loaded, and after changes if ``watch`` is set."""
+"""The source ``scanner``. Loading it scans a folder; with ``watch``, each change in the folder scans it again."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ScannerSession(SourceSession):
         self._ending = frozenset({*running, asyncio.get_running_loop().create_task(end())})
 
     def watch(self, path: Path, config: ScannerConfig, context: SourceContext) -> None:
-        """Scan again whenever a file below ``path`` changes. Raises `SourceError` if watchfiles is missing."""
+        """Scan again when a Python file in ``path`` changes. Raises `SourceError` if watchfiles is missing."""
         import asyncio
 
         try:

@@ -113,7 +113,10 @@ _WITH_CONTENT = frozenset({"content", "schema", "$ref"})
 
 
 def response_content(document: Document, operation: RawOperation, node: Any) -> dict[str, Json]:
-    """Return media type -> media type object for a response. Raises `PointerError` for a broken reference."""
+    """Return the media type objects of a response, keyed by media type.
+
+    Raises `PointerError` for a broken reference.
+    """
     response = document.resolve(node)
     if not isinstance(response, dict):
         return {}
@@ -134,7 +137,7 @@ def response_content(document: Document, operation: RawOperation, node: Any) -> 
 
 
 def responses_of(operation: RawOperation) -> Mapping[str, Any]:
-    """Return status -> response object for an operation. References are not resolved."""
+    """Return the response objects of an operation, keyed by status. References are not resolved."""
     responses = operation.node.get("responses")
     return responses if isinstance(responses, dict) else {}
 

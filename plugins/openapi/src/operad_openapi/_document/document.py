@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class PointerError(LookupError):
-    """The error for a reference without a target; the message names the reference."""
+    """The error for a reference that has no target or leads in a circle; the message names the reference."""
 
 
 class Document:
@@ -28,8 +28,8 @@ class Document:
 
     Args:
         root: the parsed document.
-        base: the URL or absolute path that it came from, or ``None``.
-        text: the bytes that it was parsed from, if any; searching them is faster than walking the tree.
+        base: the URL or absolute path that the document came from; ``None`` if it was passed as an object.
+        text: the bytes that ``root`` was parsed from, or ``None``; searching them is faster than walking the tree.
 
     Raises:
         SourceError: ``root`` is not an OpenAPI document of version 2.0 or 3.x.
@@ -62,7 +62,7 @@ class Document:
 
     @property
     def dialect(self) -> str:
-        """The dialect of the schemas for `operad.from_schema`: ``openapi-3.0`` or ``openapi-3.1``."""
+        """The dialect for `operad.from_schema`: ``openapi-3.0`` for 2.0 and 3.0, else ``openapi-3.1``."""
         return "openapi-3.0" if self.version in ("2.0", "3.0") else "openapi-3.1"
 
     def may_use(self, keyword: str) -> bool:

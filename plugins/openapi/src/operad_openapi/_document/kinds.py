@@ -43,7 +43,7 @@ def heirs(document: Document, reference: str) -> list[str]:
 
 
 def tags_of_2_0(document: Document, reference: str) -> dict[str, str]:
-    """Return ``x-ms-discriminator-value`` -> reference, for a base in a 2.0 document and for its `heirs`."""
+    """Return references to a base in a 2.0 document and to its `heirs`, keyed by ``x-ms-discriminator-value``."""
     mapping = {}
     for heir in (reference, *heirs(document, reference)):
         node = document.lookup(heir)

@@ -41,7 +41,7 @@ class RawOperation:
 
     @property
     def placeholders(self) -> list[str]:
-        """The names in braces in its path, such as ``id`` of ``/pets/{id}``."""
+        """The names in braces in the path of the operation, such as ``id`` of ``/pets/{id}``."""
         return _PLACEHOLDER.findall(self.path.partition("#")[0].partition("?")[0]) if "{" in self.path else []
 
 

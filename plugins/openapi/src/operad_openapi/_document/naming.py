@@ -60,7 +60,7 @@ class Naming:
 
 
 def words_of(raw: RawOperation) -> tuple[str, ...]:
-    """Return the keys by which a table may refer to an operation: its ``operationId``, and ``GET /path``."""
+    """Return the keys by which a table may refer to an operation: ``operationId`` if declared, ``GET /path``."""
     given = raw.node.get("operationId")
     route = f"{raw.method} {raw.path}"
     return (given, route) if isinstance(given, str) else (route,)

@@ -35,7 +35,7 @@ def pruned(document: Document, operations: Iterable[RawOperation]) -> Json:
 
 
 def without_siblings(operation: RawOperation) -> Json:
-    """Return the path item of an operation, without any operations."""
+    """Return a copy of the path item of an operation, without the members that are operations."""
     return {key: value for key, value in operation.item.items() if key not in (*METHODS, "additionalOperations")}
 
 

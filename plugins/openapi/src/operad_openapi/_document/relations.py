@@ -13,7 +13,7 @@ _LINK = ("operationId", "operationRef", "parameters", "requestBody", "descriptio
 
 
 def links_of(document: Document, raw: RawOperation) -> Json:
-    """Return name -> link object for the 2xx responses of an operation. Parameters are runtime expressions."""
+    """Return the links of an operation's 2xx responses, keyed by name; parameters are runtime expressions."""
     found: Json = {}
     for status, node in responses_of(raw).items():
         if not isinstance(node, dict) or not ("links" in node or "$ref" in node) or str(status)[:1] != "2":
@@ -27,7 +27,10 @@ def links_of(document: Document, raw: RawOperation) -> Json:
 
 
 def callbacks_of(document: Document, raw: RawOperation) -> Json:
-    """Return callback name -> requests that the server may send, such as ``["POST {$request.body#/url}"]``."""
+    """Return lists of requests that the server may send, keyed by callback name.
+
+    A request is a text such as ``POST {$request.body#/url}``.
+    """
     found: Json = {}
     callbacks = raw.node.get("callbacks")
     if callbacks is None:
@@ -43,7 +46,10 @@ def callbacks_of(document: Document, raw: RawOperation) -> Json:
 
 
 def webhooks_of(document: Document) -> list[Json]:
-    """Return objects with ``name``, ``method``, ``pointer``, and, if declared, ``operationId`` and ``summary``."""
+    """Return an object for each method of each webhook.
+
+    Its members are ``name``, ``method``, ``pointer``, and, if declared, ``operationId`` and ``summary``.
+    """
     webhooks = document.root.get("webhooks", document.root.get("x-webhooks"))
     key = "webhooks" if "webhooks" in document.root else "x-webhooks"
     found = []

@@ -9,7 +9,7 @@ from operad_openapi._document.listing import RawOperation
 
 
 def schemes_of(document: Document) -> Json:
-    """Return name -> security scheme, as the document declares them."""
+    """Return the security schemes of a document, keyed by name, as they are written."""
     if document.version == "2.0":
         schemes = document.root.get("securityDefinitions")
     else:
@@ -42,7 +42,7 @@ Key = tuple[str, str]
 
 
 def key_of(place: str, name: str) -> Key:
-    """Return the location and the name of a parameter, to compare it with API keys."""
+    """Return the `Key` of a parameter, to compare it with API keys."""
     return place, name.lower() if place == "header" else name
 
 

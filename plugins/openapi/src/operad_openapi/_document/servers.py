@@ -56,7 +56,7 @@ def server_of(document: Document, operation: RawOperation, options: HTTPOptions,
 def home_origins(document: Document, options: HTTPOptions, *, trusted: bool) -> frozenset[str]:
     """Return the origins that configured headers and credentials may be sent to.
 
-    They are the origin of the document's server, that of its replacement by ``servers``, and ``origins``.
+    They are the origin of the API's server, before and after the option ``servers`` replaces it, and ``origins``.
     """
     try:
         root = server_of(document, RawOperation("GET", "/", {}, {}, "#"), options, trusted=trusted)
@@ -92,8 +92,8 @@ def _declared(document: Document, servers: list[Any], options: HTTPOptions, *, t
     server = servers[0]
     url = server.get("url") if isinstance(server, dict) else None
     if not isinstance(url, str):
-        got = "no text" if isinstance(server, dict) else type(server).__name__
-        raise NotUsableError(f"servers[0]: expected an object with a url, got {got}")
+        got = f"the url {url!r:.60}" if isinstance(server, dict) else type(server).__name__
+        raise NotUsableError(f"servers[0]: expected an object with a url as text, got {got}")
     variables = server.get("variables")
     url = _VARIABLE.sub(
         lambda match: _variable(match[1], variables if isinstance(variables, dict) else {}, options), url

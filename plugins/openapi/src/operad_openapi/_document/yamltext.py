@@ -76,7 +76,7 @@ def _build(events: Any, repeated: list[str]) -> Any:
             if frames and frames[-1].is_key:
                 raise YAMLError(f"expected text as a key, got a collection at {_place(event)}")
             if len(frames) >= MAX_DEPTH:
-                raise YAMLError(f"nested deeper than {MAX_DEPTH} levels at {_place(event)}")
+                raise YAMLError(f"expected at most {MAX_DEPTH} levels, got more at {_place(event)}")
             is_mapping = isinstance(event, yaml.MappingStartEvent)
             frames.append(_Frame({} if is_mapping else [], event.anchor))
             continue
@@ -108,7 +108,7 @@ def _finish(frame: _Frame, anchors: dict[str, tuple[Any, int]]) -> tuple[Any, in
 def _add(frame: _Frame, node: Any, weight: int, event: Any, repeated: list[str]) -> None:
     frame.weight += weight
     if frame.weight > MAX_NODES:
-        raise YAMLError(f"more than {MAX_NODES} nodes (with aliases expanded) at {_place(event)}")
+        raise YAMLError(f"expected at most {MAX_NODES} nodes with aliases expanded, got more at {_place(event)}")
     if isinstance(frame.node, list):
         frame.node.append(node)
     elif frame.is_key:  # a key that is an alias, or has an anchor

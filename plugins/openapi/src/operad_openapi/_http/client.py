@@ -35,7 +35,7 @@ _NO_CREDENTIALS = Credentials()
 class HTTPClient:
     """The HTTP client of one source.
 
-    A session is opened for each event loop when its first request is sent; `aclose` closes all sessions.
+    A session is opened for each event loop when its first request is sent; `aclose` closes the sessions.
     """
 
     def __init__(self, options: HTTPOptions, *, trusted: bool = False) -> None:

@@ -62,7 +62,9 @@ def _unpacked(decoder: Decoder, chunk: bytes, response: ClientResponse) -> Itera
             piece = next(pieces, None)
         except Exception as error:  # zlib, brotli and zstd have errors of their own each, with no base in common
             response.close()
-            raise _failed(response, ErrorCode.EXECUTION_ERROR, "the body cannot be decompressed") from error
+            encoding = response.headers.get("Content-Encoding", "")
+            reason = f'expected a body with content encoding "{encoding:.100}", got invalid data: {error}'
+            raise _failed(response, ErrorCode.EXECUTION_ERROR, reason) from error
         if piece is None:
             return
         yield piece

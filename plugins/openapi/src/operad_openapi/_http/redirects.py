@@ -24,8 +24,9 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
     """Return the request that a redirect asks for; ``None`` if the redirect is not followed.
 
     303 turns every method except HEAD into GET. 301 and 302 turn POST into GET, as other clients do, and are not
-    followed for methods such as PUT. 307 and 308 repeat the request. A body is sent only to the origin of the
-    request and to ``origins``, because it may contain secrets; other origins get no credentials either.
+    followed for methods such as PUT. 307 and 308 repeat the request, if its body can be sent again. A body is sent
+    only to the origin of the request and to ``origins``, because it may contain secrets. Another origin than that
+    of the request gets no credentials either.
 
     Args:
         request: the redirected request.

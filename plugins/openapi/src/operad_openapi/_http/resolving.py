@@ -30,7 +30,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses of ``host``. Raises `OSError` if it has none, or one that is not allowed."""
+        """Return the addresses of ``host``. Raises `OSError` if it has no address, or one that is not allowed."""
         found = await self._resolver.resolve(host, port, family)
         namer = self._namer_of(host)
         if namer is None or not any(is_private_host(address["host"]) for address in found):

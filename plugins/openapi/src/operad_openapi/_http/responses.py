@@ -56,7 +56,7 @@ def _text(body: bytes, content_type: str) -> str:
 
 
 def decode_json(body: bytes, content_type: str, where: object) -> Any:
-    """Return the value of a JSON text. Raises the same error as `decode_body`."""
+    """Return the value of a JSON text, also in another charset. Raises `CallError` if the text is not JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

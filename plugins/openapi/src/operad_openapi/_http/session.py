@@ -41,7 +41,7 @@ async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerT
 
 
 def request_options(options: HTTPOptions) -> dict[str, Any]:
-    """Return options for each request of an application's own session, which was created without them."""
+    """Return the options for each request of the application's session, because that session lacks them."""
     return {
         "auto_decompress": False,
         "max_line_size": options.limits.header_bytes,

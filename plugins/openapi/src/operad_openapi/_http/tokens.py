@@ -44,10 +44,10 @@ def grant_of(auth: HTTPAuth) -> str:
 
 
 def endpoints_of(auth: HTTPAuth, scheme: Mapping[str, object], server: str) -> dict[str, str]:
-    """Return the absolute URLs in a security scheme by the options that they replace.
+    """Return the absolute URLs in a security scheme, keyed by the option that each replaces.
 
-    These are ``issuer`` for OpenID Connect, else ``token_url``, ``authorization_url`` and ``device_url``, if the
-    scheme has them for the grant of ``auth``. Relative URLs begin at ``server``.
+    The keys are ``issuer`` for OpenID Connect, else ``token_url``, ``authorization_url`` and ``device_url``, if
+    the scheme has these for the grant of ``auth``. ``server`` is the base of relative URLs.
     """
     if scheme.get("type") == "openIdConnect" and isinstance(url := scheme.get("openIdConnectUrl"), str):
         return {name: found.removesuffix(_DISCOVERY) for name, found in _absolute(server, {"issuer": url})}
@@ -72,12 +72,13 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
 
     Args:
         auth: the credential; its fields take precedence over the document.
-        declared: the endpoints that the document names (`endpoints_of`). They must have one of ``origins``,
+        declared: the endpoints that the document names (`endpoints_of`). Each must be at one of ``origins``,
             because secrets are sent there and the document's author could name any server.
         origins: the API's own origins, and the configured ones.
 
     Raises:
-        ConfigError: an endpoint is missing, or one of the document has another origin or is not https.
+        ConfigError: no token endpoint and no issuer is known, or one that the document names has another origin,
+            or is not https.
     """
     from operad_auth import OAuthOptions
 

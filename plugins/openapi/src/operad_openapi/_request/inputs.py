@@ -75,9 +75,9 @@ class Inputs:
         return {key: value for key, value in input.items() if key in self.body_fields} or MISSING
 
     def added(self, kind: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return name -> undeclared value that the input adds to ``kind``: ``query``, ``body`` or ``headers``.
+        """Return the undeclared values that an input adds to ``query``, ``body`` or ``headers``, keyed by name.
 
-        Raises `SerializationError` if they are not an object.
+        Raises `SerializationError` if the values are not an object.
         """
         key = self.extras.get(kind)
         value = None if key is None else input.get(key)
@@ -110,7 +110,7 @@ class Configured:
 def plan_inputs(
     parameters: list[Parameter], body: BodyPlan | None, view: SchemaView, configured: Configured
 ) -> Inputs:
-    """Merge parameters and body into one object.
+    """Return the parameters and the body of an operation, merged into one object.
 
     If a parameter has the name of a field of the body or of another parameter, its location is appended:
     ``name__path``, ``name__query``, ``name__header``, ``name__cookie``. Fields of the body keep their names. A

@@ -22,7 +22,7 @@ Resolve = Callable[[Any], Any]
 
 
 def raw_pairs(query: str) -> dict[str, list[str]]:
-    """Return decoded name -> values of a query string. The values are not decoded."""
+    """Return the values of a query string, keyed by name. The names are decoded, the values are not."""
     found: dict[str, list[str]] = {}
     for pair in query.split("&"):
         if pair:
@@ -35,7 +35,7 @@ class QueryReader:
     """A reader of an operation's parameters in a query.
 
     Args:
-        parameters: the parameters of the query, by the key of the input that holds them.
+        parameters: key of the input -> the parameter of the query with its value.
         accepts: returns True if a schema accepts a value.
         resolve: returns the schema that a reference points to.
     """

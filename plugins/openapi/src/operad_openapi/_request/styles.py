@@ -111,7 +111,7 @@ def compile_parameter(parameter: Parameter) -> Encoder:
     """Return the encoder of ``parameter``.
 
     The encoder returns the text that replaces ``{name}`` for a path parameter, whole ``name=value&…`` fragments
-    for a query parameter (separated by ``; `` for a cookie), and the value for a header.
+    for a query parameter (separated by ``; `` for a cookie), and the value for a header; ``None`` to send nothing.
 
     Raises:
         SerializationError: the name of a header is not a token, or the name of a cookie cannot be sent.

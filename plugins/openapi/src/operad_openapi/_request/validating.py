@@ -36,7 +36,7 @@ class InputSchema(Schema):
         self._arguments = build, validate, report, hint
 
     def limited(self, limits: Limits) -> Schema:
-        """Return the same schema with other limits."""
+        """Return a schema that accepts and reports the same, within other ``limits``."""
         build, validate, report, hint = self._arguments
         return InputSchema(lambda: build().limited(limits), validate, report, hint)
 
