@@ -204,7 +204,7 @@ def test_a_value_that_is_too_deep_is_left_as_it_is(caplog: pytest.LogCaptureFixt
     deep = {"n": {"n": {"x": 1}}}
     assert tree.cast(deep) is deep
     assert tree.tracer()(deep) == (deep, False, False, False)
-    assert "expected a value of at most 2 levels (max_data_depth): it is not cast" in caplog.text
+    assert "expected a value of at most 2 levels (max_data_depth), got more: it is not cast" in caplog.text
 
 
 def test_a_value_that_is_no_json_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:

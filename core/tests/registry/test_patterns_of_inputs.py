@@ -69,13 +69,13 @@ async def test_no_input_that_violates_a_pattern_reaches_a_handler() -> None:
 @pytest.mark.parametrize(
     ("schema", "text"),
     [
-        ({"pattern": "^(?!x)"}, r"pattern '\^\(\?!x\)' is not checked: look-around \(at #\)"),
+        ({"pattern": "^(?!x)"}, r"pattern '\^\(\?!x\)' is not checked: look-around, .* \(at #\)"),
         (
             {"properties": {"a": {"items": {"pattern": r"(a)\1"}}}},
-            r"is not checked: a back-reference \(at #/properties/a/items\)",
+            r"is not checked: a back-reference, which RE2 cannot run \(at #/properties/a/items\)",
         ),
         ({"patternProperties": {"(?=a)": {}}}, r"patternProperties '\(\?=a\)' is not checked: look-around"),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"pattern": "(?<=a)b"}}}, r"look-around \(at #/\$defs/a\)"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"pattern": "(?<=a)b"}}}, r"look-around, .* \(at #/\$defs/a\)"),
         ({"pattern": "("}, r"is not checked: unbalanced '\('"),
     ],
 )

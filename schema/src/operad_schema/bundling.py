@@ -28,7 +28,7 @@ have no end.
 
 
 def bundle(origin: Origin) -> dict[str, Any] | bool:
-    """Return a copy of a schema in JSON Schema 2020-12, with all schemas that it refers to in its own `$defs`."""
+    """Return a schema as JSON Schema 2020-12 with the schemas that it refers to; True if it cannot be read."""
     closure = closure_of(new_store(origin, annotations=True), origin)
     taken: dict[str, int] = {}
     names = {one: _free(_export_name(one.target.location), taken) for one in closure.definitions}
@@ -73,7 +73,7 @@ def is_larger(origin: Origin, values: int) -> bool:
 
 
 def is_sendable(value: Any) -> bool:
-    """Return True if a schema can be sent unchanged: it is JSON in UTF-8, and neither too deep nor too large."""
+    """Return True if a schema can be sent unchanged: JSON in UTF-8 of at most 200 levels and 200,000 values."""
     waiting, count = [(value, 0)], 0
     while waiting:
         node, level = waiting.pop()
@@ -114,7 +114,7 @@ class SharedDefinitions:
     Equal definitions are merged, even if they come from different documents.
 
     Args:
-        prefix: the text before the name of a definition in references.
+        prefix: the text before the name of a definition in references, such as `#/$defs/`.
     """
 
     def __init__(self, prefix: str = _DEFS) -> None:
@@ -126,7 +126,7 @@ class SharedDefinitions:
         self._taken: dict[str, int] = {}
 
     def add(self, origin: Origin) -> dict[str, Any] | bool:
-        """Add the schemas to which a schema refers to `definitions`; return a copy with references to them.
+        """Return a copy of a schema, and put the schemas that it refers to into `definitions`.
 
         The result is True if the schema cannot be read.
         """

@@ -1,4 +1,4 @@
-"""The cast: it converts a value to the shape of a schema, and keeps the parts that do not fit.
+"""The cast: it converts a value to the shape of a schema, and keeps the parts that it cannot convert.
 
 A cast drops undeclared properties, fills in declared defaults and converts scalars without loss. In the mode
 `complete` it also fills in zero values for missing required properties. In the mode `keep` it drops nothing. Every

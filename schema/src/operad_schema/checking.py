@@ -51,7 +51,7 @@ class Checks:
         self.evaluation = Evaluation(self)
 
     def of(self, body: Body) -> Check:
-        """Return the check of a schema. The check raises `RecursionError` for a value that is nested too deep."""
+        """Return the check of a schema. The check raises `RecursionError` for a value nested too deeply."""
         if isinstance(body, bool):
             return _everything if body else _nothing
         return body.check or self._make(body)
@@ -65,7 +65,7 @@ class Checks:
         return body.check
 
     def counted(self, body: Node, check: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-        """Return `check`, drawing on the budget of the call if many schemas can apply to one part of a value."""
+        """Return `check`. If many schemas can apply to one part of a value, it draws on the budget of the call."""
         if not body.counts or _is_leaf(body):
             return check
         deep = "uniqueItems" in body
@@ -121,7 +121,7 @@ class Checks:
     def remembered(self, definition: Definition, check: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
         """Return `check`. If `definition.is_heavy`, it is run once in a call for each part of a value.
 
-        `what` names the kind of result, because checks and evaluations are remembered apart.
+        `what` names the kind of result, because those of checks and of evaluations are remembered separately.
         """
         if not definition.is_heavy:
             return check

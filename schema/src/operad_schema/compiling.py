@@ -110,7 +110,7 @@ class Compiled:
         return self.checks.remembering(cast) if self._is_heavy else cast
 
     def caster(self, mode: Mode) -> Callable[[Any], Any]:
-        """Return the cast of a mode. It never raises and never changes its argument."""
+        """Return the cast in a mode. The cast never raises and never changes its argument."""
         if mode not in self._casters:
             self._casters[mode] = self._counted(self._caster(mode))
         return self._casters[mode]
@@ -136,7 +136,8 @@ class Compiled:
         """Log why a value is returned unchanged, and return it."""
         if error is None:
             most = self.limits.max_data_depth
-            logger.warning("expected a value of at most %d levels (max_data_depth): it is not cast", most)
+            text = "expected a value of at most %d levels (max_data_depth), got more: it is not cast"
+            logger.warning(text, most)
         else:
             bound = "max_check_steps" if WORK.steps < 0 else "max_pattern_steps"
             why = f"beyond {bound}" if isinstance(error, TooMuchWorkError) else type(error).__name__
@@ -243,7 +244,7 @@ def _made(store: Store, key: Any, make: Callable[[], Any]) -> Any:
 # --- what is shared ------------------------------------------------------------------------------------
 
 MAX_CACHED = 512
-"""The number of compiled schemas that are kept for equal schemas. A `Schema` in use keeps its own besides."""
+"""The number of compiled schemas that are kept for equal schemas. Those of a `Schema` in use are kept anyway."""
 
 MAX_WARNED = 1_000
 """The number of unchecked patterns for which repeated warnings are suppressed."""
@@ -286,7 +287,7 @@ def compiled(origin: Origin) -> Compiled:
 
 
 def dialect(origin: Origin) -> str:
-    """Return the dialect of a schema: its own `$schema`, its document's, the one in `origin`, or 2020-12."""
+    """Return the dialect in a schema's `$schema`, or else its document's, or else `origin.dialect` or 2020-12."""
     return dialect_of(origin.raw) or dialect_of(origin.document) or origin.dialect or "2020-12"
 
 
@@ -303,7 +304,7 @@ def new_store(origin: Origin, *, annotations: bool = False) -> Store:
 def closure_of(store: Store, origin: Origin) -> Closure:
     """Return the normal form of a schema with everything that it refers to.
 
-    If the schema cannot be read, the result accepts any value, and its warning has the reason.
+    If the schema cannot be read, the result accepts any value and has a warning with the reason.
     """
     try:
         if origin.document is not None and not origin.pointer:

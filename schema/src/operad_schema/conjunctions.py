@@ -20,7 +20,7 @@ ABSENT: Any = object()
 """The mark for a value that does not exist."""
 
 SCALARS = 10
-"""The number of scalar defaults that may be filled in per other added part, and per part of the value."""
+"""A cast may fill in this many scalar defaults times `max_filled`, or times the parts of the value if more."""
 
 Members = tuple[Node, ...]
 """The schemas of a node's conjunction, without their references, `allOf` and `$siblings`."""
@@ -50,7 +50,7 @@ class Call:
         self.is_full, self.scalars = True, math.inf
 
     def is_plausible(self) -> bool:
-        """Return True if the number of scalar defaults is in proportion to the size of the value."""
+        """Return True if at most 10 scalar defaults were filled in for each part of the value."""
         return self.scalars <= SCALARS * count_parts(self.value, MAX_PARTS)
 
     def mark(self) -> tuple[int, bool]:
@@ -99,10 +99,10 @@ class Fills(Protocol):
     schemas: list[Body]
 
     def __call__(self, out: Any, key: Any, call: Call) -> bool:
-        """Fill in the property or position `key` of `out`; return False if it has no value, or at a limit."""
+        """Fill in the property or position `key` of `out`; return False if not possible, or at a limit."""
 
     def template(self) -> Any:
-        """Return the value to fill in, which is made once; `ABSENT` if it has no value."""
+        """Return the value to fill in, which is made once; `ABSENT` if nothing is to be filled in."""
 
 
 Row = tuple[str, frozenset[type], Caster, Fills | None]
@@ -231,7 +231,7 @@ _CLOSING = ("additionalProperties", "unevaluatedProperties", "items", "unevaluat
 
 
 def is_fragile(members: Members) -> bool:
-    """Return True if the cast of a valid array or object may be invalid. A hidden member includes scalars."""
+    """Return True if the cast of a valid array or object (with a hidden member: any value) may be invalid."""
     fragile = any(
         member.is_hidden or not _FRAGILE.isdisjoint(member) or lists_containers(member) for member in members
     )

@@ -29,7 +29,7 @@ class Checking(Protocol):
         """Return the check of a schema's other keywords; see `operad_schema.checking.Checks.but_unevaluated`."""
 
     def counted(self, body: Node, check: Evaluate) -> Evaluate:
-        """Return `check`, drawing on the budget of the call if `body.counts`."""
+        """Return `check`. If `body.counts`, it draws on the budget of the call."""
 
     def remembered(self, definition: Definition, check: Evaluate, what: str) -> Evaluate:
         """Return `check`, run once in a call for each part of a value if `definition.is_heavy`."""

@@ -9,7 +9,7 @@ from typing import Any
 def components(edges: Mapping[Any, list[Any]]) -> Iterator[frozenset[Any]]:
     """Yield the strongly connected components of a graph, by Tarjan's algorithm without recursion.
 
-    `edges` maps each node to the nodes that it refers to. A component is yielded after those that it refers to.
+    `edges` maps each node to the nodes that it refers to. A component follows the components that it refers to.
     """
     order: dict[Any, int] = {}
     low: dict[Any, int] = {}

@@ -106,7 +106,7 @@ class Kinds:
             kind = again
 
     def kind(self, value: dict[Any, Any]) -> Location | None:
-        """Return the location of the kind that an object's tag names, else that of `other`, or None."""
+        """Return the location of the kind that an object's tag names; `other` (None if missing) for other tags."""
         tag = value.get(self.tag)
         if not isinstance(tag, str):
             return self.other

@@ -17,11 +17,11 @@ class Limits:
     max_schema_bytes: int = 1024 * 1024
     """The approximate size in bytes, as JSON without annotations, of a schema and everything that it refers to."""
     max_schema_nodes: int = 20_000
-    """The number of subschemas in a schema and everything that it refers to."""
+    """The number of subschemas in a schema and everything that it refers to; a larger schema accepts any value."""
     max_schema_depth: int = 64
     """The levels of nested subschemas, and of a `default`, `const` or `enum` value."""
     max_schema_in_place: int = 10_000
-    """The number of subschemas that apply to the same value."""
+    """The number of subschemas that apply to the same value; a schema with more accepts any value."""
     max_schema_enum: int = 5_000
     """The number of members of one `enum`; a larger `enum` is ignored."""
     max_schema_indexed: int = 100_000
@@ -56,7 +56,7 @@ class Limits:
             value = getattr(self, bound.name)
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not (whole or value == math.inf) or value < 1:
-                raise ValueError(f"{bound.name}: expected a whole number of at least 1, got {value!r}")
+                raise ValueError(f"{bound.name}: expected a whole number of at least 1 or inf, got {value!r:.80}")
 
     def trusting(self) -> Limits:
         """Return a copy with no limit on a schema's bytes, nodes, in-place subschemas and enums."""

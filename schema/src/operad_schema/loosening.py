@@ -11,7 +11,7 @@ from typing import Any
 
 
 def loosen(fresh: Iterable[Any]) -> None:
-    """In newly read definitions, remove `not` and replace `oneOf` by `anyOf` over schemas that accept too much."""
+    """Remove `not` and replace `oneOf` by `anyOf` over schemas that accept too much, in new definitions."""
     stack: list[Any] = [one.body for one in fresh if one.is_lax]
     while stack:
         node = stack.pop()

@@ -17,7 +17,7 @@ def object_members(
     Args:
         schema: a schema that `Schema.bundled` returned.
         definitions: the ``$defs`` of the schema.
-        branches: include ``anyOf`` and ``oneOf``; a property that only a branch requires is not required.
+        branches: whether to include ``anyOf`` and ``oneOf``. A property that only they require is not required.
     """
     found: dict[str, Any] = {}
     required: set[str] = set()

@@ -31,7 +31,7 @@ MANY = 1_000
 
 
 class SchemaLimitError(ValueError):
-    """A schema exceeds one of its `Limits`, so that it accepts any value."""
+    """Raised if a schema exceeds one of its `Limits`. It then accepts any value."""
 
 
 def too_many_nodes(limits: Limits) -> SchemaLimitError:
@@ -388,7 +388,7 @@ def _count(crowded: list[Definition]) -> None:
 
 
 class TrackDynamicError(Exception):
-    """A dynamic reference was found, but the store does not track the dynamic scope yet. `Store` reads again."""
+    """Raised at the first dynamic reference. `Store` then reads all schemas again with their dynamic scopes."""
 
 
 def in_place_refs(body: Body) -> list[Definition]:
@@ -416,7 +416,7 @@ def _refs(body: Body, *, parts: bool) -> list[Definition]:
 
 
 def without(body: Body, group: frozenset[Definition]) -> Body:
-    """Return a copy of a schema in which references to a group, for the same value, accept any value."""
+    """Return a copy in which references to definitions of a group, for the same value, accept any value."""
     if isinstance(body, bool):
         return body
     if body.ref in group:

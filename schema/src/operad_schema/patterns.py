@@ -27,7 +27,7 @@ CHEAP = 8
 
 
 class TooMuchWorkError(Exception):
-    """A call has taken more pattern steps, or applied more schemas, than its limits allow."""
+    """Raised if a call takes more pattern steps, or applies more schemas, than its limits allow."""
 
 
 class Work(threading.local):

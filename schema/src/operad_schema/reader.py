@@ -1,4 +1,4 @@
-"""The reader of JSON Schema of any draft into one normal form (`operad_schema.nodes`). It alone reads keywords."""
+"""The reader of JSON Schema, drafts 4 to 2020-12, into one normal form (`operad_schema.nodes`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from operad_schema.vocabulary import ANNOTATIONS, KEYWORDS, SIBLINGS, TYPES
 
 
 def read(store: Store, definition: Definition) -> None:
-    """Read one schema of a document into its definition. Raises `SchemaLimitError` beyond `max_schema_nodes`."""
+    """Read a schema into its definition. Raises `SchemaLimitError` if it exceeds `max_schema_nodes`."""
     reader = _Reader(store, definition)
     location, node, scope = definition.target
     definition.body = reader.schema(node, location, scope, 0)

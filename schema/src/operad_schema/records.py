@@ -20,9 +20,9 @@ properties. `keep` does neither.
 class SchemaError:
     """One error of a value.
 
-    `path` is the place of the error, such as `$.items[3].id`. `keyword` is the JSON Schema keyword that failed, or
-    the exceeded limit. `expected` and `got` are short texts, which `message` combines with the path: `expected
-    integer, got str at $.items[3].id`.
+    `path` is the place of the error, such as `$.items[3].id`. `keyword` is the JSON Schema keyword that failed (or
+    the exceeded limit, `false` for the schema `false`, or empty if not known). `expected` and `got` are short
+    texts, which `message` combines with the path: `expected integer, got str at $.items[3].id`.
     """
 
     path: str
@@ -34,7 +34,7 @@ class SchemaError:
 
 @attrs.frozen
 class Change:
-    """A change that a cast made at `path`. `after` of a dropped part and `before` of one filled in are `None`."""
+    """A change that a cast made at `path`. A dropped part has None as `after`, a filled-in part as `before`."""
 
     path: str
     action: Literal["dropped", "filled", "converted"]

@@ -39,7 +39,7 @@ def parse_pointer(pointer: str) -> Location:
 
 
 def follow(node: Any, tokens: Location) -> Any:
-    """Return the node that `tokens` lead to from `node`. Raises `LookupError` if it does not exist."""
+    """Return the node that `tokens` lead to from `node`. Raises `LookupError` if the node does not exist."""
     for token in tokens:
         if isinstance(node, list):
             if not (token.isascii() and token.isdigit()):
@@ -108,14 +108,14 @@ class References:
         self._index: _Index | None = None
 
     def identifier(self, node: Any, draft: int) -> str | None:
-        """Return the `$id` of a node (`id` in draft 4); None if it has none that names a resource."""
+        """Return the `$id` (`id` in draft 4) that makes a node a resource; None if the node is not a resource."""
         if not isinstance(node, Mapping) or (draft < 2019 and "$ref" in node):
             return None
         found = node.get("id" if draft == 4 else "$id")
         return found if isinstance(found, str) and not found.startswith("#") else None
 
     def enter(self, node: Any, location: Location, scope: Scope) -> Scope:
-        """Return the scope inside `node`. A node with an `$id` begins a resource of its own."""
+        """Return the scope inside `node`: that of a new resource if `node` has an `$id`, otherwise `scope`."""
         identifier = self.identifier(node, scope.draft)
         if identifier is None:
             return scope
@@ -126,7 +126,7 @@ class References:
         return scope._replace(base=join(scope.base, urldefrag(identifier).url), resource=location)
 
     def locate(self, location: Location, dynamic: tuple[tuple[str, Location], ...] = ()) -> Target:
-        """Return the node at a location with its scope. Raises `LookupError` if it does not exist."""
+        """Return the node at a location with its scope. Raises `LookupError` if the location does not exist."""
         scope = Scope("", (), self.draft, dynamic)
         node = self.document
         start = 0
@@ -148,7 +148,7 @@ class References:
     def resolve(self, ref: str, scope: Scope) -> Target:
         """Return the target of a `$ref`.
 
-        Raises `LookupError` if the target is not in this document, `ValueError` if the reference is malformed.
+        Raises `LookupError` if neither the document nor a meta-schema has it, `ValueError` if `ref` is malformed.
         """
         url, fragment = urldefrag(ref)
         resource = scope.resource
@@ -161,7 +161,7 @@ class References:
         return self.locate(location, scope.dynamic)
 
     def resolve_dynamic(self, ref: str, scope: Scope) -> Target:
-        """Return the target of a `$dynamicRef`. If it is a `$dynamicAnchor`, return the outermost of that name."""
+        """Return the target of a `$dynamicRef`, or if it is a `$dynamicAnchor`, the outermost one of its name."""
         target = self.resolve(ref, scope)
         name = urldefrag(ref).fragment
         resource = self.enter(target.node, target.location, target.scope).resource
@@ -200,7 +200,7 @@ class References:
 
     @property
     def index(self) -> _Index:
-        """The document's resources and anchors, collected with the first access."""
+        """The document's resources and anchors, collected at the first access."""
         if self._index is None:
             index = _Index()
             left = self.most
@@ -254,7 +254,7 @@ def _meta_schema(uri: str) -> Any:
 
 
 def join(base: str, url: str) -> str:
-    """Return `url` resolved against `base`. A `base` without a hierarchy, such as `urn:a`, is ignored."""
+    """Return `url` resolved against `base`; `url` itself if either cannot be parsed or `base` is like `urn:a`."""
     try:
         return urljoin(base, url) if base else url
     except ValueError:

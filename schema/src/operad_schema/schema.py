@@ -59,11 +59,11 @@ class Schema:
         return self.origin.raw
 
     def limited(self, limits: Limits) -> Schema:
-        """Return a `Schema` of the same document with other limits. Nothing is read or compiled yet."""
+        """Return a `Schema` of the same JSON Schema with the given limits. Nothing is read or compiled yet."""
         return self._but(limits=limits)
 
     def running_unchecked(self) -> Schema:
-        """Return a `Schema` of the same document whose `unchecked` patterns are run by Python's `re`.
+        """Return a `Schema` of the same JSON Schema for which Python's `re` runs the patterns in `unchecked`.
 
         A match may take very long. Text of more than `max_pattern_string` characters is invalid without a match.
         """
@@ -95,12 +95,12 @@ class Schema:
 
     @property
     def validator(self) -> Callable[[Any], bool]:
-        """The compiled check. It returns True if a value is valid, and never raises."""
+        """The compiled check. It returns True if a value is valid; no value makes it raise an exception."""
         return (self._compiled or self._compile()).validator
 
     @property
     def caster(self) -> Callable[[Any], Any]:
-        """The compiled form of `cast`. It never raises and never changes its argument."""
+        """The compiled form of `cast`. No value makes it raise an exception, and it never changes its argument."""
         return (self._compiled or self._compile()).caster("cast")
 
     @property
@@ -118,7 +118,7 @@ class Schema:
         return (self._compiled or self._compile()).tracer(mode)
 
     def is_valid(self, value: Any) -> bool:
-        """Return True if `value` is valid. This never raises."""
+        """Return True if `value` is valid. No value makes this raise an exception."""
         return (self._compiled or self._compile()).validator(value)
 
     def errors(self, value: Any) -> list[SchemaError]:
@@ -135,12 +135,12 @@ class Schema:
         """Return `value` converted to the schema's shape.
 
         Undeclared properties are dropped, declared defaults are filled in, and scalars are converted without loss.
-        A value that cannot be converted is kept, and missing values stay missing. This never raises or changes its
-        argument. Parts without a schema are shared with the result.
+        A value that cannot be converted is kept, and missing values stay missing. No value makes this
+        raise an exception, and `value` is not changed. Parts without a schema are shared with the result.
 
         Args:
             value: the value to cast.
-            complete: give each missing required property without a default the smallest value of its type.
+            complete: whether missing required properties without a default get the smallest value of their type.
         """
         return (self._compiled or self._compile()).caster("complete" if complete else "cast")(value)
 
@@ -151,7 +151,7 @@ class Schema:
 
     @staticmethod
     def changes(before: Any, after: Any) -> list[Change]:
-        """Return the parts that a cast from `before` to `after` dropped, filled in and converted."""
+        """Return a `Change` for each part that a cast from `before` to `after` dropped, filled in or converted."""
         from operad_schema.explaining import changes
 
         return changes(before, after)
@@ -159,8 +159,8 @@ class Schema:
     def bundled(self, shared: SharedDefinitions | None = None) -> dict[str, Any] | bool:
         """Return a self-contained copy in JSON Schema 2020-12, with annotations.
 
-        Schemas that it refers to are in its `$defs`. If `shared` is given, they are added to
-        `shared.definitions` instead, once for all schemas that are bundled with it.
+        Schemas that it refers to are in its `$defs`. If `shared` is given, they are added to `shared.definitions`
+        instead, once for all schemas that are bundled with it. A schema that cannot be read becomes True.
         """
         from operad_schema.bundling import bundle
 
@@ -252,10 +252,10 @@ def from_schema(
         document: the document that contains `schema`; it is never copied and must not be changed.
         pointer: the location of the schema in the document, a JSON Pointer such as `/components/schemas/Pet`.
             If it is empty, the schema is not in the document, but its references point into the document.
-        trusted: lift the limits on the size of the schema, for your own documents; see `Limits.trusting`.
+        trusted: whether to lift limits on the size of the schema, for your own documents; see `Limits.trusting`.
         limits: the limits on the schema, the values and the work.
-        formats: check `format`, by default only an annotation. It needs `operad-schema[formats]`; a format whose
-            library is missing raises `ModuleNotFoundError` when the schema is first used.
+        formats: whether to check `format`; by default it is only an annotation. It needs `operad-schema[formats]`:
+            a format whose library is missing raises `ModuleNotFoundError` when the schema is first used.
 
     Raises:
         TypeError: `schema` is neither a mapping nor a bool.

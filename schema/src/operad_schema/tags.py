@@ -24,7 +24,7 @@ _DEEPEST = 8
 
 
 def settle_tags(node: Any, *, decides: bool) -> None:
-    """Add `tags`, `closed` and `decides` to the `discriminator` of a union whose branches are read.
+    """Add `tags`, `closed` and `decides` to the `discriminator` of a union, after its branches were read.
 
     The mapping takes precedence over a `const` or `enum` of the property in the branches, and these over the names
     of the branches. Many documents have no mapping and schemas whose names are not the tags, so using the names

@@ -23,13 +23,13 @@ MANY_STEPS = 200
 
 
 class UnsafePatternError(ValueError):
-    """A pattern cannot be run safely. The message has the reason."""
+    """Raised if a pattern cannot be run safely. The message states the reason."""
 
 
 def translate(pattern: str, limits: Limits = DEFAULT, *, unchecked: bool = False) -> Pattern:
     """Translate an ECMA-262 pattern (with the flag `u`) into one that runs in time linear in the text.
 
-    With `unchecked`, Python's `re` runs the patterns for which this is not possible, on text of at most
+    With `unchecked`, Python's `re` runs a pattern for which this is not possible, on text of at most
     `max_pattern_string` characters. Raises `UnsafePatternError` for a pattern that is invalid or cannot be run.
     """
     if len(pattern) > limits.max_pattern_length:
@@ -136,7 +136,7 @@ class _Scanner:
 
     def alternatives(self, depth: int) -> str:
         if depth > 20:
-            raise UnsafePatternError("groups are nested more than 20 deep, which is the maximum")
+            raise UnsafePatternError("expected groups nested at most 20 deep, got more")
         branches = [self.sequence(depth)]
         while self.peek() == "|":
             self.at += 1
@@ -224,7 +224,7 @@ class _Scanner:
                 opening = f"(?P<{found[1]}>" if self.captures else "(?:"
             else:
                 opening = f"({found[0]}"
-                self.reason = self.reason or ("" if found[0] == "?:" else "look-around")
+                self.reason = self.reason or ("" if found[0] == "?:" else "look-around, which RE2 cannot run")
         body = self.alternatives(depth + 1)
         if self.peek() != ")":
             raise UnsafePatternError("unbalanced '(': expected ')' before the end")
@@ -237,7 +237,7 @@ class _Scanner:
             return f"[{self.class_letter()}]"
         if (found := _REFERENCE.match(self.text, self.at)) is not None:
             self.at = found.end()
-            self.reason = self.reason or "a back-reference"
+            self.reason = self.reason or "a back-reference, which RE2 cannot run"
             return f"(?P={found[2]})" if found[2] else f"(?:\\{found[1]})"
         self.at += 1
         if char in ("b", "B"):

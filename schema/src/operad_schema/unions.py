@@ -92,8 +92,8 @@ class Union:
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
         """Return (branch, cast value, count): the branch of a value, and the number of branches that accept it.
 
-        The cast value is `ABSENT` unless the branch was found by a cast. If no branch fits, or the count is not
-        known, these are `None`.
+        The branch is `None` if no branch fits. The cast value is `ABSENT` unless the branch was found by a cast.
+        The count is `None` if it is not known.
         """
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)
@@ -147,7 +147,7 @@ class Union:
     def score(self, index: int, value: dict[Any, Any]) -> int:
         """Return how much an object resembles a branch.
 
-        Each declared property that the object has counts 1, 10 more if its value is valid, and 100 more if the
+        Each declared property that the object has adds 1, and 10 more if its value is valid, and 100 more if the
         property allows only that value.
         """
         rows = self.scores[index]

@@ -54,7 +54,7 @@ def equal(left: Any, right: Any) -> bool:
 
 
 def frozen(value: Any) -> Any:
-    """Return a hashable form of a JSON value. Two forms are equal if and only if their values are."""
+    """Return a hashable form of a JSON value. Two forms are equal if and only if their values are `equal`."""
     if isinstance(value, dict):
         return "o", frozenset((key, frozen(item)) for key, item in value.items())
     if isinstance(value, ARRAY):
@@ -135,7 +135,7 @@ def type_name(value: Any) -> str:
 
 
 def any_of(values: Iterable[Any]) -> str:
-    """Return the text for at most 10 alternatives: `one of 1, 2, 3`. More are shown as `…`."""
+    """Return a text such as `one of 1, 2, 3`, or the only value. Further values after 10 are shown as `…`."""
     texts = [short(value) for value in values]
     if len(texts) < 2:
         return texts[0] if texts else "no value (the enum is empty)"

@@ -67,7 +67,7 @@ class Fill:
         return True
 
     def template(self) -> Any:
-        """Return the value, which is made once; `ABSENT` if it would contain itself or exceed `max_fill` parts."""
+        """Return the value, made once; `ABSENT` if it contains itself, exceeds `max_fill` or is not filled in."""
         with self.casting.lock:
             if self.known:
                 return self.value
@@ -122,7 +122,7 @@ class Zeros:
         self.steps = 0
 
     def of(self, schemas: list[Body]) -> Any:
-        """Return the zero value of a conjunction; `ABSENT` if it would contain itself or exceed `max_fill`."""
+        """Return the zero value; `ABSENT` if it contains itself, exceeds `max_fill` or its type is not known."""
         self.stack, self.steps = [], 0
         value = self._of(schemas)
         return ABSENT if value is _INFINITE else value

@@ -64,7 +64,7 @@ class Burial:
         commands.post(pack("DEL", keys.dead(link)))
 
     async def _pass_on(self, fields: dict[bytes, bytes], was_read: bool, first: int) -> None:
-        """Give a request of a dead link to another link, or send an error to its caller if there is none."""
+        """Give a request of a dead link to another link. If no other link serves it, send its caller an error."""
         data = fields.get(b"e", b"")
         try:
             operation = fields[b"o"].decode("utf-8", "surrogatepass")

@@ -47,7 +47,7 @@ class ResultStore(Protocol):
         """Store ``value`` under ``name`` for ``seconds``; replace a value that is stored there."""
 
     async def drop(self, name: str) -> None:
-        """Remove the value of ``name``; do nothing if there is none."""
+        """Remove the value of ``name``, if it is stored."""
 
 
 class MemoryResults:
@@ -84,7 +84,7 @@ class MemoryResults:
         self._kept[name] = (self._clock() + seconds, value)
 
     async def drop(self, name: str) -> None:
-        """Remove the value of ``name``; do nothing if there is none."""
+        """Remove the value of ``name``, if it is stored."""
         self._kept.pop(name, None)
 
 
