@@ -130,7 +130,7 @@ DEFAULT_NAMESPACE = "local"
 
 NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
 # Thousands of operations share the namespace of their source.
-_is_namespace = lru_cache(1_000)(NAMESPACE.fullmatch)
+_is_namespace = lru_cache(NAMESPACE.fullmatch)
 _SAID = ("namespace", "name", "id", "type")
 """Fields that the repr of every spec shows; others are shown if they differ from the default."""
 

@@ -299,6 +299,23 @@ def test_objects_of_python_code_are_taken_as_they_are_and_nothing_else_is_taken_
             structure(Given, table, "here")
 
 
+def test_values_of_variables_are_removed_from_errors_of_every_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SHORT", "abc"), ("FOUR", "abcd"), ("LONG", "abcd-efgh")):
+        monkeypatch.setenv(name, value)
+    variables = Variables()
+    variables.expand("${SHORT}${FOUR}${LONG}", "f")
+    parts = ["abc abcd", ("abcd", 1), {"abcd-efgh": ["abcd"]}]
+    told = ["abc ${FOUR}", ("${FOUR}", 1), {"${LONG}": ["${FOUR}"]}]
+    cause, inner, call = ValueError(*parts), OSError("abcd"), CallError("E", "abcd", {"a": ["abcd-efgh"]})
+    inner.__cause__ = inner.__context__ = cause
+    cause.__context__ = inner  # a ring
+    group = ExceptionGroup("group", [call, inner])
+    variables.redact(group)
+    assert cause.args == tuple(told)
+    assert inner.args == ("${FOUR}",)
+    assert (call.message, call.details) == ("${FOUR}", {"a": ["${LONG}"]})
+
+
 # --- several files, and profiles ---------------------------------------------------------------------
 
 

@@ -183,3 +183,41 @@ def test_nobody_widens_what_an_identity_was_granted() -> None:
     with pytest.raises(TypeError):
         identity.resources["doc:*"] = frozenset({"write"})  # type: ignore[index]  # what is tested
     assert pickle.loads(pickle.dumps(identity)) == identity
+
+
+DOC = {"resource_type": "doc", "resource_action": "read"}
+DENIED: list[tuple[AccessControl, Identity | None, str, dict[str, Any]]] = [
+    (AccessControl(["a", "b"]), None, "a caller without identity does not have the scopes a, b",
+     {"requiredScopes": ["a", "b"]}),
+    (AccessControl((), ["a", "b"]), Identity("ann", ["c"]), 'identity "ann" does not have one of the scopes a, b',
+     {"requiredScopesAny": ["a", "b"]}),
+    (AccessControl(["a"], ["b"], **DOC), Identity("ann", ["a"], {"doc:*": ["write"]}),
+     'identity "ann" does not have one of the scopes b and a grant of "read" on this "doc"',
+     {"requiredScopesAny": ["b"], "resourceType": "doc", "resourceAction": "read"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("control", "identity", "message", "details"), DENIED, ids=range(3))
+def test_a_denial_states_all_that_is_missing(
+    control: AccessControl, identity: Identity | None, message: str, details: dict[str, Any]
+) -> None:
+    with pytest.raises(CallError) as caught:
+        check_access(control, identity)
+    assert (caught.value.message, caught.value.details) == (message, details)
+
+
+@pytest.mark.parametrize(
+    ("more", "scopes", "resources", "listed"),
+    [
+        ({"resource_id_from": "id"}, [], {"doc:1": ["read"]}, True),
+        ({"resource_id_from": "id"}, [], {"doc:1": ["write"], "docs:1": ["read"], "user:1": ["read"]}, False),
+        ({"resource_id_from": "id", "required_scopes": ["a"]}, [], {"doc:1": ["read"]}, False),
+        ({"resource_id_from": "id", "required_scopes": ["a"]}, ["a"], {"doc:1": ["read"]}, True),
+        ({}, [], {"doc:1": ["read"]}, False),
+        ({}, [], {"doc:*": ["read"]}, True),
+    ],
+)
+def test_an_operation_is_listed_if_some_input_can_be_called(
+    more: dict[str, Any], scopes: list[str], resources: dict[str, list[str]], listed: bool
+) -> None:
+    assert may_list(AccessControl(**DOC, **more), Identity("ann", scopes, resources)) is listed

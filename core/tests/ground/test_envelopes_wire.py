@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ from operad import (
 )
 from operad.envelopes import EnvelopeKinds
 from operad.testing import envelope_schema
-from operad.wire import to_json
+from operad.wire import from_json, to_json
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 
@@ -223,3 +224,83 @@ def test_metadata_from_the_wire_are_checked_and_not_coerced(meta: dict[str, Any]
     ):
         kinds.from_wire({"data": 1, "meta": {"source": "flag", **meta}})
     assert kinds.from_wire({"data": 1, "meta": {"source": "flag", "isError": True}}).meta == FlagMeta(True)
+
+
+def test_an_envelope_is_as_old_as_now_or_as_it_says() -> None:
+    before = time.time_ns() // 1_000_000
+    made = local_envelope(1, "a.b").meta.timestamp
+    assert before <= made <= time.time_ns() // 1_000_000
+    assert local_envelope(1, "a.b", 0).meta.timestamp == 0
+
+
+@pytest.mark.parametrize("value", [{"meta": {"source": "local"}}, {"data": 1, "meta": 1}, {"data": 1, "meta": {}}])
+def test_an_object_without_data_or_source_is_false_and_not_just_empty(value: Any) -> None:
+    assert is_response_envelope(value) is False
+
+
+def test_an_envelope_of_an_unknown_kind_is_kept_as_it_came_and_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kinds, fields = EnvelopeKinds(), {"source": "http", "encoding": "base64", "n": 1}
+    made = kinds.from_wire({"data": "no base64!", "meta": fields})
+    assert (made.data, made.meta.to_wire()) == ("no base64!", fields)
+    with pytest.raises(TypeError):
+        made.meta.fields["n"] = 2
+    assert kinds.from_wire({"data": "YQ==", "meta": fields}).data == b"a"
+    assert kinds.passes(made) is True
+    assert kinds.is_error(made) is False
+    assert kinds.passes(local_envelope(1, "a.b")) is False
+    (warning,) = caplog.messages
+    assert "pip install operad-openapi" in warning
+    caplog.clear()
+    for number in range(200):
+        kinds.from_wire({"data": 1, "meta": {"source": f"s{number}"}})
+    assert len(caplog.messages) == 99, "100 sources are warned of"
+    assert "install the plugin that declares it" in caplog.text
+
+
+def test_bytes_of_every_kind_are_read_back() -> None:
+    pigeon = ResponseEnvelope(b"a", PigeonMeta(1.5))
+    assert KINDS.from_wire(pigeon.to_wire()) == pigeon
+    for meta in (pigeon.to_wire()["meta"], {**local_envelope(1, "a.b").to_wire()["meta"], "encoding": "base64"}):
+        for data, why in ((1, "data: expected a string"), ("!", "data is not valid base64")):
+            with pytest.raises(CallError, match=f"SERIALIZATION_ERROR: not a response envelope: {why}"):
+                KINDS.from_wire({"data": data, "meta": meta})
+
+
+@attrs.frozen
+class Own:
+    value: int
+
+    def to_wire(self) -> list[int]:
+        return [self.value]
+
+    @classmethod
+    def from_wire(cls, wire: list[int]) -> Own:
+        return cls(wire[0])
+
+
+@attrs.frozen
+class OwnMeta:
+    source: ClassVar[str] = "own"
+    own: Own
+
+
+def test_a_part_of_metadata_may_have_a_json_form_of_its_own() -> None:
+    envelope = ResponseEnvelope(1, OwnMeta(Own(3)))
+    assert envelope.to_wire()["meta"] == {"source": "own", "own": [3]}
+    assert EnvelopeKinds([EnvelopeKind("own", OwnMeta)]).from_wire(envelope.to_wire()) == envelope
+
+
+def test_json_of_the_strict_profile_is_read_back_and_other_text_is_an_error() -> None:
+    assert from_json(b'{"a":[1,"x"]}') == from_json('{"a":[1,"x"]}') == {"a": [1, "x"]}
+    for text, why in (
+        ("[" * 100_000, "nested too deeply"), ('"\ud800"', "not valid Unicode"), ("NaN", "strict profile"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=why):
+            from_json(text)
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(CallError, match="nested too deeply for JSON"):
+        to_json(deep)

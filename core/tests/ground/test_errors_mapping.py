@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operad import CallError, ErrorCode, ErrorDefinition, map_error
-from operad.failures import mask_error
+from operad.failures import mask_error, operation_not_found, out_of_handler
 from operad.words import did_you_mean, json_safe
 
 DECLARED = (ErrorDefinition("NotFound"), ErrorDefinition("RATE_LIMIT", schema={"required": ["retryAfter"]}))
@@ -211,3 +211,70 @@ def test_an_exception_that_exits_when_it_is_printed_is_still_mapped() -> None:
 @pytest.mark.parametrize(("count", "end"), [(0, ": none"), (16, ", n15"), (17, ", n14 and 2 more")])
 def test_a_message_about_an_unknown_name_lists_fifteen_known_ones_or_all(count: int, end: str) -> None:
     assert did_you_mean("unlike", [f"n{number:02}" for number in range(count)]).endswith(end)
+
+
+# --- who ran ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "nothing"),
+    [
+        ("UNAVAILABLE", {"sent": False}, True), ("UNAVAILABLE", {"sent": True}, False), ("UNAVAILABLE", {}, False),
+        ("UNAVAILABLE", "sent", False), ("NO_RESPONDERS", None, True), ("OVERLOADED", None, True),
+        ("TIMEOUT", {"sent": False}, False),
+    ],
+)  # fmt: skip
+def test_a_code_states_whether_anything_ran(code: str, details: Any, nothing: bool) -> None:
+    error = CallError(code, "m", details)
+    assert error.says_nothing_ran is nothing
+    assert error.args == (code, "m")
+
+
+def test_an_unknown_operation_ran_nothing() -> None:
+    assert operation_not_found("a.b").ran is False
+    assert str(operation_not_found("a.b")) == 'OPERATION_NOT_FOUND: operation "a.b" not found'
+    assert operation_not_found("a.b", "gone").message == "gone"
+
+
+def test_what_a_handler_s_nested_call_did_not_run_is_not_said_of_the_handler_s_own_call() -> None:
+    missing = CallError("OPERATION_NOT_FOUND", "gone")
+    wrapped = out_of_handler(missing, "a.b", [ErrorDefinition("OTHER")])
+    assert (wrapped.code, wrapped.details["cause"]) == ("EXECUTION_ERROR", missing.to_wire())
+    assert wrapped.message == '"a.b" failed in a nested call: OPERATION_NOT_FOUND: gone'
+    assert out_of_handler(missing, "a.b", [ErrorDefinition("OPERATION_NOT_FOUND")]) is missing
+    missing.forwarded = True
+    assert out_of_handler(missing, "a.b") is missing
+    assert missing.forwarded is False, "it is said of one call, not of the one around it"
+    for forwarded, ran in ((True, False), (False, None)):
+        own = CallError("OWN")
+        own.ran, own.forwarded = False, forwarded
+        assert out_of_handler(own, "a.b") is own
+        assert (own.ran, own.forwarded) == (ran, False)
+
+
+def test_an_exception_without_a_text_gets_that_of_its_code() -> None:
+    assert map_error(asyncio.CancelledError()).message == "the call was cancelled"
+    assert map_error(asyncio.CancelledError("why")).message == "why"
+    declared = [ErrorDefinition("NotFound", "it is gone")]
+    assert map_error(NotFound(), declared).message == "it is gone"
+    assert map_error(NotFound("why"), declared).message == "why"
+
+
+def test_a_masked_error_is_logged_once_under_its_reference(caplog: pytest.LogCaptureFixture) -> None:
+    hidden = map_error(ValueError("secret"))
+    masked = mask_error(hidden, operation_id="a.b", request_id="r1")
+    assert masked.details == {"message": masked.message, "reference": "r1"}
+    assert "secret" not in str(masked)
+    assert caplog.messages == ["operation 'a.b' failed (reference r1): ValueError: secret"]
+    assert len(mask_error(hidden).details["reference"]) == 12
+    hidden.logged = "r0"
+    assert mask_error(hidden, request_id="r1").details["reference"] == "r0"
+    assert len(caplog.messages) == 2
+    bare = CallError("E", "odd")
+    bare.undeclared = True
+    mask_error(bare)
+    assert caplog.messages[-1].endswith("CallError: odd")
+    for shown in (mask_error(hidden, mask=False), mask_error(hidden, [hidden.code])):
+        assert shown is hidden
+    mine = CallError("E", "on purpose")
+    assert mask_error(mine) is mine

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
-from operad.plugin import record
+from operad import CallError, ConfigError, Operation, OperationContext, OperationSpec
+from operad.config.file import Configuration, PluginOptions, RegistryOptions
+from operad.config.sources import SourceOptions
+from operad.context import BoundOperation
+from operad.loading.sources import SourceFailure, SourceState
+from operad.observers import CallOutcome, CallRecord, CallReport, Observers
+from operad.plugin import Capabilities, Delivery, InterceptedCall, Interceptor, SourceContext, record
+from operad.registry.views import Selection
 
 
 @attrs.frozen
@@ -96,3 +104,78 @@ def test_equality_and_text_of_its_own_stay() -> None:
             return self.name
 
     assert repr(Named("a")) == "a"
+
+
+SPEC = OperationSpec(namespace="a", name="b")
+KEYWORDS_ONLY: list[tuple[type[Any], list[Any]]] = [
+    (PluginOptions, [["a"]]), (RegistryOptions, ["cast"]), (SourceOptions, ["a"]), (SourceContext, [None]),
+    (SourceState, ["a", "openapi", "loaded"]), (Capabilities, [1]), (OperationSpec, ["a", "b"]),
+    (Operation, [SPEC, None, None, None, None, None]), (Selection, ["*"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "values"), KEYWORDS_ONLY)
+def test_what_has_many_options_takes_them_by_keyword_only(cls: type[Any], values: list[Any]) -> None:
+    with pytest.raises(TypeError, match="positional argument"):
+        cls(*values)
+
+
+HIDDEN: list[tuple[type[Any], list[Any], str]] = [
+    (OperationContext, [], "registry client worker watch credentials state"),
+    (Configuration, [Path("/x")], "tables folders lines"),
+    (SourceContext, [], "registry"),
+    (SourceFailure, ["a", ConfigError("e")], "again"),
+    (CallRecord, ["1", None, "a.b", None, None, 0.0], "input"),
+    (Operation, [SPEC, None], "signature pages stream chunks method"),
+    (InterceptedCall, [SPEC, None, OperationContext()], "_checked"),
+    (BoundOperation, [], "env"),
+]
+KEYWORDS = {SourceContext: {"plugins": None}, BoundOperation: {"id": "a.b"}}
+
+
+@pytest.mark.parametrize(("cls", "values", "hidden"), HIDDEN)
+def test_what_may_be_secret_or_endless_is_not_shown(cls: type[Any], values: list[Any], hidden: str) -> None:
+    shown = repr(cls(*values, **KEYWORDS.get(cls, {}), **dict.fromkeys(hidden.split(), "s3cr3t")))
+    assert shown.startswith(cls.__name__)
+    assert "s3cr3t" not in shown
+
+
+ITSELF_ALONE: list[tuple[type[Any], list[Any]]] = [
+    (OperationContext, []), (CallRecord, ["1", None, "a.b", None, None, 0.0]), (CallReport, ["log"]),
+    (CallOutcome, [1.0]), (InterceptedCall, [SPEC, None, None, "c"]), (Interceptor, []), (Operation, [SPEC, None]),
+    (BoundOperation, ["env", "a.b"]), (Observers, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "values"), ITSELF_ALONE)
+def test_what_is_one_call_or_one_function_is_equal_to_itself_alone(cls: type[Any], values: list[Any]) -> None:
+    assert len({cls(*values), cls(*values)}) == 2
+
+
+def test_sources_in_the_same_state_are_equal_whatever_their_sessions() -> None:
+    state = SourceState(name="a", type="t", status="loaded", session=1)
+    assert state == attrs.evolve(state, session=2)
+    error = ConfigError("e")
+    assert SourceFailure("a", error, again=1) == SourceFailure("a", error, again=2)
+    assert OperationSpec(namespace="a", name="b") == SPEC
+
+
+DEFAULTS: list[tuple[type[Any], list[Any], dict[str, Any]]] = [
+    (Capabilities, [], dict.fromkeys(("balances", "redelivers", "detects_no_responders", "detects_peer_loss",
+                                      "authenticates_peer", "same_process", "stores"), False)),
+    (Delivery, [], {"redelivered": False}),
+    (PluginOptions, [], {"strict": False}),
+    (RegistryOptions, [], {"normalize": "cast", "on_mismatch": "warn", "max_threads": 32}),
+    (SourceOptions, [], {"trusted": False, "exclusive": False}),
+    (OperationContext, [], {"trusted": False}),
+    (CallRecord, ["1", None, "a.b", None, None, 0.0], {"is_stream": False, "is_outgoing": False}),
+    (CallOutcome, [1.0], {"items": 1}),
+    (CallError, ["E"], {"undeclared": False, "forwarded": False}),
+    (Interceptor, [], {"match": ("*",), "order": 0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "values", "defaults"), DEFAULTS)
+def test_the_defaults_are_the_safe_ones(cls: type[Any], values: list[Any], defaults: dict[str, Any]) -> None:
+    made = cls(*values)
+    assert {name: getattr(made, name) for name in defaults} == defaults

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import attrs
 from cattrs import Converter
@@ -155,7 +155,7 @@ def _is_record(hint: Any) -> bool:
 def _object(cls: type[Any]) -> Structure:
     make: Any = make_dict_structure_fn(cls, CONVERTER)  # published without a complete type
     if attrs.has(cls):
-        known = {field.alias for field in attrs.fields(cls) if field.init and field.alias is not None}
+        known = {str(field.alias) for field in attrs.fields(cls) if field.init}
     else:
         known = {field.name for field in dataclasses.fields(cls)}
 
@@ -182,7 +182,7 @@ def _union(hint: Any) -> Structure:
     )
 
     def take(value: Any, _: Any) -> Any:
-        if any(member is Any or (_is_class(member) and _is_one(value, member)) for member in members):
+        if any(member is Any or (isinstance(member, type) and _is_one(value, member)) for member in members):
             return value
         errors = []
         for member in members:
@@ -196,17 +196,13 @@ def _union(hint: Any) -> Structure:
                     _is_mapping(member) and isinstance(value, Mapping)
                 ):
                     raise
-        tables = [m for m in members if _is_record(get_origin(m) or m)]
+        tables = [m for m in members if _is_record(m)]
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
             # Only one member can be meant: its error states more than "no member fits".
             raise errors[0]
         raise Unusable(f"expected one of {names}, got {_got(value)}")
 
     return take
-
-
-def _is_class(hint: Any) -> TypeGuard[type[Any]]:
-    return isinstance(hint, type) and get_origin(hint) is None
 
 
 def _is_one(value: Any, member: type[Any]) -> bool:

@@ -33,7 +33,8 @@ def check_options(
             of the wrong type. The message quotes no value, which may be a secret.
     """
     given = given or {}
-    known = {field.alias for field in attrs.fields(config_class) if field.init and field.alias} - given.keys()  # type: ignore[arg-type]  # an attrs class: that has no type
+    fields = attrs.fields(config_class)  # type: ignore[arg-type]  # an attrs class: that has no type
+    known = {str(field.alias) for field in fields if field.init} - given.keys()
     for option in options:
         if option not in known:
             raise ConfigError(f'{where}: unknown option "{option}"{did_you_mean(option, known)}')

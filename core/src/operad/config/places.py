@@ -26,12 +26,6 @@ def parts_of(name: str) -> list[str]:
     return [double or single or bare for double, single, bare in _PART.findall(name)]
 
 
-def _canonical(written: str) -> str:
-    if '"' in written or "'" in written:
-        return dotted(*parts_of(written))
-    return written.replace(" ", "").replace("\t", "")
-
-
 def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     """Return the place of each table and key of a file; ``text`` is its content, ``name`` its name.
 
@@ -41,10 +35,10 @@ def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
     table = ""
     for number, line in enumerate(text.split("\n"), 1):
         if (header := _HEADER.match(line)) is not None:
-            place = _canonical(header[1]).removeprefix("tool.operad.")
+            place = dotted(*parts_of(header[1])).removeprefix("tool.operad.")
             table = "" if place == "tool.operad" else place
         elif (key := _KEY.match(line)) is not None:
-            place = f"{table}.{_canonical(key[1])}".lstrip(".")
+            place = f"{table}.{dotted(*parts_of(key[1]))}".lstrip(".")
         else:
             continue
         found.setdefault(place, (name, number))

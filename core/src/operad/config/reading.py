@@ -13,6 +13,7 @@ import attrs
 from operad.config.file import ARRAYS, TABLES, Configuration
 from operad.config.places import Lines, dotted, lines_of, place_of
 from operad.errors import ConfigError
+from operad.records import record
 from operad.sources import from_folder
 from operad.words import did_you_mean
 
@@ -70,7 +71,7 @@ def _untyped(name: str, table: Any, lines: Lines, path: str | os.PathLike[str]) 
 _Tables = dict[str, Any]
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class _Read:
     """The contents of one file, together with those of the files that it includes."""
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-import attrs
-
 from operad.functions.kinds import Types
 from operad.functions.shapes import Shapes
+from operad.records import record
 from operad_schema import Schema, from_schema
 
 Structurer = Callable[[Any], Callable[[Any], Any] | None]
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class Member:
     """A member of a union: its schema, the names of its properties, and the conversion of its values."""
 
@@ -30,7 +29,7 @@ class Member:
         return cls(from_schema(raw), properties, structurer(hint) or (lambda value: value))
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class Union:
     """A converter of JSON values to a union of types; it uses the member whose schema accepts the value.
 

@@ -25,7 +25,7 @@ _LAST_CALLS = 60.0
 """Seconds that a replaced source waits for its calls in progress."""
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)  # a repr would show secrets of the options
 class LoadedSource:
     """One source whose operations are in a catalogue."""
 
@@ -45,7 +45,7 @@ class LoadedSource:
     """Whether a reload closes the source before it opens it again."""
     error: str | None = None
     """The reason why the last reload failed; ``None`` if it did not fail."""
-    again: Callable[..., Awaitable[object]] = attrs.field(default=None, repr=False)  # it may hold secrets
+    again: Callable[..., Awaitable[object]] = attrs.field(default=None)
     ids: set[str] = attrs.field(factory=set)
     """The ids of the source's operations."""
     _is_closed: bool = False

@@ -98,12 +98,12 @@ class LoadedSources:
     """The result pipeline of the registry; a source may have other options."""
     registry: Any = None
     failures: list[SourceFailure] = attrs.field(factory=list)
-    _loaded: list[LoadedSource] = attrs.field(factory=list, init=False)
-    _closings: int = attrs.field(default=0, init=False)
+    _loaded: list[LoadedSource] = attrs.field(factory=list)
+    _closings: int = 0
     """The number of times that `aclose` was called; a source that was being loaded then is closed, too."""
-    _replacing: dict[str, LoadedSource] = attrs.field(factory=dict, init=False)
+    _replacing: dict[str, LoadedSource] = attrs.field(factory=dict)
     """The sources that are being reloaded, by name."""
-    _retiring: dict[asyncio.Task[None], LoadedSource] = attrs.field(factory=dict, init=False)
+    _retiring: dict[asyncio.Task[None], LoadedSource] = attrs.field(factory=dict)
     """Replaced sources that may still have calls in progress."""
 
     async def load(

@@ -36,9 +36,9 @@ class Entry:
     """The pipeline that makes envelopes of the handler's results."""
     operation: Operation[..., Any] | None = None
     """The `Operation` with the handler; ``None`` if spec and handler were registered separately."""
-    original: Entry | None = attrs.field(default=None, init=False)
+    original: Entry | None = None
     """The entry as it was registered, if an interceptor changed it."""
-    invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = attrs.field(default=None, init=False)
+    invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
     lifespan: Lifespan | None = attrs.field(init=False)
     adapt: Callable[[Any], Any] | None = attrs.field(init=False)
     stream: Handler | None = attrs.field(init=False)

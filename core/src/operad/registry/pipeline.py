@@ -18,6 +18,7 @@ import attrs
 from operad.envelopes import EnvelopeKinds, LocalResponseMeta, ResponseEnvelope, local_envelope, with_received
 from operad.errors import CallError, ErrorCode
 from operad.operations import Normalize, NormalizeRule, OnMismatch, OperationSpec
+from operad.records import record
 from operad.usage import Usage
 from operad_schema import Limits, SchemaError
 
@@ -32,7 +33,7 @@ def _rule(value: NormalizeRule) -> NormalizeRule:
     return value if isinstance(value, str) else dict(value)
 
 
-@attrs.frozen(eq=False, repr=False)
+@record
 class ResultPipeline:
     """The result pipeline with the options of a registry or of one source."""
 

@@ -1,0 +1,139 @@
+"""Values of tables become fields of their types, or an error that says what was expected."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import attrs
+import pytest
+
+from operad import ConfigError
+from operad.config.structuring import structure
+from operad.plugin import check_options
+
+
+@attrs.frozen
+class Auth:
+    kind: Literal["bearer", "basic"] = "bearer"
+    token: str | None = None
+
+
+@dataclasses.dataclass
+class Size:
+    width: int = 1
+
+
+@attrs.frozen
+class Options:
+    auth: Auth = attrs.field(factory=Auth)
+    size: Size = attrs.field(factory=Size)
+    pair: tuple[int, int] = (0, 0)
+    many: tuple[int, ...] = ()
+    late: Literal["x"] | list[int] | None = None
+    choice: Literal["a", "b"] | int | None = None
+    number: int | list[str] | None = None
+    numbers: dict[str, int] | list[int] | None = None
+    one: Auth | list[str] | None = None
+    two: Auth | Size | None = None
+    made: int = attrs.field(default=7, init=False)
+
+
+TAKEN: list[tuple[str, Any, Any]] = [
+    ("auth", Auth("basic"), Auth("basic")),
+    ("auth", {"kind": "basic"}, Auth("basic")),
+    ("size", {"width": 3}, Size(3)),
+    ("pair", [1, 2], (1, 2)),
+    ("many", [1, 2, 3], (1, 2, 3)),
+    ("late", [1], [1]),
+    ("choice", "b", "b"),
+    ("choice", 3, 3),
+    ("numbers", {"a": 1}, {"a": 1}),
+    ("numbers", [1], [1]),
+    ("one", {"token": "t"}, Auth(token="t")),
+    ("two", {"width": 3}, Size(3)),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "made"), TAKEN, ids=str)
+def test_what_fits_is_converted(key: str, value: Any, made: Any) -> None:
+    assert getattr(structure(Options, {key: value}, "here"), key) == made
+
+
+REFUSED: list[tuple[str, Any, str]] = [
+    ("pair", [1], "Not enough values in"),
+    ("size", {"height": 3}, 'unknown key "height"; known: width'),
+    ("auth", "x", "expected a table, got a string"),
+    ("late", "y", "expected one of 'x', got another string"),
+    ("choice", "c", "expected one of 'a', 'b', got another string"),
+    ("choice", 1.5, "expected one of .*, an integer, nothing, got a number"),
+    ("number", "s", "expected one of an integer, list.*, nothing, got a string"),
+    ("numbers", {"a": "x"}, "expected an integer, got a string; write a number"),
+    ("numbers", "s", "expected one of .*, nothing, got a string"),
+    ("one", {"tokn": "t"}, 'unknown key "tokn"; did you mean "token"'),
+    ("one", "s", "expected one of Auth, .*, nothing, got a string"),
+    ("two", {"depth": 3}, "expected one of Auth, Size, nothing, got a table"),
+    ("made", 3, 'unknown key "made"'),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "words"), REFUSED, ids=str)
+def test_what_does_not_fit_is_refused_with_what_was_expected(key: str, value: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{words}.* @ here"):
+        structure(Options, {key: value}, "here")
+
+
+def test_a_field_that_its_class_sets_itself_is_not_an_option() -> None:
+    with pytest.raises(ConfigError, match='unknown option "made"'):
+        check_options({"made": 3}, Options, where="t")
+
+
+def _telling(_: Any, __: Any, value: str) -> None:
+    raise ValueError(f"<{value}>")
+
+
+@attrs.frozen
+class Told:
+    checked: str = attrs.field(validator=_telling)
+    other: list[str] = attrs.field(factory=list)
+    call: Callable[[], int] = int
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"checked": "abc"}, "<abc> @ x"),
+        ({"checked": "abcd"}, "<…> @ x"),
+        ({"checked": "abcd-efgh", "other": ["abcd"]}, "<…> @ x"),
+    ],
+)
+def test_values_of_four_characters_and_more_are_left_out_of_a_validator_s_message_the_longest_first(
+    table: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        structure(Told, table, "x")
+    assert str(caught.value) == words
+
+
+class Outer:
+    """Made twice: with the types of its fields as texts, and with types."""
+
+    auth: Auth | None = None
+    count: int = 0
+
+
+AS_TEXTS = attrs.frozen(type("Texts", (), dict(vars(Outer))))
+AS_TYPES = attrs.resolve_types(attrs.frozen(type("Types", (), dict(vars(Outer)))), globals())
+
+
+@pytest.mark.parametrize("outer", [AS_TEXTS, AS_TYPES])
+def test_a_key_of_a_table_inside_is_told_where_it_belongs(outer: Any) -> None:
+    for key, words in (
+        ("token", 'unknown key "token"; it is a key of auth @'),
+        ("coun", 'unknown key "coun"; did you mean "count"? @'),
+        ("zzzz", 'unknown key "zzzz"; known: auth, count @'),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            structure(outer, {key: "x"}, "here")
+        assert str(caught.value).startswith(words)
