@@ -1,4 +1,4 @@
-"""Questions that a handler asks its client: for input of the user, a message of the model, or the roots."""
+"""Questions of a handler to the client of its call, such as forms for the user and messages for the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CallClient(Protocol):
         """The capabilities that the client declared, by name: ``elicitation``, ``sampling``, ``roots``, …"""
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report the progress of the call, with ``None`` for an unknown ``total`` and for no ``message``."""
+        """Report progress to the client. ``total`` is ``None`` if unknown, ``message`` if there is no text."""
 
     async def log(self, level: str, data: Any, logger: str | None) -> None:
         """Send ``data`` as a log message to the client, under the name ``logger`` unless it is ``None``.
@@ -32,13 +32,13 @@ class CallClient(Protocol):
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to fill in the form ``schema``, or to visit ``url``; the other is ``None``.
+        """Ask the client's user to fill in the form ``schema``, or to visit ``url``. One of the two is ``None``.
 
         Return ``{action, content?}``. For ``key`` see `ClientOfCall.elicit`.
         """
 
     async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask the client's model with the parameters of ``sampling/createMessage``.
+        """Ask the client's model. ``request`` has the parameters of ``sampling/createMessage``.
 
         Return ``{role, content, model, stopReason?}``.
         """

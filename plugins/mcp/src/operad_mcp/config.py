@@ -399,8 +399,10 @@ class MCPClientConfig:
         is_callers = self.auth is not None and self.auth.type == "caller"
         if self.list_auth is not None and (not is_callers or self.list_auth.type == "caller"):
             got = "no auth" if self.auth is None else f'auth with type "{self.auth.type}"'
-            needed = 'auth with type "caller", and another type itself'
-            raise ConfigError(f'list_auth requires {needed}, got {got}, and itself type "{self.list_auth.type}"')
+            raise ConfigError(
+                'list_auth requires auth with type "caller", and must have another type itself, '
+                f'got {got} and list_auth with type "{self.list_auth.type}"'
+            )
         if not is_callers:
             return
         assert self.auth is not None
@@ -430,7 +432,7 @@ async def maybe_await(value: Any) -> Any:
 
 
 def takes_two(callback: Callable[..., Any]) -> bool:
-    """Return True if a callback can be called with two positional arguments."""
+    """Return True if a callback takes two positional arguments; False also if its signature is unknown."""
     try:
         inspect.signature(callback).bind(None, None)
     except (TypeError, ValueError):  # no second parameter; or the signature is unknown, as for some builtins

@@ -35,7 +35,7 @@ class Annotations:
 
 @attrs.frozen(init=False, eq=False, slots=False, repr=False)
 class ContentBlock:
-    """The base class of content blocks."""
+    """The base class of content blocks. ``type`` is the kind of block in the protocol, such as ``text``."""
 
     # The only attrs field, because the JSON Schema of envelopes is made from the fields; all other values are
     # read from `wire`.

@@ -38,10 +38,10 @@ def to_mcp(
 
     Args:
         registry: the registry to serve; clients are notified of its changes.
-        authenticate: returns the caller over HTTP. With it, requests without credentials are rejected, unless the
-            option ``anonymous`` is True. Without it, every caller is anonymous.
-        complete: returns values for arguments of prompts and resource templates, see `Complete`. Without it, these
-            are the values that a schema enumerates.
+        authenticate: returns the caller over HTTP. If ``None``, every caller is anonymous. Otherwise, requests
+            without credentials are rejected, unless the option ``anonymous`` is True.
+        complete: returns values for arguments of prompts and resource templates, see `Complete`. If ``None``, the
+            values are those that a schema enumerates.
         options: the fields of `MCPServeConfig`; ``identity`` may be an `operad.Identity`.
 
     Raises:
@@ -114,7 +114,7 @@ class MCPServing:
         await self._served.changes.updated(uri)
 
     def well_known_routes(self) -> list[Any]:
-        """Return Starlette routes for the metadata of the protected resource; empty without a `resource_url`.
+        """Return Starlette routes for the metadata of the protected resource; empty if `resource_url` is not set.
 
         Add them to an application that mounts this one. Clients request the metadata at the root of the address
         (RFC 9728, 3.1), which a mounted application does not serve.

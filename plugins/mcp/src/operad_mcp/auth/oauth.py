@@ -1,6 +1,6 @@
 """OAuth for servers over HTTP: the SDK's flows, with tokens that can outlive the process, and JWT assertions.
 
-This module imports the SDK. It is imported by the first connection with ``auth`` other than a bearer token.
+This module imports the SDK. It is imported by logins, and by connections with ``auth`` other than a bearer token.
 """
 
 from __future__ import annotations
@@ -199,10 +199,10 @@ class KeptAuth(httpx2.Auth):
 
 
 class AssertionAuth(httpx2.Auth):
-    """An httpx2 authentication that exchanges an assertion for a token (RFC 7523), and again for each new token.
+    """An httpx2 authentication that exchanges an assertion for a token (RFC 7523).
 
-    A new token is needed when the old one expires or is rejected. The SDK supports this only for clients with a
-    secret. ``url`` is the server's, and ``auth`` has ``issuer`` and ``assertion``.
+    It does so again when the token expires or is rejected. The SDK supports this only for clients with a secret.
+    ``url`` is the URL of the server, and ``auth`` has ``issuer`` and ``assertion``.
     """
 
     def __init__(self, url: str, auth: MCPAuth) -> None:

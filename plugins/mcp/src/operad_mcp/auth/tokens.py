@@ -3,7 +3,7 @@
 The SDK stores tokens as received, with their lifetime in seconds. `KeptTokens` also stores the time at which they
 expire, their client and the authorization server, so that another process can renew them.
 
-This module imports the SDK. It is imported by the first connection with ``auth`` other than a bearer token.
+This module imports the SDK. It is imported by logins, and by connections with ``auth`` other than a bearer token.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class KeptTokens:
             context.current_tokens = await self.get_tokens()
 
     def has_expired(self) -> bool:
-        """Return True if the known tokens have expired, but can be renewed."""
+        """Return True if the tokens in `context` have expired, but can be renewed."""
         context = self.context
         return context is not None and not context.is_token_valid() and context.can_refresh_token()
 
     async def delete(self, *, client_too: bool = False) -> bool:
-        """Delete the tokens, and with ``client_too`` the client's registration. Return True if tokens existed."""
+        """Delete the tokens; also the client's registration if ``client_too``. Return True if tokens existed."""
         found = await self.load()
         if client_too or not found.get("client"):
             await self.store.delete(self.key)

@@ -178,9 +178,10 @@ def nested(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def metadata_of(kind: str, item: Json) -> Json:
-    """Return the metadata of an operation: ``mcp``, with its kind and fields of the item, and ``annotations``.
+    """Return the metadata of an operation: ``mcp``, its kind and fields of the item, and the ``annotations``.
 
-    ``mcp`` lacks the fields for which a spec has its own. All are hints of the server. Do not trust them.
+    A title, a description and schemas are left out, because a spec has fields for them. Do not trust the values:
+    they are hints of the server.
     """
     dropped = ("inputSchema", "outputSchema", "description", "title")
     metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}

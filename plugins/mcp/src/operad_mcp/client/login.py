@@ -41,7 +41,7 @@ class MCPLogin:
         Raises:
             CallError: the user or a server refused, the server cannot be reached, or the user took longer than
                 ``timeout`` seconds.
-            ConfigError: the ``redirect_uri`` cannot be used.
+            ConfigError: the ``redirect_uri`` or a file in the configuration cannot be used.
         """
         visit = _Visit(tell, open_url, timeout)
         auth = KeptAuth(self._url, self._auth, visit.begin, visit.answer, self._name)
@@ -84,7 +84,7 @@ class _Visit:
         self._listener: LoopbackListener | None = None
 
     async def begin(self, url: str) -> None:
-        """Listen for the redirect, show the URL to the user, and open it in a browser."""
+        """Listen for the redirect, show the URL to the user, and open it if a function for that was given."""
         query = parse_qs(urlsplit(url).query)
         state, redirect = query.get("state", [""])[0], query.get("redirect_uri", [""])[0]
         self._listener = await self._stack.enter_async_context(LoopbackListener(state, redirect))

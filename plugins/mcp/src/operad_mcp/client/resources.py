@@ -112,7 +112,7 @@ def variables(template: str) -> dict[str, bool]:
         for name in expression.variable_names:
             names[name] = names.get(name, False) or expression.operator.value not in ("?", "&")
     if "{}" in template or "" in names:
-        raise ValueError(f"uriTemplate: expected a name for each variable, got {template!r}")
+        raise ValueError(f"uriTemplate: expected a name for each variable, got {template!r:.200}")
     return names
 
 
@@ -132,7 +132,7 @@ def expand(template: str, values: Mapping[str, Any]) -> str:
             for text in found if isinstance(found, list) else [found[: modifiers["prefix"]]]:
                 segments = text.split("/") if expression.operator.value in ("+", "#") else [text]
                 if "." in segments or ".." in segments:
-                    message = f"the value {text!r} has a segment . or .., which would change the path of the URI"
+                    message = f"the value {text!r:.100} has a segment . or .., which would change the URI's path"
                     details = {"errors": [{"path": "$", "message": message}]}
                     raise CallError(ErrorCode.VALIDATION_ERROR, message, details)
     return parsed.expand({name: text for name, text in texts.items() if text != []})

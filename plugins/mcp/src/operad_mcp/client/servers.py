@@ -72,7 +72,7 @@ class MCPClientWrapper:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for its use; ``None`` if it has none, or before it is connected."""
+        """The server's instructions for its use; ``None`` if the server sent none, or is not connected yet."""
         return self.client.instructions
 
     def on_change(self, callback: OnChange) -> None:
@@ -133,7 +133,7 @@ class MCPClientWrapper:
                 self.client.logger.warning("listing again failed; the operations stay as they were: %s", error)
                 continue
             except Exception:  # a background task, which must be ready for the next change
-                self.client.logger.exception("listing again failed")
+                self.client.logger.exception("listing again failed; the operations stay as they were")
                 continue
             finally:
                 self._refreshed = asyncio.get_running_loop().time()
@@ -163,6 +163,8 @@ async def create_mcp_client(
 ) -> MCPClientWrapper:
     """Connect to a server, and return its client with the operations that the server offers.
 
+    With ``start = "first use"``, a remembered listing is used instead of a connection, if one exists.
+
     Args:
         name: the name of the server in messages.
         config: the address of the server, and options.
@@ -189,7 +191,7 @@ async def close_mcp_client(wrapper: MCPClientWrapper) -> None:
 
 
 def safe_namespace(name: str) -> str:
-    """Return a server's name as a namespace: other characters than ``A-Z a-z 0-9 _ -`` become ``_``.
+    """Return a server's name as a namespace. Characters other than ``A-Z a-z 0-9 _ -`` become ``_``.
 
     The namespace for an empty name is ``mcp``.
     """
@@ -197,7 +199,7 @@ def safe_namespace(name: str) -> str:
 
 
 async def from_mcp(name: str, config: MCPClientConfig | None = None, **options: Any) -> MCPClientWrapper:
-    """Connect to a server, and return its client with the operations that the server offers.
+    """Connect to a server with `create_mcp_client`, and return its client.
 
     Args:
         name: the name of the server, from which the namespace of its operations is made.
@@ -219,8 +221,8 @@ async def connect_all(
 ) -> tuple[list[MCPClientWrapper], dict[str, OperadError]]:
     """Connect to servers concurrently. Return the clients, and the errors of the servers that failed, by name.
 
-    The arguments are those of `MCPClientLoader.load`. An error that is not an `OperadError` is raised, after all
-    clients were closed.
+    The arguments are those of `MCPClientLoader.load`, without ``strict``. An error that is not an `OperadError` is
+    raised, after all clients were closed.
     """
     results = await _gather(
         [
@@ -271,7 +273,7 @@ class MCPClientLoader:
             options: further arguments of `create_mcp_client`.
 
         Raises:
-            OperadError: a server of this name is already loaded.
+            OperadError: a server with one of the names is already loaded.
             ExceptionGroup: ``strict`` is True, and a server failed.
         """
         taken = [name for name in servers if name in self._clients]

@@ -99,7 +99,7 @@ class CallerSessions:
         return len(self._kept)
 
     async def aclose(self) -> None:
-        """Close all sessions; idempotent."""
+        """Close all sessions. After that, `of` raises `CallError`. Idempotent."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -150,7 +150,10 @@ def _with_credential(config: MCPClientConfig, table: Mapping[str, Any]) -> MCPCl
     except (ConfigError, TypeError, ValueError):
         pass
     kinds = ", ".join(f'"{kind}"' for kind in _USABLE)
-    message = f"the credential of the caller cannot be used: expected a table with one of the types {kinds}"
+    message = (
+        f"the credential of the caller cannot be used: expected a valid table with one of the types {kinds}; "
+        "correct the provider of the credential"
+    )
     raise CallError(ErrorCode.EXECUTION_ERROR, message)
 
 
@@ -160,7 +163,10 @@ def is_unauthorized(error: CallError) -> bool:
 
 
 def without_credentials(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata of a call without the headers that would replace the credential of its caller."""
+    """Return the metadata of a call without ``Authorization``, ``Cookie`` and ``Proxy-Authorization``.
+
+    These headers would replace the credential of the caller.
+    """
     given = metadata.get("mcp")
     headers = given.get("headers") if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping) or not isinstance(headers, Mapping):

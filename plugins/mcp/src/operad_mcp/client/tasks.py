@@ -232,9 +232,9 @@ class Handles:
         self._config = config
 
     def remembers(self, context: OperationContext) -> bool:
-        """Return True if a task of this call is to be stored, or may have been stored by an earlier call.
+        """Return True if the call has an idempotency key, and the server is not an object in this process.
 
-        The call must have an idempotency key, and the server must not be an object in this process.
+        Only then its task is stored.
         """
         return context.idempotency_key is not None and self._config.server is None
 
@@ -259,7 +259,7 @@ class Handles:
         return task
 
     def keep(self, task: str, lifetime: float | None, params: Json, context: OperationContext, name: str) -> None:
-        """Store the task of a call for ``lifetime`` seconds (``None``: 7 days). Do nothing unless `remembers`."""
+        """Store the task of a call for ``lifetime`` seconds (``None``: 7 days), if `remembers` returns True."""
         if not self.remembers(context):
             return
         until = time.time() + (_KEPT if lifetime is None else lifetime)

@@ -160,9 +160,9 @@ def inner_schema(tool: Json) -> Any:
 
 
 def unwrapped(raw: Any) -> Any:
-    """Return a tool's result with the data that an operad server wrapped as its structured content.
+    """Return a tool's result whose structured content is the ``result`` in its structured content.
 
-    A result without wrapped data is returned unchanged.
+    An error, and a result without that field, are returned unchanged.
     """
     structured = raw.get("structuredContent") if isinstance(raw, dict) else None
     if not isinstance(structured, dict) or "result" not in structured or raw.get("isError") is True:
@@ -181,7 +181,10 @@ def own_name(tool: Json) -> str:
 
 
 def object_schema(schema: Any) -> Json:
-    """Return an input schema with ``type: object``, which the protocol requires; only that if it is not a dict."""
+    """Return an input schema with ``type: object``, which the protocol requires.
+
+    For a value that is not a dict, return ``{"type": "object"}``.
+    """
     if not isinstance(schema, dict):
         return {"type": "object"}
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}

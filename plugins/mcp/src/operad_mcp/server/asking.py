@@ -138,9 +138,9 @@ _RESULTS: dict[str, type[BaseModel]] = {
 
 
 def checked(method: str, answer: Any, form: Json | None) -> Json:
-    """Return a client's answer to the question ``method``, validated as the protocol requires.
+    """Return a client's answer to the question ``method``. ``form`` is the schema of a form, otherwise ``None``.
 
-    Raises `ValueError` if it does not fit the protocol, or ``form``, the schema of a form or ``None``.
+    Raises `ValueError` if the answer does not fit the protocol or the form.
     """
     try:
         model = _RESULTS[method]

@@ -104,7 +104,7 @@ class Changes:
             streams.handler.close()
 
     def joined(self, ctx: Any) -> None:
-        """Send notifications of changed lists to the session of ``ctx`` (handshake revisions) until it ends."""
+        """Notify a session of the handshake revisions of changed lists until the session ends."""
         connection = connection_of(ctx)
         self._connections.add(connection)
         connection.exit_stack.callback(self._connections.discard, connection)
@@ -142,7 +142,7 @@ class Changes:
             await self.updated_for(caller, uri)
 
     async def updated_for(self, caller: str | None, uri: str) -> None:
-        """Notify the clients of one caller that watch the resource ``uri`` that it changed."""
+        """Notify the clients of ``caller`` that watch ``uri`` of its change; ``None``: of anonymous callers."""
         if (streams := self._streams.get(caller)) is not None:
             await streams.bus.publish(ResourceUpdated(uri=uri))
         for connection in tuple(self._connections):
@@ -211,9 +211,9 @@ class Watching:
                 self.leave(ctx, uri)
 
     async def join(self, ctx: Any, uri: str) -> bool:
-        """Count a client of a resource, and follow the resource if a server behind the registry has it.
+        """Add a client to a resource, and follow the resource if a server behind the registry has it.
 
-        Return False if the caller may not watch the resource. Call `leave` once for each call of this method.
+        Return False if the caller may not watch the resource, otherwise True. In both cases, call `leave` later.
         """
         key = (self._door.principal(ctx), uri)
         self._watchers[key] = self._watchers.get(key, 0) + 1

@@ -82,12 +82,12 @@ class Door:
         return self.searches_in(self.listing)
 
     def searches_in(self, listing: Listing) -> bool:
-        """Return `searches` for a listing that the caller already has."""
+        """Return the value of `searches` for a known listing, which need not be made again."""
         wanted = self.config.tools
         return wanted == "search" or (wanted is None and len(listing.tools) > self.config.search_above)
 
     def has_form(self, name: str, spec: OperationSpec, *, handshake: bool) -> bool:
-        """Return True if `form` would return a form that was made before, which takes no time."""
+        """Return True if `form` has made this form before, and will return it immediately."""
         known = self._forms.get((name, handshake))
         return known is not None and known[0] is spec
 
@@ -175,7 +175,7 @@ class Door:
         return found
 
     def principal(self, ctx: Any) -> str | None:
-        """Return the id of the caller; None if the caller is anonymous."""
+        """Return the id of the caller; ``None`` if the caller is anonymous."""
         caller = self.caller(ctx)
         return None if caller is None else caller.id
 

@@ -73,7 +73,7 @@ class Listing:
     def states(self) -> dict[str, dict[str, int]]:
         """The identities of the specs by name, for ``tools``, ``prompts`` and ``resources``.
 
-        A list has changed if its state is different.
+        A list has changed if its state differs from the state before.
         """
         return {
             "tools": {name: id(spec) for name, spec in self.tools.items()},

@@ -134,7 +134,7 @@ class MCPServeConfig:
 
     @property
     def metadata_url(self) -> str | None:
-        """The URL of the protected resource's metadata (RFC 9728, 3.1); None if ``resource_url`` is not set."""
+        """The URL of the protected resource's metadata (RFC 9728, 3.1); ``None`` without ``resource_url``."""
         if self.resource_url is None:
             return None
         parts = urlsplit(self.resource_url)
@@ -142,7 +142,7 @@ class MCPServeConfig:
 
     @property
     def resource_metadata(self) -> dict[str, Any] | None:
-        """The metadata of the protected resource (RFC 9728, 2); None if ``resource_url`` is not set."""
+        """The metadata of the protected resource (RFC 9728, 2); ``None`` if ``resource_url`` is not set."""
         if self.resource_url is None:
             return None
         document: dict[str, Any] = {

@@ -52,7 +52,8 @@ class Prompts:
         """
         spec = self._door.listing.prompts.get(params.name)
         if spec is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name}")
+            hint = "prompts/list returns the known prompts"
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name:.100}; {hint}")
         input = {name: _decoded(spec, name, value) for name, value in (params.arguments or {}).items()}
 
         async def call(context: OperationContext) -> Json:

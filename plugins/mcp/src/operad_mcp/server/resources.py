@@ -81,9 +81,10 @@ class Resources:
         return answer
 
     async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
-        """Return the server behind the registry that listed a resource, else the only server behind it.
+        """Return the server behind the registry that listed a resource.
 
-        Return ``None`` if the resource is an operation, or its server is not known.
+        If it is unknown, return the only such server, or ``None`` if there are several. For a resource that is an
+        operation of the registry, return ``None``.
         """
         listing = self._door.listing
         if uri in listing.resources:

@@ -56,7 +56,7 @@ def data_result(data: Json) -> Json:
 
 
 def stream_result(items: list[Any], *, truncated: bool) -> Json:
-    """Return the items of a subscription as the result of a tool. ``truncated`` means that it had not ended."""
+    """Return the items of a subscription as the result of a tool. ``truncated``: it had not ended."""
     return data_result({"items": items, "truncated": truncated})
 
 
@@ -101,7 +101,10 @@ def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
 
 
 def within(made: Json, limit: int) -> Json:
-    """Return the result of a resource or a prompt. Raises `CallError` if it has more than ``limit`` bytes."""
+    """Return ``made``, the result of a resource or a prompt, if its JSON has at most ``limit`` bytes.
+
+    Raises `CallError` (``PAYLOAD_TOO_LARGE``) if it has more.
+    """
     size = len(to_json(made))
     if size > limit:
         raise _too_large(size, limit)
@@ -146,8 +149,8 @@ def binary_block(data: bytes, meta: Any) -> tuple[Json, str]:
 def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | None) -> list[Any]:
     """Return an envelope as the contents of the resource ``uri``, with the media type ``mime``.
 
-    If ``mime`` is ``None``, it is ``application/octet-stream`` for bytes and ``application/json`` for other data
-    than text, for which it is left out.
+    If ``mime`` is ``None``, the media type is ``application/octet-stream`` for bytes, is left out for text, and is
+    ``application/json`` for other data. The contents of another MCP server's response are returned unchanged.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR`` for data without a JSON form.
@@ -170,7 +173,7 @@ def resource_contents(envelope: ResponseEnvelope[Any], uri: str, mime: str | Non
 
 
 def prompt_result(envelope: ResponseEnvelope[Any], description: str) -> Json:
-    """Return an envelope as the result of a prompt: its data if it is messages, else one message with its text.
+    """Return an envelope as the result of a prompt: the messages in its data, else one message with its data.
 
     ``description`` is used unless the data has a description.
 

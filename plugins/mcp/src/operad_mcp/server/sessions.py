@@ -156,7 +156,7 @@ class SessionEvents(EventStore):
         self._events: OrderedDict[str, tuple[str, Any]] = OrderedDict()
 
     async def store_event(self, stream_id: str, message: Any) -> str:
-        """Store an event, and return its id. The id is random, so it reveals nothing about other events."""
+        """Store an event instead of the oldest one if `max_events` are stored; return its id, a random text."""
         event_id = uuid4().hex
         self._events[event_id] = stream_id, message
         if len(self._events) > self.max_events:

@@ -123,7 +123,7 @@ class Tools:
             if form is not None:
                 input = arguments.get(INPUT) if form.wraps_input else arguments
                 return await self._answer(ctx, form, input)
-        raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
+        raise _unknown(params.name)
 
     async def _answer(self, ctx: Any, form: ToolForm, input: Any) -> Json:
         """Call an operation, and return its result or a result with its error."""
@@ -174,7 +174,7 @@ class Tools:
     async def _call_search(self, ctx: Any, name: str, arguments: Json) -> Json:
         tool = _SEARCH_TOOLS.get(name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {name}")
+            raise _unknown(name)
         errors = from_schema(tool["inputSchema"]).errors(arguments)
         try:
             if errors:
@@ -244,6 +244,10 @@ class Tools:
         hint = f'did you mean "{meant}"?' if meant else "use search to find operations"
         message = f'unknown operation "{operation_id}"; {hint}'
         return CallError(ErrorCode.OPERATION_NOT_FOUND, message, {"operationId": operation_id})
+
+
+def _unknown(name: str) -> MCPError:
+    return MCPError(types.INVALID_PARAMS, f"Unknown tool: {name:.100}; tools/list returns the known tools")
 
 
 def _in_short(spec: OperationSpec) -> str:

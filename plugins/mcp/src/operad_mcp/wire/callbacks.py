@@ -44,7 +44,7 @@ class Declined(Exception):
     Args:
         code: the code of the JSON-RPC error that the server receives.
         message: the message of that error.
-        option: the callback of `MCPClientConfig` that would handle the request; None if no callback would.
+        option: the callback of `MCPClientConfig` that would handle the request; ``None`` if no callback would.
     """
 
     def __init__(self, code: int, message: str, option: str | None = None) -> None:
@@ -201,7 +201,7 @@ def _with_defaults(content: Any, schema: Any) -> Json:
 async def elicited(params: Json, call: MCPCall) -> Json:
     """Return the answer of the caller's user to ``elicitation/create``.
 
-    Raises `CallError` if the caller has no client that can be asked.
+    Raises `CallError` if the caller's client cannot be asked, or its answer cannot be used.
     """
     client, message = _client(call), clean_text(str(params.get("message") or ""))
     if params.get("mode") == "url":
@@ -213,7 +213,7 @@ async def elicited(params: Json, call: MCPCall) -> Json:
 async def sampled(params: Json, call: MCPCall) -> Json:
     """Return the answer of the caller's model to ``sampling/createMessage``.
 
-    Raises `CallError` if the caller has no client that can be asked.
+    Raises `CallError` if the caller's client cannot be asked, or its answer cannot be used.
     """
     client = _client(call)
     return dict(await client.sample({key: value for key, value in params.items() if key != "_meta"}, None))

@@ -72,7 +72,7 @@ class Calls:
         return bool(self._running)
 
     def asking(self) -> MCPCall:
-        """Return the call to which a message of the server belongs: the `current_call`, else the only one.
+        """Return the call to which a message of the server belongs: the `current_call`, else the only one running.
 
         If neither exists, the result has only the server's name.
         """
@@ -133,8 +133,10 @@ def _checked(found: Any, where: str) -> MCPExtras:
     if not isinstance(headers, Mapping) or not isinstance(meta, Mapping):
         got = f"{type(headers).__name__} and {type(meta).__name__}"
         raise ConfigError(f"{where}: expected mappings as headers and meta, got {got}")
-    if not all(isinstance(value, str) and value.isascii() and value.isprintable() for value in headers.values()):
-        raise ConfigError(f"{where}: expected one line of ASCII text as each header, got another value")
+    for name, value in headers.items():
+        if not (isinstance(value, str) and value.isascii() and value.isprintable()):
+            got = f"another value for {name!r:.80}"
+            raise ConfigError(f"{where}: expected one line of ASCII text as each header, got {got}")
     return MCPExtras(headers=headers, meta=meta)
 
 

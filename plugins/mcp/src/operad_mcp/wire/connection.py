@@ -230,7 +230,10 @@ class Connection:
                 await self.farewell("resources/unsubscribe", {"uri": uri})
 
     async def farewell(self, method: str, params: Json) -> None:
-        """Send a last request about something that has ended, if connected. Failures are logged and ignored."""
+        """Send a request that ends a task or a subscription at the server, if connected; wait at most 2 s.
+
+        Failures are logged and ignored.
+        """
         live = self._current
         if live is None or live.closed.is_set() or self._closing:
             return
@@ -335,7 +338,7 @@ class Connection:
             current_call.reset(token)
 
     def raise_said(self, said: Any) -> NoReturn:
-        """Raise the `CallError` for an error that the server reported outside a response."""
+        """Raise the `CallError` for ``said``, the JSON of an error that the server reported outside a response."""
         error = error_of(said if isinstance(said, dict) else {"message": str(said)})
         raise classify(error, self._what) from error
 
@@ -362,17 +365,17 @@ class Connection:
 
     @property
     def modern(self) -> bool:
-        """Whether the current session uses the stateless protocol; False before it is connected."""
+        """Whether the current session uses the stateless protocol; False before the first session."""
         return self._current is not None and self._current.modern
 
     @property
     def server(self) -> Json:
-        """The server's description of itself; empty before it is connected."""
+        """The server's description of itself; empty before the first session."""
         return {} if self._current is None else self._current.server
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for its use; ``None`` if it has none, or before it is connected."""
+        """The server's instructions for its use; ``None`` if the server sent none, or before the first session."""
         return None if self._current is None else self._current.instructions
 
     # --- errors ----------------------------------------------------------------------------------

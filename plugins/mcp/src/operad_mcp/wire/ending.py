@@ -1,4 +1,4 @@
-"""The end of a program, and of all processes that it started."""
+"""Functions that end a program and all processes that it started."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def new_mark() -> str:
 async def end_process(process: asyncio.SubprocessTransport, mark: str, patience: float) -> None:
     """Wait for a program to end by itself; then send SIGTERM, then SIGKILL, to its remaining processes.
 
+    On Windows, only the program itself is terminated.
+
     Args:
-        process: the program, whose input has ended; the leader of its process group.
+        process: the program. Its input has ended, and it leads its process group.
         mark: the value of `MARK` in its environment.
         patience: the seconds to wait before SIGTERM, and again before SIGKILL.
     """
@@ -56,7 +58,7 @@ class _Tree:
         self._strays: set[int] = set()
 
     async def wait(self, patience: float, *, all_of_it: bool = False) -> None:
-        """Wait at most ``patience`` seconds until the program has ended, or with ``all_of_it`` all processes."""
+        """Wait up to ``patience`` seconds until the program has ended, or with ``all_of_it`` all its processes."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience
         while self._process.get_returncode() is None or (all_of_it and self._lives()):
@@ -65,7 +67,10 @@ class _Tree:
             await asyncio.sleep(_POLL)
 
     def signal(self, sign: signal.Signals) -> None:
-        """Send a signal to the program's process group, and to its processes that have left the group."""
+        """Send a signal to the program's process group, and to its processes that have left the group.
+
+        On Windows, terminate the program instead.
+        """
         if sys.platform == "win32":
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()

@@ -45,10 +45,10 @@ def _default_tls(*_named: str | None) -> ssl.SSLContext:
 def http_client(config: MCPClientConfig, auth: httpx2.Auth | None) -> httpx2.AsyncClient:
     """Return a new HTTP client for a server.
 
-    Without ``proxy``, it uses the proxies of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …).
+    If ``config.proxy`` is ``None``, it uses the proxies of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …).
 
     Raises:
-        ConfigError: a certificate cannot be used.
+        ConfigError: a file with a certificate or a key cannot be used.
     """
     headers = dict(config.headers)
     if config.auth is not None and config.auth.type == "bearer":
@@ -106,12 +106,15 @@ _UNSENT = (
 
 
 def unsent(error: Exception) -> bool:
-    """Return True if the request certainly did not reach the server."""
+    """Return True if a request that failed with ``error`` certainly did not reach the server."""
     return isinstance(error, _UNSENT)
 
 
 async def read_body(response: httpx2.Response, limit: int) -> bytes:
-    """Return at most ``limit`` bytes of the body, decoded."""
+    """Return at most ``limit`` bytes of the body, decompressed.
+
+    Raises `httpx2.RequestError` if the body is cut off or cannot be decompressed.
+    """
     pieces, size = [], 0
     async for piece in response.aiter_bytes():
         pieces.append(piece)
@@ -122,7 +125,7 @@ async def read_body(response: httpx2.Response, limit: int) -> bytes:
 
 
 async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
-    """Return the body as `read_body` does; empty if it is cut off or cannot be decoded."""
+    """Return the result of `read_body`; empty if the body is cut off or cannot be decompressed."""
     try:
         return await read_body(response, limit)
     except httpx2.RequestError:
@@ -130,7 +133,7 @@ async def read_if_any(response: httpx2.Response, limit: int) -> bytes:
 
 
 def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
-    """Return the fault for a response with an HTTP error status, whose body is ``text``.
+    """Return the fault for a response with an HTTP status of 300 or above, whose body is ``text``.
 
     A location is shown without parts that may be secret.
     """
@@ -148,9 +151,10 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the response with the request's id, else the first response with the request's id instead of its own.
+    """Return the response with the id ``request_id``; if there is none, the first response, with that id.
 
-    All came on the request's exchange. Return ``None`` if there is no response, or ``request_id`` is ``None``.
+    All messages came on the exchange of the request. Return ``None`` if they contain no response, or
+    ``request_id`` is ``None``.
     """
     answers = [message for message in messages if isinstance(message, Answer)]
     if request_id is None or not answers:

@@ -28,7 +28,7 @@ class Sink(Protocol):
         """Handle the end of the connection. Requests in flight fail with ``fault``, or with `ConnectionLost`."""
 
     async def room(self) -> None:
-        """Wait until the session is not crowded."""
+        """Wait until the session is not crowded, or has ended."""
 
 
 class Link:

@@ -59,7 +59,7 @@ Message = Request | Notice | Answer
 
 
 def parse(text: bytes) -> list[Message]:
-    """Return the messages of a text: one, several of a batch, or none if it is not a message.
+    """Return the messages of a text: one, or those of a batch (at most 1,000); empty if it is not a message.
 
     If only the id of a response can be read, the message is a failed response with that id.
     """
@@ -97,7 +97,7 @@ def too_large(limit: int) -> TooLarge:
 
 
 def answered_id(head: bytes, tail: bytes) -> RequestId | None:
-    """Return the id of a response from its first and last bytes; None if they do not certainly contain it."""
+    """Return the id of a response from its first and last bytes; ``None`` if they do not certainly contain it."""
     found = _ID_FIRST.match(head)
     if found is None and _ANSWER_FIRST.match(head):
         found = _ID_LAST.search(tail)
@@ -111,7 +111,7 @@ def answered_id(head: bytes, tail: bytes) -> RequestId | None:
 
 
 def message_of(value: Any) -> Message | None:
-    """Return the message for a JSON value; None if the value is not a JSON-RPC message."""
+    """Return the message for a JSON value; ``None`` if the value is not a JSON-RPC message."""
     if not isinstance(value, dict):
         return None
     if "method" in value:
@@ -128,7 +128,7 @@ def message_of(value: Any) -> Message | None:
 
 
 def error_of(error: Any) -> ServerError:
-    """Return the `ServerError` for the ``error`` of a message, whatever its form."""
+    """Return the `ServerError` for the ``error`` of a message. If its code is not an integer, the code is 0."""
     fields = error if isinstance(error, dict) else {"message": error}
     code, message = fields.get("code"), fields.get("message")
     text = message if isinstance(message, str) else _shown(error)

@@ -41,7 +41,7 @@ _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
 
 
 def header_value(text: str) -> str:
-    """Return a text as the value of a header. A text that is not plain ASCII is encoded in base64."""
+    """Return a text as the value of a header. If it is not printable ASCII, return ``=?base64?…?=``."""
     if _PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="

@@ -99,7 +99,7 @@ class Session:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Count a request as running inside the block."""
+        """Record a request as running inside the block. A retired session ends after the last such block."""
         self._users += 1
         try:
             yield
@@ -125,7 +125,9 @@ class Session:
         headers: Mapping[str, str] | None = None,
         listener: Listener | None = None,
     ) -> Any:
-        """Send a request and return its result unchanged.
+        """Send a request and return its result, unchanged except for tools with an invalid ``x-mcp-header``.
+
+        These are left out of listings over HTTP (2026-07-28), with a warning.
 
         Args:
             method: the name of the method in the protocol.

@@ -292,7 +292,7 @@ class Lines:
     Args:
         limit: the maximum size of a line in bytes.
         on_line: called with each line.
-        on_long: called with the size of each line above the limit, its start and its end.
+        on_long: called with the size of each line above the limit, its first and its last 512 bytes (`EDGE`).
     """
 
     def __init__(

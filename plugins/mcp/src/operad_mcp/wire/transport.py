@@ -44,7 +44,7 @@ class Transport(httpx2.AsyncBaseTransport):
     Args:
         tls: the TLS context for ``https``.
         proxy: the proxy for all requests; ``None``: those of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …).
-        idle: seconds that an unused connection is kept. Many servers close theirs after 5: a request on a
+        idle: seconds after which an unused connection is closed. Many servers close it after 5 s. A request on a
             connection that is being closed is lost, and a POST must not be sent twice.
     """
 
@@ -196,7 +196,7 @@ def _check_headers(request: httpx2.Request) -> None:
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value)
     ]
     if bad:
-        raise httpx2.LocalProtocolError(f"a header cannot be sent, it has invalid characters: {', '.join(bad)}")
+        raise httpx2.LocalProtocolError(f"headers with invalid characters cannot be sent: {', '.join(bad)}")
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:

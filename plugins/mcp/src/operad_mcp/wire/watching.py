@@ -29,7 +29,7 @@ class Watchers:
         self._queues: dict[str, set[asyncio.Queue[Json | None]]] = {}
 
     def notified(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass on a notification of the server. Notifications about other things are ignored."""
+        """Pass on a notification that a listing or a resource changed. Ignore any other notification."""
         if method.endswith("/list_changed"):
             if self.on_change is not None:
                 self.on_change(method.split("/")[1])
