@@ -14,7 +14,7 @@ from operad.records import record
 
 def _strings(value: Iterable[str]) -> tuple[str, ...]:
     if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and deny every caller
-        raise TypeError(f'expected a list of strings, got the string "{value}"; write ["{value}"]')
+        raise TypeError(f'expected a list of strings, got the string "{value:.99}"; write ["{value:.99}"]')
     if isinstance(value, Mapping):  # {"write": false} would become ("write",), and grant it
         raise TypeError('expected a list of strings, such as ["read"], got a mapping')
     strings = tuple(value)
@@ -35,14 +35,14 @@ def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str
 
 @record
 class AccessControl:
-    """The requirements of an operation on its callers. If it is empty, every caller may call the operation."""
+    """The requirements of an operation on its callers; all must be met. By default every caller may call it."""
 
     required_scopes: tuple[str, ...] = attrs.field(default=(), converter=_strings)
     """Scopes that the identity must all have."""
     required_scopes_any: tuple[str, ...] = attrs.field(default=(), converter=_strings)
     """Scopes of which the identity must have at least one."""
     resource_type: str | None = None
-    """The type of the resource on which the identity needs a grant; requires ``resource_action``."""
+    """The type, without a colon, of the resource on which a grant is needed; requires ``resource_action``."""
     resource_action: str | None = None
     """The action that the grant must allow."""
     resource_id_from: str | None = None
@@ -90,7 +90,7 @@ class Identity:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Identity:
-        """Return the identity with this JSON form. Raises `ValueError` if ``wire`` is not one of an identity."""
+        """Return the identity with this JSON form, see `to_wire`. Raises `ValueError` for any other object."""
         try:
             if not isinstance(wire["id"], str):
                 raise TypeError(f"id: expected string, got {type(wire['id']).__name__}")
@@ -139,9 +139,9 @@ def missing_access(access_control: AccessControl, identity: Identity | None, inp
 
 
 def may_list(access_control: AccessControl, identity: Identity | None) -> bool:
-    """Return True if ``identity`` may call the operation with at least some inputs.
+    """Return True if ``identity`` may call the operation with at least one input.
 
-    Listings and searches show only such operations.
+    Listings and searches show only operations for which this is true.
     """
     missing = missing_access(access_control, identity)
     if missing.keys() <= {"resourceType", "resourceAction"} and identity is not None:

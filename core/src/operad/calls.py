@@ -53,7 +53,7 @@ class CallMap(Protocol):
             timeout: seconds; the map's default if neither this nor a deadline is given.
             deadline: when the call must have ended, in epoch ms.
             identity: the caller. The serving side decides whether to trust this.
-            parent_request_id: the id of the call that makes this one.
+            parent_request_id: the id of the call that makes this one; ``None`` if it is not a nested call.
             idempotency_key: a key that a call and its repetitions have in common.
 
         Raises:
@@ -72,7 +72,8 @@ class CallMap(Protocol):
     ) -> Subscription:
         """Subscribe to an operation; a query or mutation yields one envelope.
 
-        The arguments are those of `call`, except that ``timeout`` limits the wait for each item.
+        The arguments are those of `call` without ``idempotency_key``; ``timeout`` limits the wait for each item.
+        Iterating the subscription raises `CallError` if the call fails.
         """
 
 

@@ -66,13 +66,13 @@ class OperationContext:
 
     Args:
         request_id: the id of this call; the registry makes one if it is left out.
-        parent_request_id: the id of the call that made this one.
-        identity: the caller.
-        deadline: when the call must have ended, in epoch ms.
+        parent_request_id: the id of the call that made this one; ``None`` for an outermost call.
+        identity: the caller; ``None`` for an anonymous caller.
+        deadline: when the call must have ended, in epoch ms; ``None`` for no deadline.
         trusted: whether to skip the access check. Only code of this process can set it, no message from a peer.
         metadata: values of the application; nested calls receive them too. A handler sees a read-only copy.
-        client: receives progress and log messages; set by the server that received the call, passed on to nested
-            calls. With MCP it offers more, see `operad_mcp.client_of`.
+        client: receives progress and log messages; set by the server that received the call and passed on to
+            nested calls; ``None`` without a client. With MCP it offers more, see `operad_mcp.client_of`.
         idempotency_key: a key that a request and its repetitions have in common; nested calls have their own.
         credentials: the `operad.auth.Credentials` of the caller; set by the server that received the call, for
             `operad_credentials` only. Passed on to nested calls, never to another process.
@@ -83,18 +83,18 @@ class OperationContext:
     identity: Identity | None = None
     deadline: float | None = None
     registry: Callables | None = attrs.field(default=None, repr=False)
-    """The registry that nested calls use; set for a handler."""
+    """The registry that nested calls use; ``None`` in a context that the application made for a call."""
     metadata: Mapping[str, Any] = _NOTHING
     client: CallListener | None = attrs.field(default=None, repr=False)
     idempotency_key: str | None = None
     worker: Worker | None = attrs.field(default=None, repr=False)
-    """The thread of a plain ``def`` handler; set by the registry."""
+    """The worker thread of a plain ``def`` handler; ``None`` if the handler runs in the event loop."""
     watch: Watch | None = attrs.field(default=None, repr=False)
-    """The object that passes reports of the call to observers; set by the registry."""
+    """The object that passes reports of the call to observers; ``None`` if no observer receives reports."""
     trusted: bool = False
     credentials: Any = attrs.field(default=None, repr=False)
     state: Any = attrs.field(default=None, repr=False)
-    """The value that the lifespan of the operation's source, else that of the registry, has yielded."""
+    """The value that the lifespan of the operation's source, else of the registry, yielded; else ``None``."""
 
     @property
     def env(self) -> OperationEnv:
@@ -152,11 +152,11 @@ class OperationContext:
     # --- the client ------------------------------------------------------------------------------
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress to observers and, unless the call is nested, to the client.
+        """Report progress to observers and, unless the call is nested, to the client, if there is one.
 
         Args:
             progress: a number in any unit, which must increase from one report to the next.
-            total: the value of ``progress`` when the work is complete, if it is known.
+            total: the value of ``progress`` when the work is complete; ``None`` if it is not known.
             message: a short text for people.
         """
         if self.watch is not None:
@@ -165,13 +165,13 @@ class OperationContext:
             await self.client.progress(progress, total, message)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a log message to observers and the client, or to the logger ``operad`` if the call has no client.
+        """Send a log message to observers and to the client; without a client, to the Python logger ``operad``.
 
         Args:
             level: a severity of RFC 5424, 6.2.1: ``debug``, ``info``, ``notice``, ``warning``, ``error``,
                 ``critical``, ``alert``, ``emergency``. Raises `ValueError` for any other value.
-            data: any JSON value.
-            logger: the name of the logger; ``None`` for no name.
+            data: the message, any JSON value.
+            logger: the name of the logger for the client; ``None`` for no name.
         """
         if level not in _LEVELS:
             raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
@@ -231,9 +231,9 @@ def build_env(registry: Callables, context: OperationContext, *, trusted: bool =
     """Return the operations of ``registry`` as an object, for calls nested in ``context``.
 
     Args:
-        registry: the registry in which the operations are looked up, at the time of each call.
-        context: the call in which the nested ones are made.
-        trusted: whether the nested calls skip the access check (see `OperationContext.env`).
+        registry: the registry in which each call looks up its operation.
+        context: the context of the call that makes the nested calls.
+        trusted: whether the nested calls skip the access check; see `OperationContext.env`.
     """
     return OperationEnv(registry, context, trusted)
 
@@ -257,7 +257,7 @@ class OperationEnv:
         return self.namespace(namespace)
 
     def namespace(self, namespace: str) -> BoundNamespace:
-        """Return the operations of one namespace, also if its name is not a Python identifier."""
+        """Return the operations of a namespace; for names that are not Python identifiers, such as ``my-shop``."""
         return BoundNamespace(self, namespace)
 
     def __dir__(self) -> list[str]:
@@ -313,7 +313,7 @@ class BoundOperation:
         )
 
     def subscribe(self, input: Any = None, /, *, timeout: float | None = None, **fields: Any) -> Subscription:
-        """Subscribe to the operation; the arguments are those of a call, and ``timeout`` limits each item."""
+        """Subscribe to the operation with the arguments of a call; ``timeout`` limits the wait for each item."""
         env = self._env
         given = input_of(env._registry, self.id, input, fields)
         return env._registry.subscribe(self.id, given, env._context.child(trusted=env._trusted), timeout=timeout)

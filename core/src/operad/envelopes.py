@@ -26,7 +26,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 WIRE_SOURCES = ("local", "http", "mcp")
-"""The sources of the original protocol, which `is_response_envelope` accepts if no kinds are given."""
+"""The envelope sources that `is_response_envelope` accepts if no kinds are given."""
 
 _DISTRIBUTIONS = {"http": "operad-openapi", "mcp": "operad-mcp"}
 """The distribution that declares a kind, for the hint in a warning."""
@@ -68,7 +68,7 @@ class ResponseEnvelope(_Received, Generic[T_co]):
     def received(self) -> Any:
         """The handler's data before they were cast to the output schema: the same object, not a copy.
 
-        It is `data` if nothing was cast here, as for an envelope that came from another process.
+        If this process cast nothing, as for an envelope of another process, this is `data`.
         """
         try:
             return self._received
@@ -97,7 +97,7 @@ _set_received: Callable[[Any, Any], None] = _Received.__dict__["_received"].__se
 
 
 def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvelope[T]:
-    """Set `received` of a new envelope to the data before the cast, and return the envelope."""
+    """Set `received` of a new envelope, which no caller has yet, and return the envelope."""
     _set_received(envelope, received)
     return envelope
 
@@ -129,7 +129,7 @@ _set_timestamp: Callable[[Any, int], None] = LocalResponseMeta.__dict__["timesta
 class OpaqueMeta:
     """Metadata of an envelope whose kind this process does not know.
 
-    Such an envelope is passed on unchanged: the work was done, even if its metadata cannot be read here.
+    Such an envelope is passed on unchanged, because the work is done even if the metadata cannot be read here.
     """
 
     source: str
@@ -187,7 +187,7 @@ class EnvelopeKind:
         source: the value of ``meta.source``, unique among all plugins.
         meta_type: the attrs class of the metadata.
         is_error: a function that returns True for the metadata of a failed call, whose data do not follow the
-            output schema.
+            output schema; if ``None``, no envelope of this kind is that of a failed call.
     """
 
     source: str
@@ -210,7 +210,7 @@ LOCAL_KIND = EnvelopeKind("local", LocalResponseMeta)
 
 
 class EnvelopeKinds:
-    """The envelope kinds that an application knows; one object per `Plugins`, never a global."""
+    """The envelope kinds that an application knows, always with ``local``; each `Plugins` has its own object."""
 
     __slots__ = ("_kinds", "_warned")
 
@@ -251,7 +251,7 @@ class EnvelopeKinds:
         return kind is not None and kind.is_error is not None and kind.is_error(envelope.meta)
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Return True if the data must not be cast, because the call failed or the kind is not known."""
+        """Return True if the data must not be cast, because the call failed or the kind is not known (logged)."""
         meta = envelope.meta
         kind = self._kinds.get(meta.source)
         if kind is None:
@@ -260,7 +260,7 @@ class EnvelopeKinds:
         return kind.is_error is not None and kind.is_error(meta)
 
     def warn_unknown(self, source: str) -> None:
-        """Log a warning for a source that no plugin declares, once for each source, with what to install."""
+        """Log one warning for each unknown source, with the plugin to install, and at most 100 in all."""
         if source in self._warned or len(self._warned) >= _MAX_WARNED:
             return
         self._warned.add(source)

@@ -21,7 +21,7 @@ from operad.words import encodable, json_safe
 
 
 class OperadError(Exception):
-    """The root of every error that operad raises on purpose."""
+    """The base class of operad's own errors. Wrong arguments may also raise `TypeError` or `ValueError`."""
 
 
 class ConfigError(OperadError):
@@ -44,17 +44,17 @@ class ErrorCode(StrEnum):
     """The codes of `CallError` that operad itself uses; an operation may declare more."""
 
     OPERATION_NOT_FOUND = "OPERATION_NOT_FOUND"
-    """No source offers this operation. Details: ``{operationId}``."""
+    """The operation is not registered, or has no handler. Details: ``{operationId}``."""
     ACCESS_DENIED = "ACCESS_DENIED"
     """The identity lacks what the operation requires. Details name what is required."""
     VALIDATION_ERROR = "VALIDATION_ERROR"
-    """The input does not match the input schema. Details: ``{errors: [{path, message, keyword}]}``."""
+    """An input does not match its schema (``{errors: [{path, message, keyword}]}``), or an argument is invalid."""
     TIMEOUT = "TIMEOUT"
     """The deadline passed. Details: ``{deadline}`` in epoch ms."""
     ABORTED = "ABORTED"
     """The call was cancelled."""
     EXECUTION_ERROR = "EXECUTION_ERROR"
-    """The handler, or the server behind it, failed."""
+    """The handler, or the server behind it, failed. Details usually have a ``message``."""
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     """An error without a usable code. Details: ``{raw}``."""
     NO_RESPONDERS = "NO_RESPONDERS"
@@ -86,15 +86,15 @@ class CallError(OperadError):
     code: str
     message: str
     details: Any
-    """Any JSON value; ``None`` if it has no details."""
+    """Data for programs, any JSON value; ``None`` if the error has no details."""
     undeclared: bool = False
     """Whether `map_error` made this error from an exception that the operation does not declare."""
     logged: str | None = None
     """The request id under which the exception was logged; ``None`` if it was not logged yet."""
     ran: bool | None = None
-    """``False`` if the transport or registry of the call knows that nothing ran, so that it can be repeated."""
+    """``False`` if the handler did not run, so that the call can be repeated; ``None`` if it may have run."""
     hint: str = ""
-    """A hint for developers, such as which source failed. It ends ``str(error)`` and is never sent to a peer."""
+    """A hint for developers, such as which source failed, after the message in ``str(error)``. No peer gets it."""
     forwarded: bool = False
     """Whether the handler that raised this error only forwarded its call to another operation."""
 
@@ -106,7 +106,7 @@ class CallError(OperadError):
 
     @property
     def says_nothing_ran(self) -> bool:
-        """Whether code and details state that the operation was not run, as ``OPERATION_NOT_FOUND`` does."""
+        """Whether code and details mean that the operation did not run, as ``OPERATION_NOT_FOUND`` does."""
         if self.code == ErrorCode.UNAVAILABLE:
             return isinstance(self.details, dict) and self.details.get("sent") is False
         return self.code in (ErrorCode.NO_RESPONDERS, ErrorCode.OPERATION_NOT_FOUND, ErrorCode.OVERLOADED)

@@ -17,7 +17,7 @@ logger = logging.getLogger("operad")
 
 
 def operation_not_found(operation_id: str, message: str | None = None) -> CallError:
-    """Return the ``OPERATION_NOT_FOUND`` error for an id that is not registered; its `ran` is ``False``."""
+    """Return an ``OPERATION_NOT_FOUND`` error whose `ran` is ``False``; by default its message names the id."""
     error = CallError(
         ErrorCode.OPERATION_NOT_FOUND,
         message or f'operation "{operation_id}" not found',
@@ -32,7 +32,7 @@ def out_of_handler(
 ) -> CallError:
     """Return the error with which a call fails if its handler raised ``error``.
 
-    Usually that is the same error. But a code that states that nothing ran would be wrong for the handler's call:
+    Usually that is ``error`` itself. But a code that means that nothing ran would be wrong for the handler's call:
     a handler that charged a card and then called a missing operation did run. Such an error becomes
     ``EXECUTION_ERROR`` with ``details.cause``, unless the operation declares the code or its handler only
     forwarded the call.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROJECT = "operad"
 API_VERSION = 1
-"""The version of these hooks. A plugin that declares another number as ``operad_api_version`` is not loaded."""
+"""The version of these hooks. A plugin is not loaded if its ``operad_api_version`` is a different number."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -56,8 +56,8 @@ def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspe
 def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return interceptors of calls (see `OperationRegistry.use`) for a registry that is being made.
 
-    ``registry.configured(…)`` returns the plugin's own table. If the hook raises, no registry is made, because a
-    call that the plugin would have rejected must not run.
+    ``registry.configured(…)`` returns a table of the configuration. If the hook raises, no registry is made,
+    because a call that the plugin would have rejected must not run.
     """
 
 
@@ -65,21 +65,22 @@ def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  
 def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvider]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return providers of credentials, with which sources act on behalf of the caller of each call.
 
-    The hook is called when a source first needs a provider. Two providers with the same name are a `ConfigError`.
+    The hook is called when a source first needs a provider, which raises `ConfigError` if two have the same name.
     """
 
 
 @hookspec(firstresult=True)
 def operad_resolve_operation(operation_id: str) -> Operation[..., Any] | None:
-    """Return the operation for an id that a registry does not have, or ``None``; for catalogues too large to list.
+    """Return the operation for an id that a registry does not have; ``None`` if the plugin does not know the id.
 
-    The first result that is not ``None`` is used, and the registry keeps it. The hook may be a coroutine function.
+    The hook is meant for catalogues that are too large to list, and may be a coroutine function. The first result
+    that is not ``None`` is used, and the registry keeps it.
     """
 
 
 @hookspec(firstresult=True)
 def operad_search() -> Callable[[Iterable[OperationSpec]], SearchIndex] | None:
-    """Return a function that makes a registry's search index from its specs, or ``None``.
+    """Return a function that makes a registry's search index from its specs, or ``None`` to offer no index.
 
     The first result that is not ``None`` is used. If every result is ``None``, search counts matching words.
     """
@@ -112,7 +113,7 @@ def operad_tables() -> Iterable[Table]:  # type: ignore[empty-body]  # hookspecs
 
 @hookspec
 def operad_commands(cli: Any) -> None:
-    """Add commands to ``cli``, a ``click.Group``; called when the command line starts."""
+    """Add commands to ``cli``, a ``click.Group``, when the command line starts. An exception is logged."""
 
 
 # --- call map ----------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
 
 @hookspec(firstresult=True)
 def operad_call_server(registry: OperationRegistry, transport: Transport, options: Options) -> CallServer | None:
-    """Return a call server for a registry and a transport, or ``None``; see `operad_call_map`."""
+    """Return a call server for a registry and a transport, or ``None``; the rules of `operad_call_map` apply."""
 
 
 @hookspec

@@ -17,7 +17,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
 
     Args:
         package: the name of the module.
-        homes: for each module, the names that it provides, separated by spaces.
+        homes: the names to provide, separated by spaces, by the module from which each is imported.
     """
     modules = {name: module for module, names in homes.items() for name in names.split()}
 

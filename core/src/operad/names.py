@@ -58,25 +58,21 @@ OWN_KEYWORDS = frozenset({"self", "timeout"})
 
 
 def attribute_names(names: Iterable[str]) -> dict[str, str]:
-    """Return a Python attribute for each name of an operation, such as ``pulls_create`` for ``pulls/create``.
+    """Return the names of operations by Python attribute, such as ``pulls/create`` by ``pulls_create``.
 
-    A name that is a valid attribute is kept. In other names, characters that are not allowed become ``_``. If the
-    result is already taken, it ends in a hash of the name.
-
-    Returns:
-        The operations' names by attribute.
+    An ASCII identifier that is not a keyword and does not start with ``_`` is its own attribute. In other names,
+    each run of characters except letters and digits becomes ``_``, a first digit gets the prefix ``n_``, and a
+    result without ``_`` gets one at its end: ``class_``. If the attribute is already taken, or several names would
+    get it, it also ends in a hash of the name.
     """
     return _identifiers(names, lambda name: not name.startswith("_"), "")
 
 
 def keyword_names(fields: Iterable[str]) -> dict[str, str]:
-    """Return a keyword argument for each field of an input; see `attribute_names`.
+    """Return the fields of an input by keyword argument; see `attribute_names`.
 
     A field that cannot be a keyword, such as ``from`` or ``X-Api-Key``, gets a keyword that ends in ``_``:
     ``from_``, ``X_Api_Key_``. So do ``self`` and ``timeout``, which are parameters of the method itself.
-
-    Returns:
-        The names of the fields by keyword.
     """
     return _identifiers(fields, lambda name: not name.startswith("__") and name not in OWN_KEYWORDS, "_")
 
@@ -124,7 +120,7 @@ _known: WeakKeyDictionary[Any, tuple[Sequence[OperationSpec], _Tables]] = WeakKe
 
 
 def attributes_of(registry: Listed, namespace: str) -> dict[str, str]:
-    """Return `attribute_names` of the operations in a namespace; cached until the registry changes."""
+    """Return the `attribute_names` of a namespace's operations, cached until the registry changes."""
     specs = registry.specs()
     tables = _tables(registry, specs)
     table = tables.get(namespace)
@@ -145,7 +141,7 @@ def _tables(registry: Listed, specs: Sequence[OperationSpec]) -> _Tables:
 
 
 def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
-    """Return the name of the operation that an attribute represents, or the attribute if no operation matches."""
+    """Return the name of the operation for an attribute; ``attribute`` unchanged if no operation matches."""
     if registry.get_spec(f"{namespace}.{attribute}") is not None:
         return attribute
     return attributes_of(registry, namespace).get(attribute, attribute)
@@ -154,7 +150,8 @@ def operation_name(registry: Listed, namespace: str, attribute: str) -> str:
 def input_of(registry: Listed, operation_id: str, input: Any, fields: dict[str, Any]) -> Any:
     """Return ``input``, or the input object made from the keyword arguments ``fields``; see `keyword_names`.
 
-    Only keywords that end in ``_`` are renamed. Raises `CallError` ``VALIDATION_ERROR`` if both are given.
+    Only keywords that end in ``_`` are renamed. Raises `CallError` ``VALIDATION_ERROR`` if ``input`` and
+    ``fields`` are both given.
     """
     if not fields:
         return input

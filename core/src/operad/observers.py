@@ -39,8 +39,8 @@ _fullmatch = cache(lambda name: re.compile(_FORMS[name]).fullmatch)
 def trace_context(carrier: Mapping[str, Any]) -> dict[str, str]:
     """Return ``traceparent``, ``tracestate`` (W3C Trace Context, 3.2 and 3.3) and ``baggage`` (W3C Baggage, 3).
 
-    A malformed value is left out, as are a ``tracestate`` of more than 512 characters or without a
-    ``traceparent``, and a ``baggage`` of more than 8,192 characters. The others are returned unchanged.
+    Missing and malformed values are left out, as are a ``tracestate`` of more than 512 characters or without a
+    ``traceparent``, and a ``baggage`` of more than 8,192 characters. All other values are unchanged.
 
     Args:
         carrier: the metadata of a call, or the headers of a request.
@@ -77,7 +77,7 @@ class CallRecord:
     passed_on: dict[str, Any] = attrs.field(factory=dict)
     """Metadata that an observer adds at the start; nested calls and peers receive them, too."""
     called_as: str | None = None
-    """The id in the view through which the call was made; ``None`` if it was not made through a view."""
+    """The operation's id in the view through which the call was made; ``None`` for a call without a view."""
     is_outgoing: bool = False
     """Whether a call map made the call; it then runs at a peer, and its type is not known here."""
     input: Any = attrs.field(default=None, repr=False)
@@ -98,9 +98,9 @@ class CallReport:
     """A severity of RFC 5424, 6.2.1."""
     progress: float | None = None
     total: float | None = None
-    """The final value of ``progress``, if it is known."""
+    """The final value of ``progress``; ``None`` if it is not known."""
     unit: str | None = None
-    """The unit of ``progress`` and ``total``; ``By`` for bytes (UCUM)."""
+    """The unit of ``progress`` and ``total``, such as ``By`` for bytes (UCUM); ``None`` for no unit."""
     attributes: Mapping[str, str | int | float | bool] = attrs.field(factory=dict)
     """Additional values, such as ``attempt`` and ``delay`` (s) of a retry."""
 
@@ -315,7 +315,7 @@ class Worker(Protocol):
         """Whether the call has ended."""
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop, wait for it in this thread, and return its result."""
+        """Run a coroutine in the event loop and return its result. Raises `CallError` if the call has ended."""
 
     def soon(self, callback: Callable[[T], None], argument: T) -> None:
         """Call a function in the event loop, unless the loop is closed."""

@@ -30,16 +30,16 @@ Handler = Callable[..., Any]
 
 
 Normalize = Literal["cast", "complete", "keep", "off"]
-"""How data are cast to the output schema. ``keep`` converts values and fills in declared defaults only;
-``complete`` also makes up a zero value for each missing required property."""
+"""How data are cast to the output schema: ``keep`` converts values and fills in declared defaults; ``cast`` also
+drops undeclared properties; ``complete`` also makes up missing required values; ``off`` changes nothing."""
 NormalizeRule = Normalize | Mapping[str, Normalize]
-"""One value for all operations, or values by patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
+"""One value for all operations, or values by shell patterns of ids: ``{"*": "cast", "orders.*": "keep"}``."""
 OnMismatch = Literal["warn", "raise", "ignore"]
-"""What happens when data do not match the output schema."""
+"""Whether data that do not match the output schema are logged, make the call fail, or are ignored."""
 
 
 def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
-    """Return True if ``predicate`` holds for a function, that of a partial, or the ``__call__`` of an object."""
+    """Return True if ``predicate`` is true of a function, a partial's function, or an object's ``__call__``."""
     while isinstance(handler, partial):
         handler = handler.func
     call = getattr(type(handler), "__call__", None)  # noqa: B004  # not "is it callable" but "what is its call"
@@ -47,14 +47,14 @@ def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
 
 
 class OperationType(StrEnum):
-    """The type of an operation: reading, changing something, or a stream."""
+    """The type of an operation: it reads, changes something, or yields a stream."""
 
     QUERY = "query"
-    """Reads. It may be called again after a failure."""
+    """The operation reads. It may be called again after a failure."""
     MUTATION = "mutation"
-    """Changes something. It is not called again after a failure, unless it is declared idempotent."""
+    """The operation changes something. It is called again after a failure only if it is declared idempotent."""
     SUBSCRIPTION = "subscription"
-    """Yields a stream of envelopes."""
+    """The operation yields a stream of envelopes."""
 
 
 def _schema(value: Schema | Mapping[str, Any] | bool | None) -> Schema:
@@ -76,7 +76,7 @@ def _words(value: Any) -> Any:
 
 @record
 class ErrorDefinition:
-    """An error that an operation declares: its code, when it happens, and the schema of its details."""
+    """An error that an operation declares. By default its details are of any type, and it has no HTTP status."""
 
     code: str
     description: str = attrs.field(default="", converter=_words)
@@ -84,7 +84,7 @@ class ErrorDefinition:
     http_status: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the JSON form: ``{code, description, schema?, httpStatus?}``."""
+        """Return the JSON form ``{code, description, schema?, httpStatus?}``, without an unknown schema."""
         wire: dict[str, Any] = {"code": self.code, "description": self.description}
         if not self.schema.is_unknown:
             wire["schema"] = self.schema.bundled()
@@ -126,7 +126,7 @@ def _tags(values: Iterable[str]) -> tuple[str, ...]:
 
 
 DEFAULT_NAMESPACE = "local"
-"""The namespace of a decorated function without one of its own."""
+"""The namespace of a decorated function if the decorator has no option ``namespace``."""
 
 NAMESPACE = re.compile(r"[A-Za-z0-9_-]+")
 # Thousands of operations share the namespace of their source.
@@ -140,7 +140,7 @@ class OperationSpec:
     """The description of an operation: its id, type, schemas, requirements, and texts for people and models.
 
     Schemas may be given as `Schema`, as a JSON Schema (dict or bool), or left out (any value). Raises
-    `RegistrationError` for an invalid namespace, name or type.
+    `RegistrationError` for an invalid namespace, name, type or error, and `TypeError` for a string as ``tags``.
     """
 
     namespace: str
@@ -153,7 +153,7 @@ class OperationSpec:
     description: str = attrs.field(default="", converter=_words)
     input_schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
     output_schema: Schema = attrs.field(default=UNKNOWN, converter=_schema)
-    """The schema of the data; of each item, for a subscription."""
+    """The schema of the data; for a subscription, the schema of each item."""
     access_control: AccessControl = attrs.field(default=OPEN, converter=_access)
     error_schemas: tuple[ErrorDefinition, ...] = attrs.field(default=(), converter=_error_schemas)
     tags: tuple[str, ...] = attrs.field(default=(), converter=_tags)
@@ -164,7 +164,7 @@ class OperationSpec:
     A transport that loses the server of such a call may send the request to another server.
     """
     unchecked_patterns: bool = False
-    """Whether ``re`` checks patterns of the input that cannot be checked in linear time. It may take long."""
+    """Whether to check input patterns that need more than linear time. Such a check, with ``re``, may be slow."""
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     """JSON-like values for sources and applications."""
     id: str = attrs.field(init=False, eq=False, repr=False)
@@ -338,8 +338,8 @@ class Pages(Protocol):
     def following(self, input: Mapping[str, Any], envelope: ResponseEnvelope[Any]) -> Mapping[str, Any] | None:
         """Return the input of the call for the next page; ``None`` after the last one.
 
-        ``envelope`` is the current page, and ``input`` the input of its call. Raises `CallError` if the reference
-        to the next page cannot be used.
+        ``envelope`` is the current page, and ``input`` is the input of its call. Raises `CallError` if the page
+        refers to a next page in a way that cannot be used.
         """
         ...
 
@@ -367,7 +367,7 @@ class Operation(_Dressed, Generic[P, R_co]):
     blocking: bool | None = None
     """Whether a plain ``def`` handler runs in a worker thread; ``None`` means yes."""
     function: Callable[P, R_co] | None = None
-    """The decorated function, if the operation was made from one."""
+    """The decorated function; ``None`` if the operation was not made from a function."""
     adapt: Callable[[Any], Any] | None = None
     """Converts the Python values of an input (a `datetime`, ``None`` for "absent") to JSON before the input is
     checked. It changes nothing in place and returns unknown values unchanged.
@@ -377,7 +377,7 @@ class Operation(_Dressed, Generic[P, R_co]):
     `OperationRegistry.call`.
     """
     pages: Pages | None = attrs.field(default=None, kw_only=True, repr=False)
-    """The pagination of a listing, for `OperationRegistry.paginate`."""
+    """The pagination of a listing, for `OperationRegistry.paginate`; ``None`` if the result is one page."""
     stream: Handler | None = attrs.field(default=None, kw_only=True, repr=False)
     """An asynchronous generator function for `OperationRegistry.subscribe`, in addition to a ``handler`` that
     returns one item: for operations whose response may turn out to be a stream.
@@ -387,7 +387,7 @@ class Operation(_Dressed, Generic[P, R_co]):
     `OperationRegistry.download`.
     """
     method: Any = attrs.field(default=None, kw_only=True, repr=False)
-    """A `Method` if the function is in a class body: it becomes an operation when it is bound."""
+    """A `Method` if the function is in a class body and is not bound to an object yet; else ``None``."""
 
     def __attrs_post_init__(self) -> None:
         function = self.function

@@ -1,4 +1,4 @@
-"""The classes with which plugins contribute sources, servers and tables, and what a source receives."""
+"""The classes with which plugins contribute sources, servers and tables, and the context of a source."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def from_folder(folder: Path, path: str | Path) -> Path:
     try:
         return folder.joinpath(Path(path).expanduser()).absolute()
     except RuntimeError:
-        raise ConfigError(f"{path}: no such user, or the user has no home directory") from None
+        raise ConfigError(f"{path}: no such user, or the user has no home directory; write a full path") from None
 
 
 class PluginsLike(Protocol):
@@ -50,7 +50,7 @@ class PluginsLike(Protocol):
 
 @record(kw_only=True)
 class SourceContext:
-    """The context in which a source is loaded; its ``load`` receives this and the source's own configuration."""
+    """The context in which a source is loaded, the second argument of the source's ``load``."""
 
     plugins: PluginsLike
     """The plugins of the application."""
@@ -70,7 +70,7 @@ class SourceContext:
     """The logger for diagnostics: ``operad.<name of the source plugin>``."""
 
     def path(self, path: str | Path) -> Path:
-        """Return ``path``, made absolute from ``base_dir``. Raises `ConfigError` for an unknown ``~name``."""
+        """Return ``path`` as an absolute path from ``base_dir``; see `from_folder` for ``~`` and errors."""
         return from_folder(self.base_dir or Path.cwd(), path)
 
 
@@ -81,8 +81,8 @@ class SourceSession:
     """
 
     usage: Usage | None = None
-    """A started `Lifespan`, whose state the handlers receive. A source may replace it before it calls `changed`;
-    calls in progress keep the previous one, which the source closes."""
+    """A started `Lifespan`, whose state the handlers receive, or ``None``. A source may replace it before it calls
+    `changed`; calls in progress keep the previous one, which the source closes."""
 
     def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
         self._operations = tuple(operations)
@@ -95,11 +95,11 @@ class SourceSession:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Messages by operation id: why the source does not register this operation, for the error of a call."""
+        """For each operation that the source knows but does not register, by id, the reason in errors of calls."""
         return {}
 
     def on_change(self, callback: OnChange) -> None:
-        """Call ``callback`` with all operations whenever they change."""
+        """Call ``callback`` with all current operations after each change."""
         self._callbacks.append(callback)
 
     def changed(self, operations: Sequence[Operation[..., Any]]) -> None:
@@ -145,7 +145,7 @@ def _attrs_class(owner: _Configured, value: object) -> type[Any]:
     if isinstance(value, type) and attrs.has(value):
         return value
     kind = type(owner).__name__.lower()
-    raise TypeError(f'{kind} "{owner.name}": config_type must be an attrs class, got {value!r}')
+    raise TypeError(f'{kind} "{owner.name}": config_type must be an attrs class, got {value!r:.80}')
 
 
 def _config_type(owner: _Configured, _: attrs.Attribute[Any], value: object) -> None:
@@ -166,7 +166,7 @@ class Source(_Configured):
         description: one line about the source.
         login: ``await login(config, context, account)`` returns the `operad.auth.Login` with which ``operad login
             NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option). It connects to
-            nothing. It raises `ConfigError` if this configuration needs no login.
+            nothing. It raises `ConfigError` if this configuration needs no login. ``None`` means: no logins.
     """
 
     name: str
@@ -210,8 +210,9 @@ class Server(_Configured):
             of a configuration. Fields with the names of `[serve]`'s own keys (``timeout``, ``max_body``,
             ``allowed_hosts``, …) get those values unless the server's table sets them.
         app: ``app(registry, config)`` returns an ASGI 3 application, which `operad serve` runs with others on one
-            address. It may have a method ``async drain(timeout)``, which rejects new calls, ends streams and lets
-            calls finish. The scope of a request contains the caller, see `operad_serve.asgi.Gate`.
+            address; ``None`` without such an application. It may have a method ``async drain(timeout)``, which
+            rejects new calls, ends streams and waits for calls in progress, for at most ``timeout`` seconds. The
+            scope of a request contains the caller, see `operad_serve.asgi.Gate`.
         mount: the application's path on that address: exactly this path, or with ``/`` every other path.
     """
 

@@ -28,7 +28,7 @@ class Subscription(AsyncIterator[Envelope]):
 
     Iterate it (``async for``), and close it (``await aclose()``, ``async with``). Leaving a loop early also closes
     the stream, in this process and in the process that sends the items, so only one loop can iterate it. Iterating
-    raises `CallError` if the stream ends with an error.
+    raises `CallError` if the stream ends with an error, and `RuntimeError` while another task waits for an item.
     """
 
     __slots__ = ("__weakref__", "_close_done", "_closed", "_items", "_reader", "_reader_gone", "_report")
@@ -44,7 +44,7 @@ class Subscription(AsyncIterator[Envelope]):
 
     @property
     def items(self) -> AsyncGenerator[Envelope, None]:
-        """The generator behind the subscription, for a caller that is its only reader; it skips all checks."""
+        """The generator behind the subscription, without its checks, for a caller that is the only reader."""
         return self._items
 
     def report(self, kind: str, message: str | None = None, **fields: Any) -> None:
@@ -87,7 +87,7 @@ class Subscription(AsyncIterator[Envelope]):
         return self._reader_gone is not None and task.uncancel() <= requested
 
     async def aclose(self) -> None:
-        """Close the stream and the generator behind it. If a task waits for an item, its loop ends. Idempotent."""
+        """Close the stream and its generator; idempotent. The loop of a task that waits for an item then ends."""
         self._closed = True
         if self._close_done is not None:  # another task, or a loop that was left, is closing it
             await asyncio.shield(self._close_done)

@@ -28,7 +28,7 @@ Event = dict[str, Any]
 
 
 class TransportError(OperadError):
-    """Raised when a transport cannot connect or cannot send an event."""
+    """Raised when a transport cannot connect, register an address or send an event."""
 
 
 class NoRespondersError(TransportError):
@@ -36,7 +36,7 @@ class NoRespondersError(TransportError):
 
 
 class LinkDownError(TransportError):
-    """Raised when a link cannot connect, is closed, or has lost its connection; `Link.send` has sent nothing."""
+    """Raised when a link cannot connect, is closed, or has lost its connection. The event was not sent."""
 
 
 class PayloadTooLargeError(TransportError):
@@ -83,9 +83,9 @@ class Delivery:
     """The circumstances of an event's arrival, such as its sender and address."""
 
     peer: str | None = None
-    """The sender, as far as the transport knows it: an opaque string, stable for the peer's link."""
+    """The sender: an opaque string, stable for the peer's link; ``None`` if the transport does not know it."""
     identity: Identity | None = None
-    """The identity of the peer that the transport authenticated."""
+    """The identity of the sender; ``None`` if the transport did not authenticate it."""
     redelivered: bool = False
     """Whether the event may have been delivered before."""
     to: str | None = None
@@ -95,7 +95,7 @@ class Delivery:
     operation, and that only ``operad.discover`` arrives through ``all:``.
     """
     done: Callable[[], None] | None = None
-    """A function to call when the work of a request has ended; set by transports that acknowledge requests."""
+    """A function to call when the work of a request has ended; ``None`` if there is nothing to acknowledge."""
     held: float | None = None
     """Milliseconds for which the transport held the event, by its own clock; ``None`` if it does not know.
 
@@ -127,7 +127,7 @@ class Link(Protocol):
         """The link's private, unguessable reply address, ``inbox:…``."""
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events sent to ``topic``; one member of ``group`` gets each event.
+        """Receive events sent to ``topic``. One member of ``group`` gets each event; without a group, every link.
 
         Raises `TransportError` if ``topic`` is not an address, the server rejects it, or the link is down.
         """
@@ -138,8 +138,8 @@ class Link(Protocol):
         Returns:
             The address for events that follow a request (an abort, credit), if the transport knows it. In process
                 it is the inbox of the member that took the request. On a hub it is ``to``, because the hub finds
-                the member by the request's id. On a broker it is ``None``, because the member sends its inbox
-                (``replyTo``).
+                the member by the request's id. On a broker it is ``None``, because the member sends the address of
+                its inbox (``replyTo``).
 
         Raises:
             TransportError: the event could not be sent.
@@ -147,7 +147,7 @@ class Link(Protocol):
         """
 
     async def drain(self, timeout: float) -> None:
-        """Stop serving and flush sent events within ``timeout`` seconds; may raise `TransportError` if not."""
+        """Stop serving, and flush sent events within ``timeout`` s; may raise `TransportError` if that fails."""
 
     async def close(self) -> None:
         """Close the connection; idempotent."""

@@ -16,9 +16,9 @@ from operad.words import in_words
 T = TypeVar("T")
 
 LifespanFunction = Callable[[Any], AbstractAsyncContextManager[Any]]
-"""``lifespan(registry)``: opens what handlers share, yields it as their state, and closes it."""
+"""``lifespan(registry)`` opens resources that handlers share, yields them as their state, and closes them."""
 LAST_CALLS = 10.0
-"""Seconds that a lifespan waits for calls in progress before it ends."""
+"""The maximum time, in seconds, that a lifespan waits for calls in progress before it ends."""
 
 logger = logging.getLogger("operad")
 
@@ -27,7 +27,7 @@ class Usage:
     """A counter of the calls of a source that are in progress; each call enters it as a context manager."""
 
     lifespan: Lifespan | None = None
-    """The lifespan whose state the calls receive: that of the source, else that of the registry."""
+    """The lifespan whose state the calls receive: the source's, else the registry's; ``None`` without either."""
     _outer: Usage | None = None
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Usage:
         self._ended = asyncio.Event()
 
     def within(self, outer: Usage | None) -> None:
-        """Count each call in ``outer`` too, the registry's lifespan; do nothing if it is ``None``."""
+        """Count each call in ``outer`` too, and take its lifespan by default; do nothing if it is ``None``."""
         if outer is not None:
             self._outer, self.lifespan = outer, self.lifespan or outer.lifespan
 
@@ -110,7 +110,7 @@ class Lifespan(Usage):
         return self._started.result()
 
     async def start(self, registry: Any) -> None:
-        """Enter the function's context unless that was done before. Raises `SourceError` if the function fails."""
+        """Enter the function's context, if it is not entered yet. Raises `SourceError` if the function fails."""
         if self._task is not None:
             return
         self._leave = asyncio.Event()  # of this event loop
@@ -135,7 +135,7 @@ class Lifespan(Usage):
             raise SourceError(f"{self._owner}: its lifespan raised {in_words(error)} at {when}") from error
 
     async def aclose(self, seconds: float = LAST_CALLS) -> None:
-        """Leave when no call runs, or after ``seconds``; idempotent. Raises `SourceError` if that fails."""
+        """End the lifespan when no call runs or after ``seconds``; idempotent. Raises `SourceError` on failure."""
         if self._task is None:
             return
         await self.end(seconds)

@@ -4,7 +4,7 @@
 value: no NaN or infinity, exact integers, keys are strings, text is valid Unicode, and only JSON's own types (RFC
 8259, RFC 7493). If an object has a key twice, the last one wins.
 
-Attrs classes have camelCase names in JSON and leave absent values out; cattrs derives this.
+The JSON form of an attrs class has its field names in camelCase and leaves absent values out; cattrs makes it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def from_json(data: bytes | bytearray | memoryview | str) -> Any:
     try:
         return _codec()[1](data.encode() if isinstance(data, str) else data)
     except RecursionError:
-        raise ValueError("JSON that is nested too deeply to be read") from None
+        raise ValueError("not JSON of the strict profile: it is nested too deeply") from None
     except UnicodeEncodeError as error:
         raise ValueError(f"not JSON: the text is not valid Unicode: {error}") from None
     except ValueError as error:  # msgspec.DecodeError, UnicodeDecodeError
@@ -107,7 +107,7 @@ def _check(value: Any) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                _refuse(f"the key {key!r} is not a string")
+                _refuse(f"the key {key!r:.60} is not a string")
             _check(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
@@ -202,12 +202,12 @@ def wire_converter() -> Converter:
 
 
 def meta_to_wire(meta: Any) -> dict[str, Any]:
-    """Return the JSON form of a meta object, ``source`` first."""
+    """Return the JSON form of the metadata of an envelope, ``source`` first."""
     own: Callable[[], dict[str, Any]] | None = getattr(meta, "to_wire", None)
     wire: dict[str, Any] = wire_converter().unstructure(meta) if own is None else own()
     return wire
 
 
 def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
-    """Return a ``meta_type`` from its JSON form; unknown names are ignored. Raises cattrs' error on failure."""
+    """Return the ``meta_type`` with this JSON form; unknown names are ignored. A misfit raises cattrs' errors."""
     return wire_converter().structure(wire, meta_type)

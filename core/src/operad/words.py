@@ -9,7 +9,7 @@ from typing import Any
 _MANY = 15
 """The number of names that a message lists; of the others it states only the number."""
 MAX_TEXT = 2_000
-"""The number of characters of an object's text that a message keeps."""
+"""The maximum length of an object's text in a message, in characters."""
 _HTML = 10_000
 """The number of characters of JSON that a notebook shows."""
 
@@ -22,7 +22,7 @@ def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: ``; did you mean "x"?``, or the known names."""
+    """Return the end of a message about an unknown name: ``; did you mean "x"?``, or at most 16 known names."""
     names = sorted(known)
     if meant := nearest(name, names):
         return f'; did you mean "{meant}"?'
@@ -31,7 +31,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Return an exception as text, such as ``TypeError: expected a number``; only its type if it has no text."""
+    """Return an exception as text, such as ``TypeError: expected a number``; just its type if it has no text."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -75,8 +75,8 @@ _MAX_NODES = 10_000
 def json_safe(value: Any) -> Any:
     """Return a copy of ``value`` that JSON can represent.
 
-    Objects of other types become text, as does everything below depth 32 or after 10,000 containers. Data that
-    contain themselves therefore have a finite copy.
+    Objects of other types, NaN and infinity become text, and so do objects below depth 32 or after the first
+    10,000 containers. The copy is finite, even if the data contain themselves.
     """
     return _json_safe(value, _MAX_DEPTH, itertools.count().__next__)
 

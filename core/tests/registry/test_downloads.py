@@ -120,7 +120,7 @@ async def test_who_leaves_a_download_closes_its_source():
 
 
 async def test_what_gives_no_bytes_says_so():
-    message = '"t.get" cannot be downloaded: its source does not support downloads'
+    message = '"t.get" cannot be downloaded: its source does not support downloads; use execute'
     with pytest.raises(CallError) as caught:
         await anext(registry_of(None).download("t.get"))
     assert (caught.value.code, caught.value.message) == (ErrorCode.EXECUTION_ERROR, message)

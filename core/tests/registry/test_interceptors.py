@@ -251,7 +251,7 @@ async def test_what_is_no_envelope_is_no_answer(answer: Any) -> None:
 
     registry = registry_of(echo=echo)
     registry.use(tap)
-    with pytest.raises(CallError, match=f"returned {type(answer).__name__}, not a ResponseEnvelope"):
+    with pytest.raises(CallError, match=f"must return a ResponseEnvelope, got {type(answer).__name__}"):
         await registry.execute("t.echo", {"n": 1})
 
 

@@ -17,7 +17,7 @@ from operad.operations import Operation, OperationSpec
 class AccessRules(NamedTuple):
     """Access requirements by shell pattern; the first pattern that matches an operation's name or id applies.
 
-    They replace the requirements that the source itself declares. If no pattern matches, the source's own remain.
+    They replace the requirements that the source itself declares. If no pattern matches, those remain.
     """
 
     rules: tuple[tuple[str, AccessControl], ...] = ()
@@ -26,9 +26,10 @@ class AccessRules(NamedTuple):
     def of(cls, access: AccessControl | Mapping[str, Any] | None, where: str) -> AccessRules:
         """Return the rules for an `AccessControl`, for its fields, or for a mapping from patterns to either.
 
+        If ``access`` is ``None``, the result has no rules.
+
         Raises:
-            ConfigError: ``access`` is not a mapping, has an unknown field, or has unusable requirements. The
-                message starts with ``where``.
+            ConfigError: ``access`` is not a mapping, has an unknown field, or has unusable requirements.
         """
         where = below(where, ".access")
         if access is None:
@@ -43,7 +44,7 @@ class AccessRules(NamedTuple):
         return cls((("*", _control(access, where)),) if access else ())
 
     def apply(self, operation: Operation[..., Any]) -> Operation[..., Any]:
-        """Return the operation with the requirements of the first rule that matches it."""
+        """Return the operation with the requirements of the first rule that matches; unchanged without a match."""
         control = self.control(operation.spec)
         if control is None:
             return operation
@@ -54,7 +55,7 @@ class AccessRules(NamedTuple):
         return next((control for pattern, control in self.rules if _fits(spec, pattern)), None)
 
     def unused(self, specs: Iterable[OperationSpec]) -> list[str]:
-        """Return the patterns that match no operation; a misspelt pattern would leave an operation open."""
+        """Return the patterns except ``*`` that match no operation; a misspelt one may leave an operation open."""
         listed = list(specs)
         return [
             pattern

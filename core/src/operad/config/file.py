@@ -33,9 +33,9 @@ TABLES = (
 )
 """The tables of a configuration, besides ``include`` and ``profiles``."""
 ARRAYS = frozenset({"rules", "credentials"})
-"""Tables that may occur several times, such as ``[[rules]]``. Those of included files come first."""
+"""Tables that may occur several times, such as ``[[rules]]``. The tables of included files come first."""
 PLUGIN_TABLES = frozenset({"idempotency", "rules", "credentials"})
-"""Tables that only plugins read and that change how calls run. They are an error if no plugin reads them."""
+"""Tables that change how calls run, and that only plugins read. It is an error if no loaded plugin reads them."""
 
 
 @record(kw_only=True)
@@ -57,7 +57,7 @@ class RegistryOptions:
     normalize: NormalizeRule = "cast"
     """How results are cast to their output schema: one value for all operations, or values by patterns of ids."""
     on_mismatch: OnMismatch = "warn"
-    """What happens when a result does not match its output schema."""
+    """Whether a result that does not match its output schema is logged, makes the call fail, or is ignored."""
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """The number of plain functions that run at the same time, each in a thread."""
     limits: Limits | None = None
@@ -66,7 +66,7 @@ class RegistryOptions:
 
 @record
 class Configuration:
-    """The contents of a configuration file, as written; relative paths start from ``base_dir``."""
+    """The contents of a configuration file, as written; ``base_dir`` is the folder from which its paths start."""
 
     base_dir: Path
     path: Path | None = None
@@ -98,7 +98,7 @@ class Configuration:
         return self.folders.get(source, self.base_dir)
 
     def where(self, *table: str) -> str:
-        """Return the place of a table or a key, for messages: ``operad.toml:12: sources.shop``."""
+        """Return the place of a table, or of a key in it, for messages: ``operad.toml:12: sources.shop``."""
         name = dotted(*table) if len(table) > 1 else table[0]
         return Place.of(name, self.lines, self.name)
 
@@ -139,7 +139,7 @@ class Configuration:
     def transport_options(self) -> Mapping[str, Any]:
         """Return the table ``[transport]``, with the paths of its certificates resolved from this file's folder.
 
-        Raises `ConfigError` if a variable is not set, or ``url`` is not a string.
+        Empty if the table is missing. Raises `ConfigError` if a variable is not set, or ``url`` is not a string.
         """
         from operad.config.options import with_paths
 

@@ -11,7 +11,7 @@ from operad.words import did_you_mean, nearest
 
 
 def unknown_key(config_type: type[Any], key: str, known: Collection[str]) -> str:
-    """Return the message about an unknown key, with a similar key or the table to which the key belongs."""
+    """Return the message about an unknown key: with the nearest known key, all known keys, or the key's table."""
     told = f'unknown key "{key}"'
     if key in ("include", "profiles"):
         return f"{told}; it belongs at the top of the file, before the first table"

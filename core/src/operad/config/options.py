@@ -30,7 +30,7 @@ def check_options(
 
     Raises:
         ConfigError: an unknown option (the message names the nearest known option), a missing option, or a value
-            of the wrong type. The message quotes no value, which may be a secret.
+            of the wrong type. The message quotes no value, because it may be a secret.
     """
     given = given or {}
     fields = attrs.fields(config_class)  # type: ignore[arg-type]  # an attrs class: that has no type
@@ -46,7 +46,7 @@ TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 
 
 def with_paths(options: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
-    """Return the options of a transport, with the paths of `TLS_FILES` resolved from ``base_dir``."""
+    """Return the options of a transport with absolute paths in `TLS_FILES`; see `from_folder` for errors."""
     return {
         name: str(from_folder(base_dir, value)) if name in TLS_FILES and isinstance(value, str) else value
         for name, value in options.items()

@@ -46,9 +46,9 @@ def lines_of(text: str, name: str) -> dict[str, tuple[str, int]]:
 
 
 def place_of(table: str, lines: Lines) -> tuple[str, int] | None:
-    """Return the file and line of a table or key, else of its first part, else of a table around it.
+    """Return the file and line of a table or key; if unknown, of the first key in it, else of a table around it.
 
-    The result is ``None`` if none of them is known.
+    The result is ``None`` if all of these are unknown.
     """
     parts = parts_of(table)
     while parts:
@@ -62,14 +62,14 @@ def place_of(table: str, lines: Lines) -> tuple[str, int] | None:
 
 
 class Place(str):
-    """A string with the place of a table, ``operad.toml:12: sources.shop``, and with the lines of its keys."""
+    """A string with the place of a table, ``operad.toml:12: sources.shop``, and with the lines of all keys."""
 
     lines: Lines
     __slots__ = ("lines",)
 
     @classmethod
     def of(cls, table: str, lines: Lines, otherwise: str) -> Place:
-        """Return the place of a table. If its line is not known, ``otherwise`` is the name of the file."""
+        """Return the place of a table or key. If its line is not known, ``otherwise`` is the name of the file."""
         found = place_of(table, lines)
         made = cls(f"{otherwise}: {table}" if found is None else f"{found[0]}:{found[1]}: {table}")
         made.lines = lines
@@ -84,7 +84,7 @@ _TOLD = re.compile(
 
 
 def below(where: str, tail: str) -> str:
-    """Return the place of a key below another one: ``below(where, ".auth")``."""
+    """Return the place of a key inside a table: ``below(where, ".auth")``."""
     made = Place(where + tail)
     if not isinstance(where, Place):
         return where + tail
@@ -93,7 +93,7 @@ def below(where: str, tail: str) -> str:
 
 
 def exactly(where: str, message: str) -> str:
-    """Return the message with more exact lines: a place that it names gets the line of its own key.
+    """Return the message with exact lines: each place in it gets the line of the key that it names.
 
     If ``where`` is a plain string, which has no lines, the message is unchanged.
     """

@@ -23,25 +23,25 @@ def _is_namespace(_: Any, attribute: attrs.Attribute[str], value: str) -> None:
 
 @record(kw_only=True)
 class SourceOptions:
-    """The keys of every source's table, besides the source's own options."""
+    """The keys that every source's table may have, besides the options of its source."""
 
     namespace: str | None = attrs.field(default=None, validator=attrs.validators.optional(_is_namespace))
     """The namespace of the operations' ids; by default the table's name."""
     access: Any = None
-    """The access requirements: the fields of an `AccessControl`, or such fields by patterns of ids."""
+    """Replaces the source's access requirements: fields of an `AccessControl`, or such fields by patterns."""
     normalize: NormalizeRule | None = None
-    """Overrides ``normalize`` in ``[registry]``."""
+    """How results are cast to their output schema; by default as ``normalize`` in ``[registry]`` specifies."""
     on_mismatch: OnMismatch | None = None
-    """Overrides ``on_mismatch`` in ``[registry]``."""
+    """How to treat a result that does not match its schema; by default as in ``[registry]``."""
     trusted: bool = False
     """Whether the source's documents may read other files and addresses."""
     exclusive: bool = False
-    """Whether the source cannot be open twice. A reload then closes it first, and its operations are missing
-    meanwhile."""
+    """Whether a reload closes the source before it opens it again, for a source that cannot be open twice. Its
+    operations are missing meanwhile."""
 
 
 class SourceTable(NamedTuple):
-    """One table ``[sources.NAME]`` with its variables filled in, split into shared and own keys."""
+    """A table ``[sources.NAME]`` with its variables filled in: type, shared keys, the source's own keys, place."""
 
     source: str
     options: SourceOptions
@@ -50,7 +50,7 @@ class SourceTable(NamedTuple):
 
 
 def check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` if a key is unknown; the message then lists all mistakes of the table."""
+    """Raise `ConfigError` if ``table`` has an unknown key; the message then lists all mistakes in the table."""
     own = {str(field.alias) for field in attrs.fields(config_type) if field.init}
     if table.keys() <= own:
         return
@@ -68,7 +68,7 @@ def check_keys(config_type: type[Any], table: Mapping[str, Any], where: str) -> 
 
 
 def read_source(configuration: Configuration, name: str, variables: Variables) -> SourceTable:
-    """Return the table of a source. Raises `ConfigError` for an unusable name, shared key or variable."""
+    """Return the table of a source. Raises `ConfigError` for an unusable name, shared key or unset variable."""
     from operad.config.places import dotted
     from operad.config.structuring import structure
 

@@ -21,7 +21,7 @@ def structure(config_type: type[T], table: Mapping[str, Any], where: str) -> T:
 
     Raises:
         ConfigError: an unknown key (the message names the nearest known key), a missing key, or a value of the
-            wrong type. The message starts with ``where``. It quotes no value, which may be a secret.
+            wrong type. The message names ``where`` and quotes no value, because it may be a secret.
     """
     if (plain := _plain(config_type, table)) is not None:
         return plain

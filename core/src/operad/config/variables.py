@@ -12,7 +12,7 @@ from operad.errors import CallError, ConfigError
 
 _VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 SECRET_LENGTH = 4
-"""The minimum length of a value that is removed from messages, because shorter values occur in other words."""
+"""The minimum length of a value that is removed from messages: a shorter value may be part of another word."""
 
 
 class Variables:

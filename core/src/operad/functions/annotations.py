@@ -43,7 +43,7 @@ def is_handed_in(extra: Any) -> bool:
 
 
 def handed_in(extra: Any, at: str) -> RegistrationError:
-    """Return the error for an injected parameter, which callers must not set; ``at`` is its place."""
+    """Return the error for a parameter that a framework would inject; ``at`` is the place, for the message."""
     name = getattr(extra, "__name__", type(extra).__name__)
     return RegistrationError(
         f"{at}: {name} marks an injected parameter, but operad does not inject it, so callers could set it; "
@@ -52,7 +52,7 @@ def handed_in(extra: Any, at: str) -> RegistrationError:
 
 
 def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str, Any], at: str) -> dict[str, Any]:
-    """Return a schema with the keywords of its annotations; a length becomes the keyword for the schema's types.
+    """Return a schema with the keywords of its annotations, except lengths that are for other types.
 
     Args:
         shape: the schema.
@@ -77,7 +77,7 @@ def bounded(shape: Mapping[str, Any], types: set[str] | None, found: Mapping[str
 
 
 def keywords(extras: Iterable[Any], at: str) -> dict[str, Any]:
-    """Return the JSON Schema keywords of the extras of an ``Annotated``.
+    """Return the JSON Schema keywords of ``extras``, the arguments of an ``Annotated`` after its type.
 
     Raises:
         RegistrationError: JSON Schema cannot express a bound or a check. The message starts with ``at``.
@@ -112,7 +112,7 @@ def _keywords(extra: Any, at: str) -> dict[str, Any]:
     if not own.keys() & {*_BOUNDS, *_LENGTHS, "multiple_of", "pattern"}:
         if _foreign(extra) and own:
             raise RegistrationError(
-                f"{at}: {extra!r} has no form in JSON Schema, so it would never be checked; check it "
+                f"{at}: {extra!r:.80} has no form in JSON Schema, so it would never be checked; check it "
                 "in the function"
             )
         return {}  # an annotation that is meant for another library
@@ -121,14 +121,12 @@ def _keywords(extra: Any, at: str) -> dict[str, Any]:
 
 def _of_field(field: Any, at: str) -> dict[str, Any]:
     if field.alias is not None:
-        raise RegistrationError(f"{at}: alias={field.alias!r} is not supported; give the parameter that name")
+        raise RegistrationError(f"{at}: expected no alias, got {field.alias!r}; give the parameter that name")
     if field.default_factory is not None or type(field.default).__name__ not in (
         "PydanticUndefinedType",
         "ellipsis",
     ):
-        raise RegistrationError(
-            f"{at}: a default inside Annotated is not supported; write it after the annotation and ="
-        )
+        raise RegistrationError(f"{at}: expected no default inside Annotated; write Annotated[…] = <default>")
     found = keywords(field.metadata, at)
     found.update({name: value for name in _WORDS if (value := getattr(field, name, None))})
     if isinstance(field.json_schema_extra, Mapping):
@@ -157,7 +155,7 @@ def _plain(values: Mapping[str, Any], at: str) -> dict[str, Any]:
         if name in _BOUNDS or name == "multiple_of":
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise RegistrationError(
-                    f"{at}: expected a number as the bound {name}, got {value!r}, because JSON Schema bounds "
+                    f"{at}: expected a number as the bound {name}, got {value!r:.80}, because JSON Schema bounds "
                     "numbers only; check it in the function"
                 )
             found[_BOUNDS.get(name, "multipleOf")] = value

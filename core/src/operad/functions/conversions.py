@@ -2,7 +2,7 @@
 
 Types that msgspec supports completely are converted fast and strictly. For a class with converters, validators or
 aliases, a pydantic model, a union of several classes, or a type that an application registered, cattrs calls the
-class itself, so that none of its author's code is skipped.
+class itself, so that no code of the class is skipped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Conversions:
         @operation(conversions=conversions)
         async def pay(amount: Money) -> Money: ...
 
-    `converter` is the cattrs converter that is used inside; an application can add its own hooks to it.
+    An application can add its own hooks to `converter`, which converts types that msgspec does not support.
     """
 
     def __init__(self) -> None:
@@ -80,10 +80,10 @@ class Conversions:
         structure: Callable[[Any], T],
         unstructure: Callable[[T], Any],
     ) -> None:
-        """Add a type that the functions of these conversions may use.
+        """Add a type that functions with these conversions may use; a second registration replaces the first.
 
         Args:
-            cls: the class; a subclass in a type hint needs its own registration.
+            cls: the class. A subclass in a type hint must be registered, too.
             schema: the JSON Schema of the JSON form.
             structure: converts a valid JSON value to an instance. If it raises, the input is invalid.
             unstructure: converts an instance to a JSON value.
@@ -93,7 +93,7 @@ class Conversions:
             _hook(self.converter, cls, made)
 
     def structurer(self, hint: Any) -> Structure | None:
-        """Return a function from valid JSON values to Python values of a type hint; ``None`` if none is needed."""
+        """Return a function that converts valid JSON values to a type; ``None`` if they need no conversion."""
         hint = bare(hint)
         if hint in (str, bool, type(None), Any, object):
             return None

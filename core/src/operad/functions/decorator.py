@@ -67,18 +67,19 @@ def operation(
         namespace: the namespace of the id; by default ``local``.
         name: the name in the namespace; by default that of the function.
         type: an `OperationType` or its string. By default a generator, or a function that returns an iterator, is
-            a subscription, and any other function is a mutation, which is never repeated.
+            a subscription, and any other function is a mutation.
         input_schema: the input schema; by default it is made from the type hints.
         output_schema: the output schema; by default it is made from the return hint.
-        description: the description; by default the docstring.
+        description: the description; by default the docstring, without a section ``Args:``, whose texts describe
+            the parameters in the input schema.
         blocking: whether a plain ``def`` runs in a worker thread (default) or, if ``False``, in the event loop.
         conversions: the conversions of the application's own types, see `Conversions.register`.
-        access_control, error_schemas, idempotent, tags, …: as for `OperationSpec`.
+        version, title, access_control, error_schemas, tags, …: as for `OperationSpec`.
 
     Raises:
         TypeError: a keyword is unknown; the message names the nearest known keyword.
-        RegistrationError: the argument is not a function, a type hint has no JSON Schema, or a default does not
-            fit its hint. The message names the operation and the parameter.
+        RegistrationError: the argument is not a function, an option is invalid, a type hint has no JSON Schema, or
+            a default does not fit its hint. The message names the operation and the parameter.
     """
 
     known = OperationOptions.__annotations__

@@ -14,9 +14,9 @@ _ENTRY = re.compile(r"^\*{0,2}(\w+)(?: \([^)\n]*\))?:(.*(?:\n[ \t]+.*)*)", re.MU
 
 
 def split_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Return a docstring without its section ``Args:``, and that section's descriptions by parameter.
+    """Return a docstring without its section ``Args:``, and the descriptions in that section by parameter.
 
-    A section that describes none of ``parameters`` is kept in the docstring.
+    A section that describes none of ``parameters`` stays in the docstring; then the descriptions are empty.
     """
     if (found := _SECTION.search(text)) is None:
         return text, {}

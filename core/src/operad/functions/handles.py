@@ -17,7 +17,7 @@ _OWN = frozenset({"context", "timeout", "idempotency_key"})
 
 
 class Browsable(Listed):
-    """A base of registries for interactive use: ``registry["id"]``, completion, and tables in notebooks."""
+    """The base of registries for interactive use: ``registry["id"]``, completion, and tables in notebooks."""
 
     def __getitem__(self, operation_id: str) -> OperationHandle:
         spec = self.get_spec(operation_id)
@@ -52,7 +52,7 @@ class Browsable(Listed):
 
 
 class OperationHandle:
-    """A callable operation of a registry; ``registry["namespace.name"]`` returns it.
+    """An operation of a registry as a callable; ``registry["id"]`` returns it, or raises `KeyError`.
 
     ``handle({"a": 1})`` and ``handle(a=1)`` are the same as ``registry.execute(id, {"a": 1})``, and
     ``handle.subscribe(…)`` is the same as ``registry.subscribe(id, …)``.

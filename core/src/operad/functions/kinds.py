@@ -28,7 +28,7 @@ def library() -> Any:
 
 @cache
 def leaves() -> tuple[type[Any], ...]:
-    """Return the types that are strings in JSON and that msgspec converts."""
+    """Return the classes whose instances are strings in JSON and are converted by msgspec."""
     from datetime import date, datetime, time, timedelta
     from decimal import Decimal
     from uuid import UUID
@@ -62,7 +62,7 @@ _PATH = Registered({"type": "string", "format": "path"}, Path, str)
 
 
 class Types:
-    """The types with a JSON form: those that msgspec supports, and those registered by the application."""
+    """The types with a JSON form: types that msgspec supports, and types that the application registered."""
 
     def __init__(self) -> None:
         self.registered: dict[Any, Registered] = {Path: _PATH, PurePath: _PATH}
@@ -80,7 +80,7 @@ class Types:
         raise TypeError(f"expected a JSON value, got {type(value).__name__}; see Conversions.register")
 
     def is_whole(self, hint: Any, seen: tuple[Any, ...] = ()) -> bool:
-        """Return True if msgspec alone supports the hint completely."""
+        """Return True if msgspec alone converts the hint; ``seen`` are the classes around it, which may recur."""
         hint = bare(hint)
         if hint in seen or hint in SCALARS or hint is Any or hint in leaves():
             return True
@@ -101,7 +101,7 @@ class Types:
 
 
 def bare(hint: Any) -> Any:
-    """Return the type behind a hint: without ``Annotated``, aliases, ``NewType`` and type variables."""
+    """Return the type of a hint without ``Annotated``, ``Final``, aliases, ``NewType`` and type variables."""
     while True:
         if get_origin(hint) in (Annotated, typing.Required, typing.NotRequired, typing.Final):
             hint = get_args(hint)[0]
@@ -125,7 +125,7 @@ _OF_PYDANTIC = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
 
 @cache
 def adapter(model: Any) -> Any:
-    """Return pydantic's ``TypeAdapter`` for a class, made once. Raises pydantic's error if that fails."""
+    """Return pydantic's ``TypeAdapter`` for a class, made once. Raises pydantic's errors if it cannot be made."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)

@@ -1,8 +1,8 @@
 """Make JSON Schemas from type hints.
 
-msgspec makes the schemas of single types, such as enums, dates and its own structs. This module makes the others,
-in which msgspec does not see bounds of other libraries, pydantic models, registered types, and classes whose
-constructor takes other parameters than their fields.
+msgspec makes the schemas of single types, such as enums, dates and its own structs. This module makes all other
+schemas, because msgspec does not know bounds of other libraries, pydantic models, registered types, and classes
+whose constructor parameters differ from their fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from operad.functions.annotations import bounded, is_field, keywords
 from operad.functions.kinds import ARRAYS, OBJECTS, Types, adapter, bare, fields_of, is_model, is_union, library
 
 _FORMATS = {"datetime": "date-time", "time": "time"}
-"""Formats that msgspec omits, because it also accepts times without an offset; they show callers what to send."""
+"""Formats that msgspec omits, because it also accepts times without an offset; they are hints for callers."""
 _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 _INTEGER_KEYS = {"pattern": "^(0|-?[1-9][0-9]*)$"}
 
@@ -31,8 +31,8 @@ class Shapes:
 
     Args:
         types: the types with a JSON form, including the application's own.
-        closed: whether classes reject keys other than their fields. It is True for inputs, because
-            unknown keys would otherwise be dropped silently.
+        closed: whether the schemas of classes reject unknown keys. It is True for inputs, because unknown keys
+            would otherwise be dropped silently.
     """
 
     def __init__(self, types: Types, closed: bool) -> None:
@@ -50,7 +50,7 @@ class Shapes:
         return {**shape, "$defs": self.definitions} if self.definitions else shape
 
     def part(self, hint: Any, at: str) -> dict[str, Any]:
-        """Return the schema of a hint, with definitions in `definitions`. Raises the same errors as `schema`."""
+        """Return the schema of a hint, and add its definitions to `definitions`; for errors see `schema`."""
         if get_origin(hint) is Annotated:
             core, *extras = get_args(hint)
             shape = self.part(core, at)
@@ -175,7 +175,7 @@ class Shapes:
         return shape
 
     def with_default(self, shape: dict[str, Any], default: Any) -> dict[str, Any]:
-        """Return the schema with a default; a default that JSON cannot represent is left out."""
+        """Return the schema with a default; unchanged if JSON cannot represent the default."""
         if default.__class__ in (bool, str, type(None)) and str(default).isascii():
             return {**shape, "default": default}
         if default.__class__ is int and abs(default) < 2**63:

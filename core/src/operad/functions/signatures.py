@@ -17,7 +17,7 @@ _SCALARS = (int, float, str, bool, type(None))
 
 
 def takes_context(name: str, hint: Any) -> bool:
-    """Return True if a parameter receives the context, by its type (also with ``| None``) or by its name."""
+    """Return True for a parameter of type `OperationContext` or ``… | None``, or ``context`` without a type."""
     hint = bare(hint)
     return OperationContext in (hint, *(get_args(hint) if is_union(hint) else ())) or (
         name == "context" and hint is Any
@@ -25,7 +25,7 @@ def takes_context(name: str, hint: Any) -> bool:
 
 
 class Method(NamedTuple):
-    """A function in a class body from which an operation was made. It makes operations of the bound methods."""
+    """A function in a class body from which an operation was made. It makes operations from bound methods."""
 
     owner: str
     """The qualified name of the class."""
@@ -44,7 +44,7 @@ class Method(NamedTuple):
         return self.rebind(self.descriptor.__get__(instance, owner))
 
     def unbound(self, operation: Operation[..., Any]) -> str:
-        """Return the message about a method that was registered without an object, with how to register it."""
+        """Return the error message for a method that was registered without an object, with the fix."""
         name = operation.spec.name if operation.function is None else operation.function.__name__
         whose = self.owner if isinstance(self.descriptor, classmethod) else f"{self.owner}(…)"
         return f'"{operation.id}" is a method without an object; use registry.register({whose}.{name})'
@@ -57,9 +57,9 @@ class TypedSignature:
         function: the function.
         hints: the type hints of the function, by parameter.
         conversions: converts values to JSON and back.
-        result: the type hint of the result, or of each item; `Any` if it has no hint.
-        in_envelope: whether the function returns envelopes, so that callers receive them.
-        raw: whether the function is a handler of ``(input, context)``.
+        result: the type hint of the result or, for a stream, of each item; `Any` if the function has no hint.
+        in_envelope: whether the function returns envelopes; then callers also receive envelopes.
+        raw: whether the function takes the whole input, as ``(input)`` or ``(input, context)``.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class TypedSignature:
         self.in_envelope = in_envelope
 
     def input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, OperationContext | None]:
-        """Return the input made from the arguments, and the context if it is among them, else ``None``.
+        """Return the input made from the arguments, and the context; ``None`` if no argument is the context.
 
         Raises:
             TypeError: there are too many arguments, or an argument is given twice. The message is Python's own.

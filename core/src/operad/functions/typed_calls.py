@@ -27,10 +27,10 @@ class TypedCalls(Callables):
     """The base of registries, views and bound calls: typed calls, clients and pagination."""
 
     plugins: Any
-    """The plugins of the registry; their envelope kinds define which envelopes are those of failed calls."""
+    """The plugins of the registry; their envelope kinds determine which envelopes are those of failed calls."""
 
     def pages(self, operation_id: str) -> Pages | None:
-        """Return the pagination of an operation, or ``None``. Each subclass implements this method."""
+        """Return the pagination of an operation; ``None`` for results of one page. Subclasses implement this."""
         raise NotImplementedError
 
     def data_of(self, envelope: ResponseEnvelope[Any], operation_id: str) -> Any:
@@ -48,8 +48,8 @@ class TypedCalls(Callables):
     def client(self, namespace: str) -> Any:
         """Return the operations of a namespace as methods that return data: ``await client.getPetById(petId=1)``.
 
-        The result is a `Client`. ``operad stubs`` writes the types of its methods for type checkers. For calls
-        with a context use ``registry.bound(context=…).client(namespace)``.
+        The result is a `Client`, also for a namespace without operations. ``operad stubs`` writes the types of its
+        methods for type checkers. For calls with a context use ``registry.bound(context=…).client(namespace)``.
         """
         return Client(self, namespace)
 
@@ -66,7 +66,8 @@ class TypedCalls(Callables):
         """Yield the envelopes of all pages of a listing or, with ``items``, the items of all pages.
 
         Each page is one `execute`, limited by ``timeout`` in seconds. An operation without pagination has one
-        page. After ``max_pages`` the generator ends without an error. Raises `CallError` if a page cannot be read.
+        page. After ``max_pages`` the generator ends without an error. Raises `CallError` if a call fails or a page
+        cannot be read.
         """
         pages, current = self.pages(operation_id), dict(input or {})
         for _ in range(max_pages):
@@ -89,7 +90,7 @@ class TypedCalls(Callables):
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> BoundCalls:
-        """Return the same calls with a context and a timeout in seconds.
+        """Return an object with the same methods, which uses this context and timeout (s) for each call.
 
         For example: ``registry.bound(timeout=5).call(add, a=1, b=2)``. Use an ``idempotency_key`` for one call and
         its repetitions only.
@@ -155,14 +156,14 @@ class TypedCalls(Callables):
 
 
 def with_key(context: OperationContext | None, key: str | None) -> OperationContext | None:
-    """Return ``context``, or a new context, with an idempotency key; unchanged if ``key`` is ``None``."""
+    """Return a copy of ``context``, or a new context, with ``key``; if ``key`` is ``None``, ``context`` itself."""
     if key is None:
         return context
     return OperationContext(idempotency_key=key) if context is None else attrs.evolve(context, idempotency_key=key)
 
 
 class BoundCalls(TypedCalls):
-    """The calls of a registry, all with one context and timeout in seconds; for streams it limits each item."""
+    """The calls of a registry with one context and timeout (s); in a stream, the timeout limits each item."""
 
     def __init__(
         self, target: TypedCalls, context: OperationContext | None = None, timeout: float | None = None
@@ -207,7 +208,7 @@ class BoundCalls(TypedCalls):
 
 
 class TypedStream(AsyncIterator[T], Generic[T]):
-    """A subscription whose items are of the function's type. It is iterated and closed like a `Subscription`."""
+    """A subscription with items of the type that the function yields; used like a `Subscription`."""
 
     def __init__(self, calls: TypedCalls, operation: Operation[..., Any], envelopes: Subscription) -> None:
         self._envelopes = Subscription(_typed(calls, operation, envelopes))

@@ -15,7 +15,7 @@ Structurer = Callable[[Any], Callable[[Any], Any] | None]
 
 @record
 class Member:
-    """A member of a union: its schema, the names of its properties, and the conversion of its values."""
+    """A member of a union: its schema, its property names (``None`` for other types), and its conversion."""
 
     schema: Schema
     properties: frozenset[str] | None

@@ -27,7 +27,7 @@ _LAST_CALLS = 60.0
 
 @attrs.define(eq=False, repr=False)  # a repr would show secrets of the options
 class LoadedSource:
-    """One source whose operations are in a catalogue."""
+    """One loaded source, whose operations are in the catalogue of a registry."""
 
     session: SourceSession
     owner: str
@@ -38,7 +38,7 @@ class LoadedSource:
     usage: Usage
     """The counter of the source's calls in progress."""
     outer: Usage | None = None
-    """The counter of the registry, if it has a lifespan."""
+    """The counter of the registry; ``None`` if the registry has no lifespan."""
     name: str = ""
     type: str = ""
     exclusive: bool = False
@@ -53,7 +53,7 @@ class LoadedSource:
     def start(self, old: LoadedSource | None) -> list[OperationSpec]:
         """Add all operations or none, in place of those of ``old``, and follow changes of the session.
 
-        Raises `RegistrationError` or `SourceError` if an id is taken or offered twice.
+        Raises `RegistrationError` if an id is taken, and `SourceError` if the source offers an id twice.
         """
         entries = [self._entry(operation) for operation in self.session.operations]
         seen: set[str] = set()
@@ -94,7 +94,7 @@ class LoadedSource:
             try:
                 fresh.setdefault(operation.id, self._entry(operation))
             except Exception:
-                logger.exception("%s offers an operation that cannot be used", self.owner)
+                logger.exception("%s offers %.80r, which cannot be used: left out", self.owner, operation)
         for operation_id in self.ids - fresh.keys():
             self._remove(operation_id)
         for operation_id, entry in fresh.items():
@@ -107,7 +107,7 @@ class LoadedSource:
                 self._add(entry)
 
     async def retire(self) -> None:
-        """Close the session when its calls in progress have ended, after 60 s at the latest."""
+        """Close the session when its calls in progress have ended, or after 60 s."""
         await self.usage.end(_LAST_CALLS)
         await self.aclose()
 

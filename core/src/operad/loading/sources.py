@@ -81,7 +81,7 @@ class SourceState:
     status: Literal["loaded", "stale", "failed"]
     """``stale`` means that a reload failed and the previous operations are still available."""
     operations: int = 0
-    """The number of operations that the source offers."""
+    """The number of operations of the source that the registry has."""
     error: str | None = None
     """The reason why the source could not be loaded or reloaded; ``None`` if it did not fail."""
     session: Any = attrs.field(default=None, repr=False, eq=False)
@@ -123,11 +123,11 @@ class LoadedSources:
             name: the kind of the source, such as ``openapi``.
             options: the options that all sources share.
             table: the source's own options.
-            base_dir: the folder from which relative paths start.
+            base_dir: the folder from which relative paths start; ``None`` means the current folder.
             where: the place of the table, for messages.
             called: the name of the table; ``None`` if the source is loaded from Python.
             again: reloads the source; by default, this method is called again.
-            operation: the id of the only operation that will be called, if it is known.
+            operation: the id of the only operation that will be called; ``None`` if others may be called, too.
         """
         from operad.config.access_rules import AccessRules
         from operad.config.structuring import structure
@@ -212,7 +212,7 @@ class LoadedSources:
         """Load sources of a configuration concurrently. Failures are kept in `failures`, and logged if not strict.
 
         Raises:
-            ExceptionGroup: with ``strict``, the errors of the sources that could not be loaded.
+            ExceptionGroup: ``strict`` is true, and some sources could not be loaded; it has their errors.
         """
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -261,7 +261,7 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id: the empty or failed sources that may have it."""
+        """Return the end of a message about an unknown id: its empty or failed sources; else ``""``."""
         for loaded in self._loaded:
             if not loaded.ids and operation_id.startswith(f"{loaded.name}."):
                 return f"; source [sources.{loaded.name}] has no operations at present"
@@ -311,7 +311,7 @@ class LoadedSources:
         raise ConfigError(f'unknown source "{name}"{known}')
 
     async def describe(self, operation_id: str) -> None:
-        """Let the source of an operation load the missing parts of the operation's spec."""
+        """Let the source of an operation load the missing parts of its spec; ignore an unknown id."""
         for loaded in self._loaded:
             describe = getattr(loaded.session, "describe", None)  # a session need not be a SourceSession
             if describe is not None and operation_id in loaded.ids:

@@ -44,18 +44,18 @@ class Refused(Exception):
 
 
 def check_version(plugin: object) -> None:
-    """Raise `Refused` for a plugin written for another version of the hooks."""
+    """Raise `Refused` if ``operad_api_version`` of the plugin is not `API_VERSION`; missing means the same."""
     version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
     if version != hookspecs.API_VERSION:
         raise Refused(
-            f"operad_api_version: expected {hookspecs.API_VERSION}, got {version!r}; "
+            f"operad_api_version: expected {hookspecs.API_VERSION}, got {version!r:.60}; "
             f"install a release of the plugin for this version of operad",
             "incompatible",
         )
 
 
 def check_marks(plugin: object) -> None:
-    """Raise `Refused` for a function with a hook's name but without `hookimpl`, which pluggy would never call."""
+    """Raise `Refused` if a name that is, or resembles, that of a hook is not a function marked with `hookimpl`."""
     for name in dir(plugin):
         if not name.startswith("operad_"):
             continue
@@ -75,7 +75,7 @@ def check_marks(plugin: object) -> None:
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Raise `Refused` for marked functions that are not hooks, and for implementations that cannot be called."""
+    """Raise `Refused` for a marked function that is not a hook, a wrapper, or an unexpected ``async def``."""
     for caller in manager.get_hookcallers(plugin) or ():
         for impl in caller.get_hookimpls():
             if impl.plugin is not plugin:
@@ -96,7 +96,7 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
     """Call the contributing hooks of a plugin, and return its contributions by kind and name.
 
     Raises:
-        Refused: a hook raises, returns a value of the wrong type, or returns one name twice.
+        Refused: a hook raises, returns a value of the wrong type or an invalid name, or returns a name twice.
     """
     found: dict[str, dict[str, Any]] = {kind: {} for _, kind, _ in CONTRIBUTING}
     for hook, kind, expected in CONTRIBUTING:
@@ -111,7 +111,7 @@ def contributions(manager: pluggy.PluginManager, plugin: object) -> dict[str, di
 
 
 def other_hooks(manager: pluggy.PluginManager, plugin: object) -> tuple[str, ...]:
-    """Return the names of the plugin's hooks that are not called when it is loaded."""
+    """Return the sorted names of the plugin's hooks that are not called when the plugin is loaded."""
     return tuple(sorted(OTHER_HOOKS.intersection(each.name for each in manager.get_hookcallers(plugin) or ())))
 
 

@@ -22,7 +22,7 @@ GROUP = "operad"
 
 
 class Found(NamedTuple):
-    """An entry point, and the distribution that contains it."""
+    """An entry point, with the name and version of the distribution that contains it."""
 
     entry_point: Any
     """An `EntryPoint`, or the object that `load_plugins` accepts instead of one."""
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The normalised names by which a user may select the plugin: of the entry point and the distribution."""
+        """The names (normalized as in PEP 503) that select the plugin: of the entry point and the distribution."""
         return frozenset({_normal(self.entry_point.name), _normal(self.distribution)})
 
 
@@ -43,7 +43,7 @@ def load_plugins(
 ) -> Plugins:
     """Load the installed plugins: entry points of group ``operad``, sorted by name and distribution.
 
-    A plugin that fails is logged and reported in `Plugins.records`, and does not affect the others.
+    A plugin that fails is logged and reported in `Plugins.records`, and does not affect other plugins.
 
     Args:
         only: names of plugins or distributions to load; ``None`` means all. The environment variable

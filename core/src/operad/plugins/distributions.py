@@ -22,4 +22,4 @@ OF = {
     "tables": {"idempotency": "operad-rules", "rules": "operad-rules", "credentials": "operad-auth"},
     "hooks": {"operad_call_map": "operad-calls", "operad_call_server": "operad-calls"},
 }
-"""Distributions by kind and name."""
+"""The distribution to install, by kind of contribution and name."""

@@ -1,7 +1,7 @@
 """The plugins of an application: adding them, calling their hooks, and their records.
 
-A plugin that fails is reported and does not affect the others. All contributions are kept in a `Plugins` object,
-and nothing is global: two applications, or two tests, in one process never see each other's plugins.
+A plugin that fails is reported and does not affect other plugins. A `Plugins` object has all contributions, and
+nothing is global: two applications, or two tests, in one process never see each other's plugins.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Plugins:
         return MappingProxyType(self._contributed["transports"])
 
     def source(self, name: str) -> Source:
-        """Return the source with this name. Raises `PluginError`, with what to do, if the name is unknown."""
+        """Return the source with this name. Raises `PluginError`, with a remedy, if the name is unknown."""
         found: Source = self._get("sources", name)
         return found
 
     def server(self, name: str) -> Server:
-        """Return the server with this name. Raises `PluginError`, with what to do, if the name is unknown."""
+        """Return the server with this name. Raises `PluginError`, with a remedy, if the name is unknown."""
         found: Server = self._get("servers", name)
         return found
 
@@ -196,7 +196,7 @@ class Plugins:
     # --- hooks -----------------------------------------------------------------------------------
 
     def implementations(self, hook: str) -> tuple[Callable[..., Any], ...]:
-        """Return the implementations of a hook, each to be called on its own with the hook's keywords.
+        """Return the implementations of a hook. Call each with all keyword arguments of the hook.
 
         They are in the order of loading. ``@hookimpl(tryfirst=True)`` moves an implementation to the start,
         ``trylast=True`` moves it to the end.
@@ -212,16 +212,16 @@ class Plugins:
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
 
     def observers(self) -> Observers:
-        """Return the observers of calls that the plugins implement."""
+        """Return the plugins' observers of calls: implementations of ``operad_call_started`` and its siblings."""
         hooks = ("operad_call_started", "operad_call_finished", "operad_call_reported")
         return Observers(*map(self.implementations, hooks))
 
     def register_operations(self, registry: Any) -> list[PluginError]:
-        """Let each plugin register its operations. Exceptions are logged and returned as `PluginError`."""
+        """Let each plugin register its operations. Return its exceptions as `PluginError`, after logging them."""
         return self._call_each("operad_register_operations", registry=registry)
 
     def add_commands(self, cli: Any) -> list[PluginError]:
-        """Let each plugin add its commands to ``cli``. Exceptions are logged and returned as `PluginError`."""
+        """Let each plugin add its commands to ``cli``. Return exceptions as `PluginError`, after logging them."""
         return self._call_each("operad_commands", cli=cli)
 
     def _call_each(self, hook: str, **arguments: Any) -> list[PluginError]:
@@ -251,12 +251,12 @@ class Plugins:
         Args:
             plugin: the module or object.
             name: the plugin's name; by default that of the module or class.
-            distribution: the distribution that contains the plugin.
-            version: the version of the distribution.
+            distribution: the distribution that contains the plugin; ``None`` for a plugin of the application.
+            version: the version of the distribution, for messages.
 
         Raises:
             PluginError: the plugin is incompatible, has a misspelt hook, conflicts with another plugin, or one of
-                its hooks fails.
+                its hooks fails. The message names the plugin and the remedy.
         """
         name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
         record = PluginRecord(name, distribution, version)

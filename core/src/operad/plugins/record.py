@@ -14,19 +14,19 @@ PluginStatus = Literal["loaded", "failed", "disabled", "conflict", "incompatible
 
 @record
 class PluginRecord:
-    """The state of one plugin, with its contributions if it is loaded, or the reason why it is not."""
+    """The state of one plugin, with its contributions if it is loaded, or the reason why it is not loaded."""
 
     name: str
     """The name of the entry point, or the name that the application registered."""
     distribution: str | None = None
-    """The distribution that contains the plugin; ``None`` if the application itself registered it."""
+    """The distribution that contains the plugin; ``None`` if the application registered the plugin."""
     version: str | None = None
-    """The version of the distribution."""
+    """The version of the distribution; ``None`` if it is not known."""
     status: PluginStatus = "loaded"
     error: str | None = None
     """The reason why the plugin is not loaded, and how to fix it; ``None`` if it is loaded or disabled."""
     contributes: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
-    """Names by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, and the other ``hooks``."""
+    """Names by kind: ``sources``, ``envelope_kinds``, ``transports``, ``servers``, and all other ``hooks``."""
 
     @property
     def label(self) -> str:

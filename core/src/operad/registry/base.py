@@ -53,11 +53,11 @@ class RegistryBase(TypedCalls, Browsable):
         return self._catalogue.search(query, limit)
 
     async def prepare_search(self) -> None:
-        """Make the index of `search` without blocking the event loop. Returns immediately if the index exists."""
+        """Make the index of `search` without blocking the event loop; do nothing if it exists."""
         await self._catalogue.prepare_search()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback``, which must not raise, after each change. Return a function that ends this."""
+        """Call ``callback``, which must not raise, after each change. Call the returned function to stop."""
         return self._catalogue.watch(lambda _: callback())
 
     # --- calling ---------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class RegistryBase(TypedCalls, Browsable):
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> ResponseEnvelope[Any]:
-        """Call an operation; for a subscription, return the first item and close it.
+        """Call an operation and return its envelope; for a subscription, return the first one and close it.
 
         Args:
             operation_id: ``namespace.name``, or an `Operation` of that id.
@@ -79,7 +79,7 @@ class RegistryBase(TypedCalls, Browsable):
             context: the caller and the deadline; ``OperationContext(trusted=True)`` for the application itself. If
                 it is a handler's context, the call is nested in the handler's call and checked in the same way.
             timeout: seconds; the context's deadline may end the call sooner.
-            idempotency_key: a key that this call and its repetitions have in common; see `FirstResults`.
+            idempotency_key: the same key for this call and its repetitions; see `FirstResults`.
 
         Raises:
             CallError: the call failed. A cancellation of the calling task is raised unchanged.
@@ -112,8 +112,8 @@ class RegistryBase(TypedCalls, Browsable):
     ) -> Subscription:
         """Subscribe to an operation; a query or mutation yields one envelope.
 
-        The arguments are those of `execute`, except that ``timeout`` limits the wait for each item. Errors of the
-        call are raised when the subscription is iterated.
+        The arguments are those of `execute` without ``idempotency_key``; ``timeout`` limits the wait for each
+        item. Iterating the subscription raises `CallError` if the call fails.
         """
         execution = self._execution
         call = execution.new_call(context)

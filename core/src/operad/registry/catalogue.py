@@ -53,10 +53,10 @@ class Catalogue:
     # --- changing --------------------------------------------------------------------------------
 
     def add(self, entry: Entry, *, replace: bool = False) -> None:
-        """Add an operation. If it has no handler, it gets the one that was registered before.
+        """Add an operation. If ``entry`` has no handler, it gets the handler that was registered for its id.
 
         Raises:
-            RegistrationError: ``replace`` is false, and the id has a spec already, or a second handler is given.
+            RegistrationError: ``replace`` is false, and the id has a spec already, or would get a second handler.
         """
         operation_id = entry.spec.id
         old = self.entries.get(operation_id)
@@ -75,7 +75,7 @@ class Catalogue:
         self._changed(operation_id, None if old is None else old.spec, entry.spec)
 
     def check_free(self, entry: Entry, advice: str = "rename one of them, or pass replace=True") -> None:
-        """Raise `RegistrationError`, with ``advice``, if the id has a spec already, or gets a second handler."""
+        """Raise `RegistrationError`, with ``advice``, if the id has a spec, or would get a second handler."""
         operation_id = entry.spec.id
         old = self.entries.get(operation_id)
         if old is not None:
@@ -97,7 +97,7 @@ class Catalogue:
     def add_handler(
         self, operation_id: str, handler: Handler, blocking: bool | None, *, replace: bool = False
     ) -> None:
-        """Add the handler of an id. Raises `RegistrationError` if the id has one and ``replace`` is false."""
+        """Add a handler for an id. Raises `RegistrationError` if it has one already and ``replace`` is false."""
         old = self.entries.get(operation_id)
         taken = self.handlers.get(operation_id, (None,))[0] if old is None else old.handler
         if taken is not None and not replace:
@@ -140,7 +140,7 @@ class Catalogue:
     # --- watching --------------------------------------------------------------------------------
 
     def watch(self, callback: Callable[[str], object]) -> Callable[[], None]:
-        """Call ``callback`` with the id of the operation after each change; it must not raise.
+        """Call ``callback``, which must not raise, with the operation's id after each change.
 
         Call the returned function to stop.
         """
@@ -174,7 +174,7 @@ class Catalogue:
         return self._sorted
 
     def search(self, query: str, limit: int) -> list[OperationSpec]:
-        """Return at most ``limit`` specs that match ``query``, best first."""
+        """Return at most ``limit`` specs that match ``query``, best first; make the index if it is missing."""
         entries = self.entries
         if limit <= 0:
             return []
@@ -184,7 +184,7 @@ class Catalogue:
         return [entries[operation_id].spec for operation_id in found if operation_id in entries]
 
     async def prepare_search(self) -> None:
-        """Make the index of the next search in steps, between which the event loop runs."""
+        """Make the search index, if it is missing, in steps between which the event loop runs."""
         async with self._index_lock:
             if self._index is None:
                 await self._grow(self.make_index(()))

@@ -1,4 +1,4 @@
-"""Failed calls: any exception becomes a `CallError`, except a cancellation of the caller's task."""
+"""Failed calls: exceptions become a `CallError`, except a cancellation of the caller's task and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Errors:
         deadline: the deadline of the call in epoch ms, for the details of ``TIMEOUT``.
         request_id: the id of the call, for the log.
         entry: the entry of the operation, once it is known.
-        of_handler: whether a `CallError` was raised by the handler, and not by the call itself.
+        of_handler: whether a `CallError` comes from the handler, and not from the registry.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Errors:
             self.check(error)
 
     def check(self, error: BaseException) -> None:
-        """Raise the `CallError` for an error. Return if the error must be raised unchanged."""
+        """Raise the `CallError` for ``error``, or return ``None`` if ``error`` itself must be raised."""
         failure: CallError | None = None
         if not isinstance(error, CallError):
             failure = failure_of(error, self.operation_id, self.entry, self.deadline, self.request_id)

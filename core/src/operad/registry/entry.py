@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False, repr=False)
 class Entry:
-    """A spec, its handler and their owner. `prepare` sets the fields after `invoke`, and `invoke` last."""
+    """A spec, its handler and their owner. `prepare` sets the fields after `original`; it sets `invoke` last."""
 
     spec: OperationSpec
     handler: Handler | None
     """The handler of the operation; ``None`` until one is registered."""
     blocking: bool | None
-    """Whether a plain ``def`` runs in a worker thread; if ``False``, it runs in the event loop."""
+    """Whether a plain ``def`` runs in a worker thread (``True``, ``None``) or in the event loop (``False``)."""
     owner: str | None
     """The source or hook that provided the operation; ``None`` if `OperationRegistry.register` added it."""
     pipeline: ResultPipeline
@@ -37,7 +37,7 @@ class Entry:
     operation: Operation[..., Any] | None = None
     """The `Operation` with the handler; ``None`` if spec and handler were registered separately."""
     original: Entry | None = None
-    """The entry as it was registered, if an interceptor changed it."""
+    """The entry as it was registered; ``None`` if no interceptor changed it."""
     invoke: Callable[[Any, OperationContext], Awaitable[Any]] | None = None
     lifespan: Lifespan | None = attrs.field(init=False)
     adapt: Callable[[Any], Any] | None = attrs.field(init=False)
@@ -66,7 +66,7 @@ class Entry:
         return None if self.operation is None else self.operation.pages
 
     def prepare(self, handler: Handler, workers: Workers) -> None:
-        """Compile the schemas and choose how the handler runs."""
+        """Set the fields that each call uses: compiled schemas, and how the handler runs."""
         spec, operation = self.spec, self.operation
         self.lifespan = None if self.pipeline.usage is None else self.pipeline.usage.lifespan
         self.adapt = None if operation is None else operation.adapt
@@ -85,7 +85,7 @@ class Entry:
         self.invoke = invoke if self.lifespan is None else _with_state(invoke, self.lifespan)  # it marks the entry
 
     def admit(self, input: Any, call: OperationContext) -> Any:
-        """Check access, then the input, and return the input. If ``guarded`` is False, no check is needed.
+        """Check access, then the input, and return the input. If `guarded` is False, there is nothing to check.
 
         If the input is not valid, Python values without a JSON type, such as dates and dataclasses, are converted,
         and the input is checked again. Raises `CallError` ``ACCESS_DENIED`` or ``VALIDATION_ERROR``.
@@ -110,7 +110,7 @@ class Entry:
             return input
 
     def items(self, input: Any, call: OperationContext, workers: Workers) -> AsyncIterator[Any]:
-        """Return the items of a streaming handler: a plain or asynchronous generator, or a returned iterator."""
+        """Return the items of a handler that is a generator function or returns an asynchronous iterator."""
         handler = self.stream or self.handler
         assert handler is not None
         if self.lifespan is not None:

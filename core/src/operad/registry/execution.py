@@ -80,7 +80,7 @@ class Execution:
         self.next_id = itertools.count(1).__next__
 
     def observe(self, added: Observers) -> Callable[[], None]:
-        """Add observers. Call the returned function to remove them."""
+        """Add observers of calls. Call the returned function to remove them."""
         self._observe(self.observers.with_others(added))
         return lambda: self._observe(self.observers.without(added))
 
@@ -100,11 +100,11 @@ class Execution:
         self._loop, self._process = get_running_loop(), os.getpid()
 
     def id_of(self, operation: Operation[..., Any]) -> str:
-        """Return the id of an operation in this registry or view."""
+        """Return the id of an operation here. Raises `CallError` if this is a view that does not show it."""
         return operation.id
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
-        """Return the context of one call. Raises `CallError` ``VALIDATION_ERROR`` for an unusable value."""
+        """Return the context of one call. Raises `CallError` for an unusable context, deadline or key."""
         if context is None:
             return OperationContext(f"{self.id_prefix}{self.next_id()}", None, None, None, self.target)
         if not isinstance(context, OperationContext):  # a caller without type checks
@@ -183,7 +183,7 @@ class Execution:
     ) -> Envelopes:
         """Yield the envelopes of an operation; ``timeout``, in seconds, limits the wait for each envelope.
 
-        With ``in_pieces``, yield the bytes of one result in several envelopes, for a download.
+        With ``in_pieces``, yield the bytes of one result in several envelopes. Raises `CallError` on failure.
         """
         if get_running_loop() is not self._loop:
             self._move()
@@ -406,5 +406,5 @@ def _check_key(key: Any) -> None:
 
 
 def _no_download(entry: Entry, reason: str) -> CallError:
-    message = f'"{entry.spec.id}" cannot be downloaded: {reason}'
+    message = f'"{entry.spec.id}" cannot be downloaded: {reason}; use execute'
     return CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})

@@ -1,7 +1,7 @@
-"""Interceptors: functions around every call of some operations that may change it, reject it, or return a result.
+"""Interceptors: functions around the calls of some operations, which may change or reject calls or return results.
 
-From the outside in: observers, access check, input validation, interceptors, handler, result pipeline. They run in
-the call's own task, under its deadline, and also for nested calls.
+From the outside in: observers, access check, input validation, interceptors, handler, result pipeline.
+Interceptors run in the call's own task, under its deadline, and also for nested calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _as_made(call: InterceptedCall) -> _Checked:
 
 
 def copied(input: Any) -> Any:
-    """Return a shallow copy of an input object, so that an interceptor may set fields of it."""
+    """Return a shallow copy of a dict, so that an interceptor may set its fields; any other input unchanged."""
     return input.copy() if input.__class__ is dict else input
 
 
@@ -63,7 +63,7 @@ class InterceptedCall:
     def evolve(self, **changes: Any) -> InterceptedCall:
         """Return a copy with another ``input`` or ``context``, or with other fields of the context.
 
-        Another input or identity is checked when the copy is passed on.
+        A new input or identity is checked when the interceptor passes the copy to ``proceed``.
 
         Raises:
             ValueError: ``trusted`` is given, because no interceptor may skip the access check.
@@ -84,18 +84,18 @@ class InterceptedCall:
         return None if deadline is self._checked[2] else deadline
 
     def checked(self, changed: InterceptedCall, entry: Entry) -> InterceptedCall:
-        """Check access and input of the call that an interceptor passed on, if they changed, and return the call.
+        """Return the call that an interceptor passed on; check access and input if identity or input changed.
 
         Raises:
             CallError: a check fails.
-            RuntimeError: the interceptor changed the spec or the trust.
+            RuntimeError: the interceptor changed ``spec`` or ``context.trusted``.
             TypeError: ``changed`` is not an `InterceptedCall`.
         """
         if not isinstance(changed, InterceptedCall):
             raise TypeError(f"proceed takes the call or call.evolve(…), got {type(changed).__name__}")
         context, (identity, trusted, deadline) = changed.context, self._checked
         if changed.spec is not self.spec or context.trusted is not trusted:
-            raise RuntimeError("an interceptor can change neither the operation nor whether the call is trusted")
+            raise RuntimeError(f'an interceptor of "{self.spec.id}" changed spec or trusted; use call.evolve(…)')
         if changed.input is self.input and context.identity is identity:
             return changed
         input = entry.admit(changed.input if entry.adapt is None else entry.adapt(changed.input), context)
@@ -112,7 +112,7 @@ StreamInterceptor = Callable[[InterceptedCall, StreamProceed], AsyncGenerator[En
 
 
 ChangeOperation = Callable[[Operation[..., Any]], Operation[..., Any] | None]
-"""Returns the operation to register in place of one, with the same id; ``None`` to leave it out."""
+"""Takes an operation, and returns the one to register instead, with the same id; ``None`` to leave it out."""
 
 
 def _kind(is_of: Callable[[Any], bool], what: str) -> Callable[[Any, Any, Any], None]:
@@ -128,7 +128,7 @@ _is_stream = _kind(inspect.isasyncgenfunction, "an async def with yield")
 
 
 def patterns_of(match: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one pattern, or several, as a tuple."""
+    """Return patterns as a tuple; a string is one pattern."""
     return (match,) if isinstance(match, str) else tuple(match)
 
 
@@ -137,12 +137,12 @@ class Interceptor:
     """An interceptor with the operations that it applies to; plugins return them from ``operad_interceptors``.
 
     Args:
-        call: runs around single calls, including `execute` of a subscription.
-        subscribe: runs around subscriptions; if ``None``, they are not intercepted.
-        match: shell patterns of the operations' ids.
+        call: runs around `execute`, also of a subscription; if ``None``, these calls are not intercepted.
+        subscribe: runs around `subscribe`; if ``None``, subscriptions are not intercepted.
+        match: one shell pattern of the operations' ids, or several; by default all operations.
         order: the place among other interceptors; one with a lower number runs further outside.
         change: called with each `Operation` when it is registered; returns the operation to register in its
-            place, with the same id, or ``None`` to leave it out.
+            place, with the same id, or ``None`` to leave it out. By default operations are not changed.
     """
 
     call: CallInterceptor | None = attrs.field(default=None, validator=_is_call)
@@ -160,8 +160,8 @@ def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Inte
     """Return the interceptors of all implementations of ``operad_interceptors``.
 
     Raises:
-        PluginError: an implementation raises, or returns something else. No registry is made then, because a call
-            that the plugin would have rejected must not run.
+        PluginError: an implementation raises, or returns an object that is not an `Interceptor`. No registry is
+            made then, because a call that the plugin would have rejected must not run.
         ConfigError: a plugin cannot use its table of the configuration.
     """
     found: list[Interceptor] = []
@@ -223,11 +223,11 @@ class Interceptors:
         return made
 
     def around_call(self, entry: Entry, handle: Proceed) -> Proceed | None:
-        """Return ``handle`` with the operation's interceptors around it; ``None`` if it has none."""
+        """Return ``handle`` with the interceptors of calls around it; ``None`` if no interceptor matches."""
         return self._around(entry, handle, attrgetter("call"), _call_step)
 
     def around_stream(self, entry: Entry, handle: StreamProceed) -> StreamProceed | None:
-        """Return ``handle`` with the interceptors of subscriptions around it; ``None`` if it has none."""
+        """Return ``handle`` with the interceptors of subscriptions around it; ``None`` if none matches."""
         return self._around(entry, handle, attrgetter("subscribe"), _stream_step)
 
     def _around(self, entry: Entry, handle: T, of: Callable[[Interceptor], Any], step: Step[T]) -> T | None:
@@ -290,10 +290,10 @@ def _stream_step(intercept: StreamInterceptor, inner: StreamProceed, entry: Entr
 
 
 def envelope_of(result: Any, entry: Entry) -> Envelope:
-    """Return the result of an interceptor. Raises `CallError` ``EXECUTION_ERROR`` if it is not an envelope."""
+    """Return ``result`` of an interceptor. Raises `CallError` ``EXECUTION_ERROR`` if it is not an envelope."""
     if isinstance(result, ResponseEnvelope):
         return result
-    message = f'an interceptor of "{entry.spec.id}" returned {type(result).__name__}, not a ResponseEnvelope'
+    message = f'an interceptor of "{entry.spec.id}" must return a ResponseEnvelope, got {type(result).__name__}'
     raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message})
 
 

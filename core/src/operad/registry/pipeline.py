@@ -43,12 +43,12 @@ class ResultPipeline:
         default="warn", validator=attrs.validators.in_(("warn", "raise", "ignore"))
     )
     limits: Limits | None = None
-    """Limits for all schemas; if ``None``, each schema has its own."""
+    """Limits for all schemas; if ``None``, each schema keeps its own limits."""
     usage: Usage | None = None
-    """The counter of the calls in progress of the source that has this pipeline."""
+    """The counter of calls in progress of the source or registry; ``None`` if calls are not counted."""
 
     def within(self, spec: OperationSpec) -> OperationSpec:
-        """Return the spec with its schemas limited by `limits`."""
+        """Return the spec with `limits` in its schemas; unchanged if `limits` is ``None``."""
         if self.limits is None:
             return spec
         return attrs.evolve(
@@ -65,7 +65,7 @@ class ResultPipeline:
         return self.normalize[max(fitting, key=len)] if fitting else "cast"
 
     def finisher(self, spec: OperationSpec) -> Callable[[Any], ResponseEnvelope[Any]]:
-        """Return a function that converts a result of one operation to an envelope, in the four steps.
+        """Return a function that converts a result of the operation to an envelope in the four steps.
 
         With ``on_mismatch="raise"`` that function raises `CallError` ``EXECUTION_ERROR`` for data that do not
         match the output schema.

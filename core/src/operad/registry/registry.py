@@ -61,8 +61,8 @@ class OperationRegistry(RegistryBase):
         max_threads: the number of plain ``def`` handlers that run at the same time, each in a worker thread.
         limits: limits for all schemas; by default each schema has its own.
         configuration: the configuration file that `from_config` read.
-        lifespan: ``lifespan(registry)`` returns an async context manager. Entering the registry enters it
-            first; handlers get what it yields as ``context.state``. It is left last, after the calls in progress.
+        lifespan: ``lifespan(registry)`` returns an async context manager. Entering the registry enters it first;
+            handlers get its value as ``context.state``. It is left last, after the calls in progress.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class OperationRegistry(RegistryBase):
     ) -> Self:
         """Return the registry that a configuration file describes; entering it loads the sources concurrently.
 
-        A source that cannot be loaded is logged and kept in `failures`, and the others are loaded. Raises
-        `ConfigError` if the configuration cannot be used.
+        A source that cannot be loaded is logged and kept in `failures`, and all other sources are loaded. Raises
+        `ConfigError` if the configuration cannot be used, and the errors of `load_plugins`.
 
         Args:
             path: an operad.toml, a pyproject.toml with ``[tool.operad]``, or a folder with an operad.toml.
             plugins: the plugins to use; by default `load_plugins` with the options of ``[plugins]``.
-            strict: raise an `ExceptionGroup` on entering instead of keeping failures.
+            strict: whether entering raises an `ExceptionGroup` if a source cannot be loaded.
             profile: the name of a table in ``[profiles]``; by default the value of ``OPERAD_PROFILE``, if set.
-            sources: the names of the sources to load on entering, by default all; `load_configured` loads others.
+            sources: the names of the sources that entering loads; by default all. See `load_configured` for more.
             lifespan: as for `OperationRegistry`.
         """
         from operad.config.file import RegistryOptions
@@ -164,9 +164,9 @@ class OperationRegistry(RegistryBase):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the sources, in reverse order, and the lifespan; idempotent.
+        """Close the sources, in reverse order, then the lifespan. Raises `SourceError` if the lifespan fails.
 
-        A registry with a lifespan first waits up to 10 s for calls; others keep local operations callable.
+        With a lifespan, first wait up to 10 s for calls. Without one, local operations stay callable. Idempotent.
         """
         async with AsyncExitStack() as closing:  # the last one first, the others even if one fails
             if self.lifespan is not None:
@@ -181,14 +181,14 @@ class OperationRegistry(RegistryBase):
 
     @property
     def transport_options(self) -> Mapping[str, Any]:
-        """The table ``[transport]``; empty if missing. Raises `ConfigError` if a variable in it is not set."""
+        """The table ``[transport]``, or an empty one; for errors see `Configuration.transport_options`."""
         return {} if self.configuration is None else self.configuration.transport_options()
 
     def configured(self, table: str, config_type: type[T], exclude: Collection[str] = ()) -> T:
         """Return a table of the configuration, such as ``"calls"``, as an instance of the class ``config_type``.
 
         If the table is missing, the instance has its defaults. ``exclude`` names keys to ignore. Raises
-        `ConfigError` for an unknown key or a wrong value.
+        `ConfigError` for an unknown or missing key, a wrong value or a variable that is not set.
         """
         from operad.config.file import Configuration
 
@@ -214,18 +214,18 @@ class OperationRegistry(RegistryBase):
         """Observe all calls. Each function gets the keyword arguments of its hook, such as `operad_call_started`.
 
         They are called as ``started(call=…)``, ``finished(call=…, outcome=…)`` and ``reported(call=…, report=…)``
-        in the event loop, so they must not block. Each may be ``None``. Their exceptions are logged. Call the
-        returned function to stop.
+        in the event loop, so they must not block. Any of them may be ``None``. Their exceptions are logged. Call
+        the returned function to stop.
         """
         return self._execution.observe(Observers.of(started, finished, reported))
 
     def on_close(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Call and await a function whenever the registry is closed; the function added last is called first."""
+        """Call and await ``close`` whenever the registry is closed; the function added last is called first."""
         self._closers.append(close)
 
     @property
     def failures(self) -> list[SourceFailure]:
-        """The sources of the configuration that could not be loaded, with their errors."""
+        """The sources of the configuration that could not be loaded, each with its error."""
         return self.sources.failures
 
     # --- registering -----------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class OperationRegistry(RegistryBase):
         Raises:
             RegistrationError: the id is taken and ``replace`` is false, a pattern of the input cannot be checked,
                 or the operation is a method without an object.
-            TypeError: the arguments are not an operation, or a spec and a handler.
+            TypeError: the arguments are neither an operation nor a spec with a handler.
         """
         if isinstance(spec, Operation):
             if spec.method is not None:
@@ -258,7 +258,7 @@ class OperationRegistry(RegistryBase):
         elif not isinstance(spec, OperationSpec):
             raise TypeError(no_operation(spec))
         elif handler is None:
-            raise TypeError("register takes a spec and a handler, got a spec only; use register_spec for that")
+            raise TypeError("register: expected a spec and a handler, got a spec only; use register_spec for that")
         else:
             entry = Entry(spec, handler, None, None, self._pipeline)
         entry.spec.require_checked_patterns()
@@ -279,8 +279,8 @@ class OperationRegistry(RegistryBase):
     ) -> None:
         """Add the handler of an operation; its spec may be registered before or later.
 
-        Raises:
-            RegistrationError: the operation has a handler and ``replace`` is false.
+        A plain ``def`` runs in a worker thread or, with ``blocking=False``, in the event loop. Raises
+        `RegistrationError` if the operation has a handler and ``replace`` is false.
         """
         self._catalogue.add_handler(operation_id, handler, blocking, replace=replace)
 
@@ -314,18 +314,18 @@ class OperationRegistry(RegistryBase):
 
         Args:
             interceptor: ``async def tap(call, proceed): return await proceed(call)``; see `InterceptedCall`.
-            match: shell patterns of the operations' ids.
+            match: one shell pattern of the operations' ids, or several.
             subscribe: the interceptor of subscriptions, an asynchronous generator function over ``proceed(call)``;
                 if ``None``, they are not intercepted.
-            order: a lower number runs further outside. Equal ones run in the order of adding, plugins first.
+            order: a lower number runs further outside. Of equal numbers, plugins' are outside, then older ones.
             change: a function that changes operations when they are registered; see `Interceptor`.
 
         Returns:
             A function that removes the interceptor; idempotent. Calls in progress keep it.
 
         Raises:
-            TypeError: no function is given, or one is not a coroutine function (``subscribe``: an asynchronous
-                generator).
+            TypeError: no function is given, ``interceptor`` is not a coroutine function, or ``subscribe`` is not
+                an asynchronous generator function.
         """
         if not any((interceptor, subscribe, change)):
             raise TypeError("use: expected a function as interceptor, subscribe or change, got none of them")
@@ -347,11 +347,11 @@ class OperationRegistry(RegistryBase):
         registry, and their nested calls go there. Observers see both ids.
 
         Args:
-            include: shell patterns of the ids to show.
-            exclude: shell patterns of the ids not to show.
+            include: shell patterns of the ids to show; by default all.
+            exclude: shell patterns of the ids not to show; they take precedence over ``include``.
             prefix: a namespace to put before each id: with ``"x"``, ``m.add`` becomes ``x.m.add``.
             rename: ``{"old.id": "new.id"}``, or a function from old to new id; applied before the prefix.
-            access: requirements in addition to those of the operations, written as for `load`.
+            access: requirements in addition to those of the operations; the same forms as for `load`.
 
         Raises:
             RegistrationError: two operations would have one id, or a new id or requirement cannot be used.
@@ -384,8 +384,8 @@ class OperationRegistry(RegistryBase):
             namespace: the namespace of the operations' ids; by default the source chooses it.
             access: requirements that replace those of the source: an `AccessControl` or its fields for all
                 operations, or ``{"pattern": fields}``. The first shell pattern that matches a name or id applies.
-            normalize, on_mismatch: override the values of the registry.
-            trusted: whether the source's documents may read other files and addresses.
+            normalize, on_mismatch: as for the registry; ``None`` means the registry's values.
+            trusted: whether the source's documents may refer to other files and addresses, which are then read.
             exclusive: whether a reload must close the source before it opens it again.
             config: the options of the source.
 
@@ -408,7 +408,7 @@ class OperationRegistry(RegistryBase):
         return await self.sources.load(source, options, config, None, f'source "{source}"')
 
     async def source_login(self, name: str, account: str | None = None) -> Any:
-        """Return the `operad.auth.Login` of the configured source ``name``, for one of several accounts.
+        """Return the `operad.auth.Login` of the configured source ``name``; ``account`` chooses one of several.
 
         Raises:
             ConfigError: the registry has no configuration, the source is unknown, or it needs no login.

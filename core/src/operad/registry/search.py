@@ -13,23 +13,23 @@ logger = logging.getLogger("operad")
 
 
 class SearchIndex(Protocol):
-    """An index over specs. The registry keeps it up to date and makes a new one when many specs have changed."""
+    """An index of specs. The registry adds and removes specs, and makes a new index after many changes."""
 
     def add(self, spec: OperationSpec) -> None:
-        """Add a spec. It replaces a spec with the same id."""
+        """Add a spec, in place of one with the same id."""
 
     def remove(self, operation_id: str) -> None:
         """Remove the spec with this id, if it exists."""
 
     def search(self, query: str, limit: int) -> Sequence[str]:
-        """Return the ids of at most ``limit`` operations that match ``query``, best first."""
+        """Return the ids of at most ``limit`` operations that match ``query``, best first; perhaps none."""
 
 
 MakeIndex = Callable[[Iterable[OperationSpec]], SearchIndex]
 
 
 class WordIndex:
-    """An index that ranks by the query words in id, title and description; words in the id count twice."""
+    """An index that ranks by how many query words id, title and description contain; the id is weighted twice."""
 
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
         self._texts: dict[str, tuple[str, str]] = {}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad")
 
 Rename = Mapping[str, str] | Callable[[str], str]
-"""``{"old.id": "new.id"}``, or a function that returns the new id of an old one."""
+"""``{"old.id": "new.id"}``, or a function that takes an old id and returns the new one."""
 
 _PASSED_ON = frozenset({
     "configuration", "configured", "failures", "observe", "plugins", "source_login", "sources",
@@ -62,7 +62,7 @@ class Selection:
         )
 
     def shown(self, spec: OperationSpec) -> OperationSpec:
-        """Return the spec as the view shows it. Raises `RegistrationError` for an unusable name or requirement."""
+        """Return the spec as the view shows it. Raises `RegistrationError` for an unusable id or requirement."""
         id = spec.id
         if callable(self.rename):
             try:
@@ -85,7 +85,7 @@ class Selection:
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
-    """Return requirements that include both. Raises `RegistrationError` if they cannot be combined."""
+    """Return the requirements of both. Raises `RegistrationError`, with ``where``, if they cannot be combined."""
     any_of = [control.required_scopes_any for control in (first, second) if control.required_scopes_any]
     resources = [control for control in (first, second) if control.resource_type is not None]
     if (len(any_of) == 2 and set(any_of[0]) != set(any_of[1])) or len(resources) == 2:
@@ -239,7 +239,7 @@ class RegistryView(RegistryBase):
         self._execution = _ViewExecution(execution, self._catalogue)
 
     def view(self, **options: Any) -> RegistryView:
-        """Return a view of this view, with the options of `OperationRegistry.view`."""
+        """Return a view of this view; for options and errors see `OperationRegistry.view`."""
         return RegistryView(self, self._catalogue, self._execution, Selection(**options))
 
     def __getattr__(self, name: str) -> Any:
@@ -248,14 +248,14 @@ class RegistryView(RegistryBase):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def describe(self, operation_id: str) -> OperationSpec | None:
-        """Return the complete spec of an operation by its id in the view; see `OperationRegistry.describe`."""
+        """Return the complete spec of an operation with the ids of the view; see `OperationRegistry.describe`."""
         base_id = self._catalogue.base_ids.get(operation_id)
         if base_id is not None:
             await self._registry.describe(base_id)
         return self.get_spec(operation_id)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise RegistrationError("a view is read-only; change the registry that it shows")
+        raise RegistrationError("a view is read-only: call this method of the registry of the view")
 
     load = register = register_handler = register_spec = unregister = use = _refuse
 

@@ -59,7 +59,7 @@ class _Job:
 
 
 class Waiting:
-    """A thread that waits for a coroutine; a worker thread runs the coroutine's plain functions meanwhile."""
+    """A thread that waits for a coroutine; a waiting worker thread runs the plain functions of the coroutine."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Waiting:
             _waiting.reset(token)
 
     def result(self, future: Future[T]) -> T:
-        """Wait in this thread until the coroutine has ended, and return its result."""
+        """Wait in this thread until the coroutine has ended, and return its result or raise its exception."""
         if not self._is_worker:
             return future.result()
         future.add_done_callback(self._jobs.put)  # the future in the queue marks the end
@@ -91,7 +91,7 @@ class Waiting:
         return result
 
     def offer(self, job: _Job) -> bool:
-        """Give the thread a job. Return False if it is busy; then the job must be queued in the pool as well."""
+        """Give the thread a job. Return False if the thread is busy; then also queue the job in the pool."""
         with self._lock:
             was_idle, self._is_idle = self._is_idle, False
             self._jobs.put(job)
@@ -112,7 +112,7 @@ class WorkerCall:
         """The context variables of the call, which a generator keeps between its steps."""
 
     def cancel(self) -> None:
-        """Cancel the calls of the handler. The handler itself can only check `cancelled`."""
+        """Cancel the calls that the handler has made. The handler itself continues and can check `cancelled`."""
         with self._lock:
             self.cancelled = True
             nested = tuple(self._nested)
@@ -120,7 +120,7 @@ class WorkerCall:
             future.cancel()
 
     def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop, wait for it in the worker thread, and return its result.
+        """Run a coroutine in the event loop, wait for it in this thread, and return its result.
 
         Raises:
             CallError: ``ABORTED`` if the call of this handler has ended.
@@ -185,7 +185,7 @@ class Workers:
         """The number of functions that the pool runs or has queued."""
 
     async def run(self, call: OperationContext, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a thread and return its result. A cancellation ends the wait, not the function."""
+        """Run a function of ``call`` in a thread and return its result. A cancellation only ends the wait."""
         worker: Any = call.worker
         if worker is None:
             worker = call.worker = WorkerCall()
@@ -218,7 +218,7 @@ class Workers:
     async def items(
         self, call: OperationContext, generator: GeneratorType[Any, Any, Any]
     ) -> AsyncGenerator[Any, None]:
-        """Yield the items of a generator, and run its steps in threads."""
+        """Yield the items of a plain generator, whose steps run in threads."""
         try:
             while (item := await self.run(call, _step, call, generator)) is not _END:
                 yield item
@@ -227,7 +227,7 @@ class Workers:
                 await self.run(call, _close, generator)
 
     def close(self) -> None:
-        """Let the threads end, without waiting for those that still run."""
+        """Cancel queued functions and let the threads end, without waiting for functions that still run."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)

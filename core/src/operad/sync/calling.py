@@ -100,7 +100,7 @@ class WaitingCalls:
     def stream(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Subscription[T]: ...
 
     def stream(self, operation: Operation[..., Any], /, *args: Any, **kwargs: Any) -> Subscription[Any]:
-        """Subscribe to an operation with the arguments of its function; the items are of the function's type."""
+        """Return a blocking iterator over the items of an operation; see `operad.OperationRegistry.stream`."""
         here = self._portal()
         return Subscription(here, here.call(self.asynchronous.stream, operation, *args, **kwargs))
 
@@ -115,7 +115,7 @@ class WaitingCalls:
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> BoundCalls:
-        """Return the same calls with a context and a timeout in seconds.
+        """Return an object with the same methods, which uses this context and timeout (s) for each call.
 
         For example: ``registry.bound(timeout=5).call(add, 1, 2)``.
         """
@@ -124,7 +124,7 @@ class WaitingCalls:
 
 
 class BoundCalls(WaitingCalls):
-    """The blocking calls of a registry, all with one context and timeout; ``registry.bound(…)`` returns them."""
+    """The blocking calls of a registry with one context and timeout; ``registry.bound(…)`` returns them."""
 
     def __init__(self, portal: Callable[[], Portal], asynchronous: TypedCalls) -> None:
         self._find, self.asynchronous = portal, asynchronous

@@ -16,8 +16,8 @@ from operad.transports import Transport
 class PendingRequestMap(Opened):
     """An `operad.PendingRequestMap` with blocking calls, usable from any thread.
 
-    Use it as a context manager, or `open` and `close` it. Raises `PluginError` or `ConfigError` for an unusable
-    transport.
+    Use it as a context manager, or `open` and `close` it. Raises `PluginError` if no plugin handles the transport,
+    and `ConfigError` for an invalid URL or option.
 
     Args:
         transport: a transport, or its URL, such as ``nats://127.0.0.1:4222``.
@@ -46,9 +46,9 @@ class PendingRequestMap(Opened):
             here.forget(self)
 
     def call(self, operation_id: str, input: Any = None, **options: Any) -> ResponseEnvelope[Any]:
-        """Call an operation and return its envelope; options as for `operad.calls.CallMap.call`.
+        """Call an operation and return its envelope; for options and errors see `operad.calls.CallMap.call`.
 
-        Raises `CallError` if the call fails.
+        Raises `RuntimeError` in the thread of the background loop, and if the map was opened before a fork.
         """
 
         async def call() -> ResponseEnvelope[Any]:

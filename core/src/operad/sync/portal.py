@@ -43,11 +43,11 @@ class Portal:
         self._loop.run_forever()
 
     def keep(self, opened: Opened) -> None:
-        """Close an object when the process ends, if it still exists then."""
+        """Close ``opened`` when the process ends, if the object still exists then."""
         self._open.add(opened)
 
     def forget(self, opened: Opened) -> None:
-        """Do not close an object when the process ends, because it is already closed."""
+        """Do not close ``opened`` when the process ends, because it is already closed."""
         self._open.discard(opened)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -56,14 +56,14 @@ class Portal:
         An exception in this thread while it waits, such as Ctrl-C, cancels the coroutine.
 
         Raises:
-            RuntimeError: in the loop's own thread, which would wait for itself; in a forked child; or when the
-                process is ending.
+            RuntimeError: this thread is that of the loop, which would wait for itself; this process is a forked
+                child; or the process is ending.
             CallError: ``ABORTED`` if the coroutine was cancelled.
         """
         if not self.is_here:  # the wait would never end
             coroutine.close()
             raise RuntimeError(
-                "this was opened before the process forked and runs in the parent; open it in each process"
+                "this object was opened before the process forked and runs in the parent; open one in each process"
             )
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -91,14 +91,14 @@ class Portal:
         return self.run(call())
 
     def soon(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Start a coroutine in the loop without waiting for it; does nothing if the loop is closed."""
+        """Start the coroutine that ``make`` returns, without waiting for it; do nothing if the loop is closed."""
         if not self.is_here:
             return
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(lambda: self._loop.create_task(make()))
 
     def stop(self) -> None:
-        """Close all open objects, and end the loop and the thread; each step waits at most 5 s."""
+        """Close all open objects, then end the loop and the thread; wait at most 5 s for each of them."""
         for opened in tuple(self._open):
             try:
                 asyncio.run_coroutine_threadsafe(opened.asynchronous.aclose(), self._loop).result(_EXIT_SECONDS)
@@ -143,7 +143,7 @@ class Opened:
 
     _opened_by: int | None = None
     asynchronous: Any
-    """The object behind this one, which opens and closes the connections."""
+    """The asynchronous object behind this one, which opens and closes the connections."""
 
     def _portal(self) -> Portal:
         if self._opened_by not in (None, os.getpid()):
@@ -154,7 +154,7 @@ class Opened:
         return portal()
 
     def open(self) -> Self:
-        """Open the connections, and return this object. Entering a ``with`` does the same."""
+        """Open the connections, and return this object; ``with`` calls this method."""
         raise NotImplementedError  # implemented by each subclass
 
     def close(self) -> None:

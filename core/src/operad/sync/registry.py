@@ -56,7 +56,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     def open(self) -> Self:
         """Start the lifespan and load the sources of the configuration, if there are any; return this registry.
 
-        Raises the same errors as entering the asynchronous registry.
+        Raises `SourceError` if the lifespan fails, and the errors of `operad.OperationRegistry.load_configured`.
         """
         here = self._portal()
         here.run(self.asynchronous.__aenter__())
@@ -73,7 +73,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
             here.forget(self)
 
     def load(self, source: str, **options: Any) -> list[OperationSpec]:
-        """Load the operations of a source; see `operad.OperationRegistry.load`."""
+        """Load the operations of a source and return their specs; see `operad.OperationRegistry.load`."""
         here = self._portal()
         specs = here.run(self.asynchronous.load(source, **options))
         self._opened_by = os.getpid()
@@ -114,7 +114,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     download = iterating(AsynchronousRegistry.download)
 
     def use(self, interceptor: Any = None, **options: Any) -> Callable[[], None]:
-        """Add an asynchronous interceptor around calls; see `operad.OperationRegistry.use`."""
+        """Add an asynchronous interceptor; return a function to remove it. See `operad.OperationRegistry.use`."""
         here = self._portal()
         remove = here.call(self.asynchronous.use, interceptor, **options)
         return lambda: here.call(remove)
@@ -122,7 +122,7 @@ class OperationRegistry(Opened, WaitingCalls, Browsable):
     def observe(
         self, started: MaybeObserver = None, finished: MaybeObserver = None, reported: MaybeObserver = None
     ) -> Callable[[], None]:
-        """Observe all calls with functions that run in the background loop.
+        """Observe all calls with functions that run in the background loop; call the returned function to stop.
 
         See `operad.OperationRegistry.observe`.
         """

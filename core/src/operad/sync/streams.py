@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Subscription(Generic[T]):
     """A stream that can be iterated in any thread.
 
-    Leaving a loop closes the stream; ``close()`` and ``with`` also wait until it is closed.
+    Leaving a ``for`` loop closes the stream without waiting; ``close()`` and ``with`` wait until it is closed.
     """
 
     def __init__(self, portal: Portal, items: Any) -> None:
