@@ -183,7 +183,7 @@ class Connection:
         return await self._client.subscribe(subject, queue=queue)
 
     async def write(self, subject: str, reply: str, data: bytes, headers: dict[str, str] | None = None) -> None:
-        """Publish a message, after waiting if many bytes are unwritten. Raises `WRITE_ERRORS` if it fails."""
+        """Publish a message; wait if many bytes are unwritten. Raises one of `WRITE_ERRORS` on failure."""
         client = self._client
         if client.pending_data_size > WRITE_AHEAD:
             async with self._turn:  # the first one looks, the others wait in line
@@ -208,7 +208,7 @@ class Connection:
             self._unconfirmed = 0
 
     def post(self, subject: str, reply: str, data: bytes) -> None:
-        """Publish a message in the background. Drop it if the connection is lost first, or 10,000 others wait."""
+        """Publish a message in the background. Drop it if the connection is lost, or 10,000 later ones wait."""
         self._posted.append((subject, reply, data))
         if self._posting is None or self._posting.done():
             self._posting = asyncio.ensure_future(self._post())

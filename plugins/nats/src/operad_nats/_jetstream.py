@@ -63,10 +63,10 @@ class JetStream:
         """Make the stream if it is missing, and the consumers of served operations.
 
         Args:
-            served: the group of each operation.
+            served: the groups of the operations, by operation id.
 
         Raises:
-            TransportError: JetStream refuses or does not respond, or the stream has another configuration.
+            TransportError: JetStream refuses or does not respond, or its stream is not a queue of requests.
         """
         subject = f"{self._config.prefix}.queue.>"
         wanted = {

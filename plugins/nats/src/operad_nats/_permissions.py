@@ -53,7 +53,7 @@ class Permissions:
         return refused
 
     def forget(self) -> None:
-        """Forget all requests and subscriptions of a lost connection."""
+        """Forget all requests and refused subscriptions, because the connection is lost."""
         self._requests.clear()
         self._refused.clear()
 

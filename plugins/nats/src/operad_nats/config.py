@@ -111,7 +111,7 @@ class NATSConfig:
             raise ConfigError("tls: expected either tls, or tls_ca, tls_cert and tls_key; got both")
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None for the default. Raises `ConfigError` if a file of it cannot be used."""
+        """Return the TLS context; None if no option sets one. Raises `ConfigError` if a file cannot be used."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         return client_tls(self.tls or self.tls_ca, self.tls_cert, self.tls_key)

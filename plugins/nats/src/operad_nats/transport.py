@@ -16,7 +16,7 @@ class NATSTransport(NATSConfig):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: balanced requests, reports of missing handlers and, if ``durable``, a store."""
+        """The capabilities: requests are balanced, missing handlers are detected, and ``durable`` ones stored."""
         return Capabilities(
             max_payload=self.max_payload,
             balances=True,

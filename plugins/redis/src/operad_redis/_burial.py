@@ -41,7 +41,7 @@ class Burial:
         """Remove a dead link from the bus, and give its requests to other links.
 
         Args:
-            commands: the connection.
+            commands: the pipeline on which the commands are sent.
             link: the id of the link.
             lease: a time in ms, as text. A link that listens and has sent a sign of life within this time is not
                 removed. If the text is empty, the link is always removed.

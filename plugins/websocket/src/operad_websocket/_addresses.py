@@ -104,7 +104,7 @@ class Addresses:
                     del self._members[topic]
 
     def leave(self, peer: Peer) -> None:
-        """Unregister a peer. If its connection broke, reserve for its identity what no other peer serves."""
+        """Unregister a peer. If its connection broke, reserve operations that are then not served."""
         topics = tuple(peer.topics)
         self.remove(peer, topics)
         owner = peer.owner

@@ -91,14 +91,14 @@ class Gate:
         return self._authenticate is None
 
     def asks_later(self, request: web.Request) -> bool:
-        """Return True if the hub authenticates and the client announces that its token is in the first frame."""
+        """Return True if the client announces a token in its first frame, and the hub has an authenticator."""
         return not self.is_open and FIRST_FRAME in _offered(request)
 
     def check_origin(self, request: web.Request) -> None:
         """Check the origin and the host name of a request, before authentication.
 
         Raises:
-            web.HTTPForbidden: the origin is not allowed, or the hub is open and the host name is not loopback.
+            web.HTTPForbidden: the origin is not allowed, or the host of an open hub is not loopback.
             web.HTTPBadRequest: a header is ambiguous.
         """
         ambiguous = HostRules.ambiguity([(name.lower(), value) for name, value in request.raw_headers])

@@ -1,4 +1,4 @@
-"""The frames for the hub itself, and the refusal of other frames."""
+"""The handling of frames for the hub itself, and the refusal of invalid frames."""
 
 from __future__ import annotations
 

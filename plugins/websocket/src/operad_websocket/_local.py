@@ -22,7 +22,7 @@ logger = logging.getLogger("operad.websocket")
 
 
 def delivery_of(event: Event) -> Delivery:
-    """Return the sender and identity of an event, from the fields that the hub has set in the event."""
+    """Return the `Delivery` of an event: its sender and identity, from fields that the hub has set."""
     payload = event["payload"]
     reply_to = payload.get("replyTo")
     if reply_to is None:
@@ -101,7 +101,7 @@ class HubLink:
         self._ask(UNREGISTER, {"topics": [topic]})
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Return the addresses of ``topics`` that a handler instance has registered, to check its listing."""
+        """Return the addresses of ``topics`` that a handler instance serves. Raises `LinkDownError` if closed."""
         self._check_open()
         return frozenset(self._ask(TOPICS, {"instance": instance, "topics": list(topics)}).get("topics", ()))
 

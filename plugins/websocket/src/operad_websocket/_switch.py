@@ -103,7 +103,7 @@ class Switch:
         return usage is None or usage.links < self.limits.links
 
     def leave(self, peer: Peer) -> None:
-        """Remove a peer. Abort its requests, and end the requests that it handles with ``UNAVAILABLE``."""
+        """Remove a peer. Abort its requests. End the requests that it handles, with the error ``UNAVAILABLE``."""
         if peer not in self.peers:
             return
         self.peers.discard(peer)

@@ -95,7 +95,7 @@ class HubConfig:
             ``operad-websocket[check]``.
 
     Raises:
-        ConfigError: a number is too small.
+        ConfigError: ``max_payload``, ``max_buffer`` or ``ping`` is not above 0, or ``drain`` is below 0.
     """
 
     listen: str = "127.0.0.1:8765"
@@ -166,7 +166,7 @@ class WebSocketConfig:
         return tuple(url.strip() for url in self.url.split(",") if url.strip()) or ("",)
 
     def ssl_context(self) -> ssl_module.SSLContext | None:
-        """Return the TLS context; None for the default. Raises `ConfigError` if a file of it cannot be used."""
+        """Return the TLS context; None if no option sets one. Raises `ConfigError` if a file cannot be used."""
         return self.ssl if self.ssl is not None else client_tls(self.tls_ca, self.tls_cert, self.tls_key)
 
     def __repr__(self) -> str:

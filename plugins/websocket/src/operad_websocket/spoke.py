@@ -82,7 +82,7 @@ class SpokeLink:
         await self._registering.unregister(topic)
 
     async def served_by(self, instance: str, topics: Collection[str]) -> frozenset[str]:
-        """Return the addresses of ``topics`` that a handler instance has registered, to check its listing."""
+        """Return the addresses of ``topics`` that an instance serves. Raises `TransportError` on failure."""
         wanted, served = list(topics), set[str]()
         for start in range(0, len(wanted), _AT_ONCE):
             answer = await self._ask(TOPICS, {"instance": instance, "topics": wanted[start : start + _AT_ONCE]})
@@ -106,7 +106,7 @@ class SpokeLink:
     # --- sending ---------------------------------------------------------------------------------
 
     async def send(self, to: str, event: Event) -> str | None:
-        """See `operad.transports.Link.send`. The hub routes by the payload, or by ``to`` if that is ``all:…``."""
+        """See `operad.transports.Link.send`. The hub uses ``to`` only if it begins with ``all:``."""
         if to.startswith("all:"):
             event["to"] = to
         payload = event["payload"]
