@@ -1,7 +1,7 @@
-"""A WebSocket hub in front of the workers on NATS: whoever has a token can call what they serve.
+"""A WebSocket hub in front of the workers on NATS. Clients with the token can call the operations of the workers.
 
-Settings come from the environment: OPERAD_TRANSPORT (where the workers are), OPERAD_HUB_HOST and OPERAD_HUB_PORT
-(where the hub listens), OPERAD_HUB_TOKEN (what clients show, as ``Authorization: Bearer …``).
+Settings come from the environment: OPERAD_TRANSPORT (the URL of the broker), OPERAD_HUB_HOST and OPERAD_HUB_PORT
+(the address of the hub), OPERAD_HUB_TOKEN (the token that clients send as ``Authorization: Bearer …``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from operad_websocket import Hub, WebSocketTransport, bearer_tokens
 
 
 async def main() -> None:
-    """Run until a signal comes; a second one does not wait for what is under way."""
+    """Run until a signal arrives. A second signal stops the hub without waiting for running calls."""
     with until_stopped() as stopped:
         await run(stopped)
 
 
 async def run(stopped: asyncio.Event) -> None:
-    """Offer on a hub what the workers offer."""
+    """Run a hub that offers the operations of the workers."""
     own = secrets.token_urlsafe(32)
     authenticate = bearer_tokens({os.environ["OPERAD_HUB_TOKEN"]: Identity("client"), own: Identity("gateway")})
     host, port = os.environ.get("OPERAD_HUB_HOST", "127.0.0.1"), int(os.environ.get("OPERAD_HUB_PORT", "8765"))
@@ -32,11 +32,11 @@ async def run(stopped: asyncio.Event) -> None:
     registry = OperationRegistry()
 
     def may_serve(identity: Identity | None, address: str) -> bool:
-        """Clients call; one that could serve might pose as a worker."""
+        """Allow only this gateway to serve, so that no client can pose as a worker."""
         return identity is not None and identity.id == "gateway"
 
     def follow(operations: Sequence[Operation[..., Any]]) -> None:
-        """Offer what the workers offer now."""
+        """Replace the offered operations by the current ones of the workers."""
         current = {operation.id: operation for operation in operations}
         for spec in list(registry.specs()):
             if spec.id not in current:

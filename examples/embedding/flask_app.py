@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad", "flask"]
 # ///
-"""operad in Flask, whose views do not await: one registry for the process, used from every thread.
+"""operad in Flask, without async views: one registry for the process, used by all threads.
 
     flask --app flask_app run
 
@@ -23,14 +23,14 @@ from operad.sync import OperationRegistry
 
 @operation(namespace="shop", type="query")
 async def price(item: str, amount: int = 1) -> float:
-    """What so many of an item cost."""
+    """Return the price of an amount of an item."""
     await asyncio.sleep(0.01)  # imagine a database
     return 9.5 * amount
 
 
 @operation(namespace="shop")
 async def countdown(start: int) -> AsyncIterator[int]:
-    """The numbers down to one."""
+    """Count down to one."""
     for number in range(start, 0, -1):
         yield number
 
@@ -45,7 +45,7 @@ STATUS = {"OPERATION_NOT_FOUND": 404, "ACCESS_DENIED": 403, "VALIDATION_ERROR": 
 
 @app.errorhandler(CallError)
 def failed(error: CallError) -> tuple[Response, int]:
-    """Every error of every operation, whatever it is behind."""
+    """Return the error of any operation as JSON."""
     return jsonify(error.to_wire()), STATUS.get(error.code, 500)
 
 
@@ -59,13 +59,13 @@ def execute(operation_id: str) -> Response:
 
 @app.get("/price/<item>")
 def price_of(item: str) -> str:
-    """The same, typed: mypy and pyright know that this is a number."""
+    """Call with types: mypy and pyright know that the result is a number."""
     return f"{registry.call(price, item=item):.2f}"
 
 
 @app.get("/countdown/<int:start>")
 def lines(start: int) -> Response:
-    """A stream: a client that leaves ends it."""
+    """Stream the numbers. The stream ends if the client disconnects."""
 
     def numbers() -> Iterator[str]:
         with registry.stream(countdown, start=start) as stream:

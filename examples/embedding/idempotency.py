@@ -2,10 +2,10 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad", "operad-rules"]
 # ///
-"""Idempotency keys: a payment that is sent again after a lost answer is not made twice.
+"""Idempotency keys: a payment that is sent again after a lost response is not made twice.
 
-Several processes share `operad_redis.RedisResults(url)` or `operad_nats.NATSResults(url)`. Guide:
-docs/idempotency.md.
+For several processes, pass `operad_redis.RedisResults(url)` or `operad_nats.NATSResults(url)` to `FirstResults`.
+Guide: docs/idempotency.md.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ paid: list[int] = []
 
 @operation(namespace="bank")
 async def pay(cents: int, context: OperationContext) -> str:
-    """Pay. A bank that knows idempotency keys gets ours: `context.idempotency_key`."""
+    """Pay. Send `context.idempotency_key` to a bank that supports idempotency keys."""
     paid.append(cents)
     return f"receipt {len(paid)}"
 
 
 async def pay_surely(registry: OperationRegistry, cents: int, attempts: int = 3) -> str:
-    """Pay once, however often it has to be asked."""
+    """Pay once, even if several attempts are necessary."""
     once = registry.bound(idempotency_key=str(uuid.uuid4()))  # one key for all attempts
     for attempt in range(attempts):
         try:
@@ -50,7 +50,7 @@ async def pay_surely(registry: OperationRegistry, cents: int, attempts: int = 3)
 
 
 def lost_once() -> Callable[..., Awaitable[ResponseEnvelope[Any]]]:
-    """A bad line: the first answer does not come back, though the money is gone."""
+    """Return an interceptor that loses the first response, after the payment was made."""
     lost: list[Any] = []
 
     async def line(
@@ -66,15 +66,15 @@ def lost_once() -> Callable[..., Awaitable[ResponseEnvelope[Any]]]:
 
 
 async def main() -> None:
-    """Pay once, though the line is bad, and though two ask."""
+    """Pay once although a response is lost, and once although two tasks request the same payment."""
     registry = OperationRegistry()
     registry.register(pay)
     registry.use(FirstResults())
-    registry.use(lost_once(), order=-1)  # outside of what keeps the results, as a line is
+    registry.use(lost_once(), order=-1)  # outside of FirstResults, like a network
 
     print(await pay_surely(registry, 100), paid)
 
-    # Two requests of one meaning at once: the second one waits for the answer of the first.
+    # Two concurrent requests with the same key: the second one waits for the result of the first.
     answers = await asyncio.gather(
         *(registry.execute("bank.pay", {"cents": 250}, idempotency_key="order-17") for _ in range(2))
     )

@@ -2,10 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad"]
 # ///
-"""Interceptors: what every call of some operations passes through, wherever they come from.
+"""Interceptors: functions through which all calls of the chosen operations pass, whatever their source.
 
-An audit trail, a limit on how many run at once, and answers that are remembered for a while. Guide:
-docs/interceptors.md.
+The examples are an audit trail, a limit on concurrent calls, and a cache of results. Guide: docs/interceptors.md.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Proceed = Callable[[InterceptedCall], Awaitable[Envelope]]
 
 
 def audit(write: Callable[[str], object]) -> Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]:
-    """Write a line for each call: who, what, and how it ended."""
+    """Return an interceptor that writes a line for each call: the caller, the operation and the outcome."""
 
     async def tap(call: InterceptedCall, proceed: Proceed) -> Envelope:
         identity = call.context.identity
@@ -41,7 +40,7 @@ def audit(write: Callable[[str], object]) -> Callable[[InterceptedCall, Proceed]
 
 
 def at_most(number: int) -> Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]:
-    """Let ``number`` calls run at once; the others wait, within their deadlines."""
+    """Return an interceptor that lets ``number`` calls run concurrently; others wait until their deadlines."""
     running = asyncio.Semaphore(number)
 
     async def tap(call: InterceptedCall, proceed: Proceed) -> Envelope:
@@ -52,7 +51,7 @@ def at_most(number: int) -> Callable[[InterceptedCall, Proceed], Awaitable[Envel
 
 
 def remembered(seconds: float) -> Callable[[InterceptedCall, Proceed], Awaitable[Envelope]]:
-    """Answer a query again from memory. The key holds the caller: nobody gets an answer made for somebody else."""
+    """Return an interceptor that caches results of queries, separately for each caller, for some seconds."""
     kept: dict[tuple[str, str | None, str], tuple[float, Envelope]] = {}
 
     async def tap(call: InterceptedCall, proceed: Proceed) -> Envelope:
@@ -74,7 +73,7 @@ asked: list[str] = []
 
 @operation(namespace="weather", type="query")
 async def today(city: str) -> str:
-    """The weather, from far away."""
+    """Return the weather from a remote service."""
     asked.append(city)
     if city == "Atlantis":
         raise CallError("NO_SUCH_CITY", "Atlantis is under water")
@@ -82,7 +81,7 @@ async def today(city: str) -> str:
 
 
 async def main() -> None:
-    """Put them around the weather, and ask it thrice."""
+    """Use all three interceptors, and request the weather three times."""
     registry = OperationRegistry()
     registry.register(today)
     lines: list[str] = []
@@ -96,7 +95,7 @@ async def main() -> None:
             print(city, envelope.data)
         except CallError as error:
             print(city, error.code)
-    print("asked far away:", asked)
+    print("remote requests:", asked)
     print("\n".join(lines))
 
 

@@ -2,9 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad"]
 # ///
-"""A notebook (VS Code, Jupyter and Spyder run its cells): nothing is awaited. Guide: docs/notebooks.md."""
+"""Cells of a notebook for VS Code, Jupyter and Spyder, without ``await``. Guide: docs/notebooks.md."""
 
-# %% A registry that can be looked at
+# %% A registry, shown as a table
 import asyncio
 
 from operad import CallError, operation
@@ -20,18 +20,18 @@ async def add(a: int, b: int = 1) -> int:
 
 registry = OperationRegistry()  # or OperationRegistry.from_config("operad.toml").open()
 registry.register(add)
-registry  # noqa: B018  # a cell shows what it ends with: a table of the operations
+registry  # noqa: B018  # a cell shows its last value: a table of the operations
 
-# %% Operations complete, explain and call themselves
+# %% Operations with completion, documentation and calls
 plus = registry["math.add"]
 print(plus.__doc__)
 print(plus(a=1).data, plus({"a": 1, "b": 5}).data)
 
-# %% A wrong input says what is wrong
+# %% A wrong input raises an error that explains it
 try:
     plus(a="one")
 except CallError as error:
     print(error)
 
-# %% What is here?
+# %% Search the operations
 print([spec.id for spec in registry.search("sum of numbers")] or list(registry))

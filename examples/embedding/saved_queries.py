@@ -2,10 +2,10 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad"]
 # ///
-"""A plugin of an application's own, without a distribution: a catalogue of saved queries that is too long to list.
+"""A plugin inside an application, without a distribution: a catalogue of saved queries that is too large to list.
 
-A query becomes an operation when it is first called; one that lists their names is there from the start; each
-answer is written down; and the plugin knows what is offered. Reference: docs/hooks.md.
+A query becomes an operation when it is first called. The operation that lists their names exists from the start.
+An interceptor logs each call, and the plugin tracks the offered operations. Reference: docs/hooks.md.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class SavedQueries:
 
     @hookimpl
     def operad_register_operations(self, registry: OperationRegistry) -> None:
-        """What is ready when the registry is made."""
+        """Register the operation that exists from the start."""
         registry.register(operation(namespace="report", type="query")(self.names))
 
     async def names(self, after: str = "", limit: int = 100) -> list[str]:
-        """The names of saved queries, a page of them."""
+        """Return a page of the names of saved queries."""
         found = self.database.execute(
             "SELECT name FROM saved WHERE name > ? ORDER BY name LIMIT ?", (after, limit)
         )
@@ -52,7 +52,7 @@ class SavedQueries:
 
     @hookimpl
     def operad_resolve_operation(self, operation_id: str) -> Operation[..., Any] | None:
-        """What is called and not there yet."""
+        """Return the operation of a saved query that is called for the first time; None for any other id."""
         namespace, _, name = operation_id.partition(".")
         found = self.database.execute("SELECT statement, about FROM saved WHERE name = ?", (name,)).fetchone()
         if namespace != "report" or found is None:
@@ -69,28 +69,28 @@ class SavedQueries:
 
     @hookimpl
     def operad_interceptors(self) -> list[Interceptor]:
-        """What stands around the calls of all of them."""
+        """Return the interceptor for all reports."""
         return [Interceptor(self.written_down, match="report.*")]
 
     async def written_down(self, call: InterceptedCall, proceed: Proceed) -> ResponseEnvelope[Any]:
-        """Write down who asked what, and how many rows that was."""
+        """Log the operation and the number of rows of each call."""
         envelope = await proceed(call)
         self.lines.append(f"{call.spec.id} {len(envelope.data)}")
         return envelope
 
     @hookimpl
     def operad_operation_added(self, spec: OperationSpec) -> None:
-        """An operation is there now, from whomever."""
+        """Note that a source or plugin has added an operation."""
         self.offered.add(spec.id)
 
     @hookimpl
     def operad_operation_removed(self, spec: OperationSpec) -> None:
-        """And one no longer."""
+        """Note that an operation was removed."""
         self.offered.discard(spec.id)
 
 
 def a_shop() -> sqlite3.Connection:
-    """A database with orders, and two queries that somebody saved."""
+    """Return a database with orders and two saved queries."""
     database = sqlite3.connect(":memory:")
     database.execute("CREATE TABLE orders (city, amount)")
     database.executemany("INSERT INTO orders VALUES (?, ?)", [("Bonn", 5), ("Rome", 7), ("Bonn", 8)])
@@ -104,7 +104,7 @@ def a_shop() -> sqlite3.Connection:
 
 
 async def main() -> None:
-    """Ask for the names, then for what they mean."""
+    """List the names, then call the queries."""
     mine = SavedQueries(a_shop())
     plugins = load_plugins(only=[])
     plugins.register(mine)

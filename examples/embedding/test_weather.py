@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad", "operad-testing", "pytest"]
 # ///
-"""Tests of an application: what a server answered is recorded once, and played ever after. Guide: docs/testing.md.
+"""Tests of an application: results of a server are recorded once and then replayed. Guide: docs/testing.md.
 
 pytest test_weather.py
 """
@@ -21,31 +21,31 @@ asked: list[str] = []
 
 @operation(namespace="weather", type="query")
 async def today(city: str) -> dict[str, Any]:
-    """The real one, in your application an API or an MCP server of operad.toml."""
+    """Return the real weather; in your application this is an API or an MCP server of operad.toml."""
     asked.append(city)
     return {"city": city, "rain": False, "api_token": "secret"}
 
 
 async def umbrella(registry: OperationRegistry, city: str) -> bool:
-    """The application: whether to take an umbrella."""
+    """Return True if an umbrella is necessary. This is the application."""
     return bool((await registry.execute("weather.today", {"city": city})).data["rain"])
 
 
 def test_it_rains_in_bonn(operad_registry: OperationRegistry, operad_operation: Any) -> None:
-    """With an operation that is made for this test."""
+    """Use a fake operation."""
     operad_registry.register(operad_operation("weather.today", {"rain": True}))
     assert asyncio.run(umbrella(operad_registry, "Bonn"))
 
 
 def test_an_error_of_the_weather_is_one_of_ours(operad_registry: OperationRegistry, operad_operation: Any) -> None:
-    """An operation that fails as the real one does."""
+    """Use a fake operation that fails as the real one does."""
     operad_registry.register(operad_operation("weather.today", CallError("NO_SUCH_CITY", "Atlantis is gone")))
     with pytest.raises(CallError, match="Atlantis"):
         asyncio.run(umbrella(operad_registry, "Atlantis"))
 
 
 def test_with_what_the_server_said(operad_cassette: Any) -> None:
-    """From `cassettes/`, beside this file: no server is asked. `OPERAD_CASSETTES=record` asks it again."""
+    """Replay `cassettes/` beside this file, without a server. `OPERAD_CASSETTES=record` records again."""
     registry = OperationRegistry()  # as your application opens its own
     registry.register(today)
     operad_cassette(registry)

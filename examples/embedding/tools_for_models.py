@@ -2,9 +2,9 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad", "operad-llm"]
 # ///
-"""A loop of an agent over the operations of a registry. Guide: docs/llm.md.
+"""The loop of an agent over the operations of a registry. Guide: docs/llm.md.
 
-`model` stands for the request to your model; everything else is as it would be. (With OpenAI's SDK it is
+`model` replaces the request to your model; all other code is as in an application. (With OpenAI's SDK it is
 ``client.chat.completions.create(model=…, messages=messages, tools=offered)``.)
 """
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 @operation(namespace="shop", type="query")
 async def price(article: str, currency: str = "EUR") -> str:
-    """What an article costs."""
+    """Return the price of an article."""
     return f"{article}: 12 {currency}"
 
 
@@ -33,7 +33,7 @@ async def discount(article: str, percent: int) -> str:
 
 
 def model(messages: list[Json], offered: list[Json]) -> Json:
-    """A stand-in: it asks for a price, once with a mistake, then says what it learnt."""
+    """Imitate a model: request a price, first with a mistake, then return the result as text."""
     answers = [message["content"] for message in messages if message["role"] == "tool"]
     arguments = ['{"article": 3}', '{"article": "hat", "currency": null}']
     if len(answers) == len(arguments):
@@ -47,7 +47,7 @@ def model(messages: list[Json], offered: list[Json]) -> Json:
 
 
 async def answer(registry: OperationRegistry, question: str, user: Identity, steps: int = 10) -> str:
-    """What the model says in the end; it can do what the user may, and no more."""
+    """Return the last message of the model. It may call only operations that the user may call."""
     offered = tools(registry, "openai", identity=user, strict=True, query=question, max_tools=20)
     messages: list[Json] = [{"role": "user", "content": question}]
     for _ in range(steps):
@@ -63,7 +63,7 @@ async def answer(registry: OperationRegistry, question: str, user: Identity, ste
 
 
 async def main() -> None:
-    """Offer, ask, answer."""
+    """Show the tools of two users, and answer a question."""
     registry = OperationRegistry()
     registry.register(price)
     registry.register(discount)

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad"]
 # ///
-"""Typed calls: operations made from functions, called with the functions' arguments, answering their types.
+"""Typed calls: operations made from functions, with the arguments and result types of the functions.
 
 `mypy --strict` and pyright's strict mode check this file. Guide: docs/typed-calls.md.
 """
@@ -35,20 +35,20 @@ async def book(room: str, day: datetime.date, guests: int = 2) -> Booking:
 
 @operation(namespace="hotel", type="query")
 async def week(room: str, start: datetime.date) -> AsyncIterator[Booking]:
-    """The bookings of a week, as they are found."""
+    """Yield the bookings of a week, one at a time."""
     for days in range(7):
         yield Booking(room, start + datetime.timedelta(days))
 
 
 async def nights(registry: OperationRegistry) -> int:
-    """Code that calls: it needs the registry, and the operations by their names."""
+    """Call operations. This code needs the registry and the functions."""
     booking: Booking = await registry.call(book, "Blue", day=datetime.date(2026, 5, 1))
     found = [one.day async for one in registry.stream(week, booking.room, start=booking.day)]
     return len(found)
 
 
 async def main() -> None:
-    """Call with types, and without."""
+    """Call operations with types and without."""
     registry = OperationRegistry()
     registry.register(book)
     registry.register(week)
@@ -58,7 +58,7 @@ async def main() -> None:
     booking = await urgent.call(book, "Green", datetime.date(2026, 5, 2), guests=1)
     print(booking.day.isoformat(), booking.guests)
 
-    # By its id, with JSON: what a configuration or another process would say.
+    # By its id, with JSON, as a configuration or another process calls it.
     envelope: ResponseEnvelope[dict[str, object]] = await registry.execute(
         "hotel.book", {"room": "Red", "day": "2026-05-03"}
     )

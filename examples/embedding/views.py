@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["operad"]
 # ///
-"""Views: the registry of an application, as each of its users should see it. Guide: docs/views.md."""
+"""Views: a registry with different operations, names and access for its users. Guide: docs/views.md."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ async def remove(title: str) -> str:
 
 
 async def main() -> None:
-    """Three views of one registry."""
+    """Show three views of one registry."""
     registry = OperationRegistry()
     registry.register(find)
     registry.register(remove)
 
-    # What a partner gets: reading only, under the partner's names. Hand it to a server, a model, a call handler.
+    # A partner may only read, with its own names. Pass this view to a server, a model or a call handler.
     partner = registry.view(include="books.*", exclude="*.remove", rename={"books.find": "library.search"})
     print([spec.id for spec in partner.specs()])
     print((await partner.execute("library.search", {"title": "Emma"})).data)
 
-    # What the staff gets: everything, if they may.
+    # The staff gets all operations; removing books requires a scope.
     staff = registry.view(access={"books.remove": {"required_scopes": ["librarian"]}})
     for scopes in ((), ("librarian",)):
         context = OperationContext(identity=Identity("emma", scopes))
@@ -43,7 +43,7 @@ async def main() -> None:
         except CallError as error:
             print(error.code)
 
-    # One registry of several: each in a namespace of its own, as it is now and as it becomes.
+    # One of several tenants: all operations, with a prefix. The view follows changes of the registry.
     tenant = registry.view(prefix="acme")
     print([spec.id for spec in tenant.specs()])
 

@@ -1,7 +1,7 @@
-"""A login server (port 9000) and an API of notes (port 9001): what the gateway needs, on this machine.
+"""A login server (port 9000) and an API of notes (port 9001), to try the gateway on one machine.
 
 The login server issues tokens to users, and exchanges them for the gateway (RFC 8693). The API accepts tokens of
-the login server that are for "notes" and no others.
+the login server for the audience "notes" and no others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiohttp import encode_basic_auth, web
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-# Secrets of this example alone; they open nothing else.
+# These secrets are used only in this example.
 SECRETS = {"gateway": "gateway-secret", "ann": "ann-secret", "bob": "bob-secret"}
 CLIENTS = {encode_basic_auth(name, secret): name for name, secret in SECRETS.items()}
 SCOPES = {"ann": "operad:admin", "bob": ""}
@@ -80,7 +80,7 @@ class LoginServer:
         return jwt.encode({"iss": self.issuer, "iat": now, "exp": now + 600, **claims}, self.key, "ES256")
 
     def verified(self, token: str, audience: str) -> dict[str, Any]:
-        """Return the claims of a token. Raises `jwt.InvalidTokenError`."""
+        """Return the claims of a token. Raises `jwt.InvalidTokenError` if it is not valid for the audience."""
         claims: dict[str, Any] = jwt.decode(
             token,
             self.key.public_key(),
@@ -98,7 +98,7 @@ def granted(token: str, **more: str) -> web.Response:
 
 
 class NotesAPI:
-    """The API. It knows its callers by their tokens."""
+    """The API. It identifies its callers by their tokens."""
 
     def __init__(self, login: LoginServer) -> None:
         self.login = login
@@ -171,7 +171,7 @@ class NotesAPI:
 
 @asynccontextmanager
 async def serving(login_port: int = 9000, api_port: int = 9001) -> AsyncIterator[tuple[NotesAPI, str, str]]:
-    """Serve both; yield the API, the URL of the login server and the URL of the API. Port 0 is a free port."""
+    """Serve both. Yield the API, the URL of the login server and the URL of the API. Port 0 takes a free port."""
     login = LoginServer()
     api = NotesAPI(login)
     login_runner, api_runner = web.AppRunner(login.app()), web.AppRunner(api.app())

@@ -16,7 +16,7 @@ from operad_llm import run_tool_call, tools
 
 
 def langchain_tools(registry: OperationRegistry, context: OperationContext) -> list[StructuredTool]:
-    """A tool for each operation that the caller of ``context`` may call; its calls run as that caller."""
+    """Return a tool for each operation that the caller of ``context`` may call. Its calls run as this caller."""
 
     def tool(definition: dict[str, Any]) -> StructuredTool:
         async def call(**arguments: Any) -> str:
@@ -40,7 +40,7 @@ def langchain_tools(registry: OperationRegistry, context: OperationContext) -> l
 
 @operation(namespace="demo", type="query")
 async def add(a: int, b: int) -> int:
-    """The sum of two numbers."""
+    """Add two numbers."""
     return a + b
 
 

@@ -17,7 +17,7 @@ from operad_llm import run_tool_call, tools
 
 
 def pydantic_ai_tools(registry: OperationRegistry, context: OperationContext) -> list[Tool[None]]:
-    """A tool for each operation that the caller of ``context`` may call; its calls run as that caller."""
+    """Return a tool for each operation that the caller of ``context`` may call. Its calls run as this caller."""
 
     def tool(definition: dict[str, Any]) -> Tool[None]:
         async def call(**arguments: Any) -> Any:
@@ -40,12 +40,12 @@ def pydantic_ai_tools(registry: OperationRegistry, context: OperationContext) ->
 
 @operation(namespace="demo", type="query")
 async def add(a: int, b: int) -> int:
-    """The sum of two numbers."""
+    """Add two numbers."""
     return a + b
 
 
 async def main() -> None:
-    """Let an agent call a tool; the model is a stand-in that calls every tool once."""
+    """Let an agent call a tool. The test model calls every tool once."""
     registry = OperationRegistry()
     registry.register(add)
     agent = Agent(TestModel(), tools=pydantic_ai_tools(registry, OperationContext()))

@@ -33,5 +33,5 @@ app.mount("/gate", to_openapi(registry, title="Gate"))
 
 @app.get("/hello")
 async def hello() -> str:
-    """A route of the application's own."""
+    """Return a greeting, on a route of the application itself."""
     return "hello"

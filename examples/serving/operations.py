@@ -1,4 +1,4 @@
-"""What is served behind the proxy."""
+"""The operations that are served behind the proxy."""
 
 from operad import operation
 

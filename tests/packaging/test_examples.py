@@ -25,7 +25,7 @@ NAMED = sorted(
 
 SAYS = {
     "embedding/idempotency.py": "receipt 1 [100]\n['receipt 2', 'receipt 2'] [100, 250]\n",
-    "embedding/interceptors.py": "Bonn grey\nBonn grey\nAtlantis NO_SUCH_CITY\nasked far away: ['Bonn', 'Atlantis']\n",
+    "embedding/interceptors.py": "Bonn grey\nBonn grey\nAtlantis NO_SUCH_CITY\nremote requests: ['Bonn', 'Atlantis']\n",
     "embedding/notebook.py": "2 6\nVALIDATION_ERROR: ",
     "embedding/saved_queries.py": "['report.names']\n['by_city', 'largest']\n[[5], [8]]\nOPERATION_NOT_FOUND\n"
     "['report.by_city', 'report.names'] ['report.names 2', 'report.by_city 2']\n['report.names']\n",

@@ -1,4 +1,4 @@
-"""What the workers of this example serve."""
+"""The operations that the workers of this example serve."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ async def total(prices: list[float]) -> float:
 
 @operation(namespace="orders", type="query")
 async def worker() -> int:
-    """The process that answers; ask a few times to see the workers take turns."""
+    """Return the process id of the worker. Repeat the call to reach other workers."""
     return os.getpid()

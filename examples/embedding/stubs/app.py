@@ -17,7 +17,7 @@ from shop_types import Registry
 
 
 async def main() -> None:
-    """List the books: mypy and pyright know what they have."""
+    """List the books: mypy and pyright know the fields of a book."""
     async with Registry.from_config("operad.toml") as registry:
         shop = registry.client("shop")
         for book in await shop.books_find(order="pages"):

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from operad_grpc.envelopes import GRPCResponseMeta, grpc_envelope
     from operad_grpc.source import GRPCSession, from_grpc
 
-# Loaded when asked for: finding the plugin must not cost what importing grpc does.
+# Imported on first use: operad imports this package to find the plugin, and importing grpc takes long.
 _MODULES = {
     "GRPCConfig": "config",
     "GRPCResponseMeta": "envelopes",

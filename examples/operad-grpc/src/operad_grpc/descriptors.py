@@ -24,7 +24,7 @@ Metadata = Iterable[tuple[str, str]]
 
 
 def read_descriptor_set(path: Path) -> tuple[DescriptorPool, list[str]]:
-    """The pool and the service names of a descriptor set. Raises `SourceError` if it cannot be read."""
+    """Return the pool and the service names of a descriptor set. Raises `SourceError` if it cannot be read."""
     try:
         files = FileDescriptorSet.FromString(path.read_bytes()).file
     except (OSError, DecodeError) as error:
@@ -36,11 +36,11 @@ def read_descriptor_set(path: Path) -> tuple[DescriptorPool, list[str]]:
 async def reflect(
     channel: grpc.aio.Channel, metadata: Metadata, services: Iterable[str] | None
 ) -> tuple[DescriptorPool, list[str]]:
-    """The pool and the service names that a server tells about itself.
+    """Return the pool and the service names that a server describes by reflection.
 
     Raises:
-        SourceError: the server has no reflection, or does not describe what it lists.
-        grpc.aio.AioRpcError: the server cannot be reached, or refuses.
+        SourceError: the server has no reflection, or does not describe a service or a file that it names.
+        grpc.aio.AioRpcError: the server cannot be reached, or refuses the request.
     """
     for method in _REFLECTION:
         try:
@@ -48,14 +48,14 @@ async def reflect(
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
-    raise SourceError("grpc: the server offers no reflection; turn it on there, or give a descriptor_set")
+    raise SourceError("grpc: the server offers no reflection; turn it on in the server, or set descriptor_set")
 
 
 class _Reflection:
-    """Questions to a server about itself, each a call of its own.
+    """Requests to the reflection service of a server, each in a separate call.
 
-    The method takes a stream, and a stream of one message is what a unary call sends. Writing to a stream that the
-    server has refused already would hide its reason (grpcio then reports INTERNAL).
+    The method takes a stream, and a unary call sends a stream of one message. Writing to a stream that the server
+    has already refused would hide the reason (grpcio then reports INTERNAL).
     """
 
     def __init__(self, channel: grpc.aio.Channel, method: str, metadata: Metadata) -> None:
@@ -91,7 +91,7 @@ class _Reflection:
             file = FileDescriptorProto.FromString(serialized)
             files.setdefault(file.name, file)
         if len(files) == before and name not in files and name in _missing(files):
-            raise SourceError(f"grpc: the server does not describe {name}, which its services need")
+            raise SourceError(f"grpc: the server does not describe the file {name}, which its services import")
 
 
 def _missing(files: Mapping[str, FileDescriptorProto]) -> set[str]:
@@ -99,7 +99,7 @@ def _missing(files: Mapping[str, FileDescriptorProto]) -> set[str]:
 
 
 def _pool(files: Mapping[str, FileDescriptorProto]) -> DescriptorPool:
-    """A pool of its own: two servers may know different messages of one name."""
+    """Return a new pool, because two servers may have different messages with the same name."""
     pool = DescriptorPool()
     added: set[str] = set()
 
@@ -109,12 +109,12 @@ def _pool(files: Mapping[str, FileDescriptorProto]) -> DescriptorPool:
         added.add(file.name)
         for name in file.dependency:
             if name not in files:
-                raise SourceError(f"grpc: {file.name} needs {name}, which is not there (protoc --include_imports)")
+                raise SourceError(f"grpc: {file.name} imports {name}, which is missing (use --include_imports)")
             add(files[name])
         try:
             pool.AddSerializedFile(file.SerializeToString())
-        except TypeError as error:  # what protobuf raises for a file that makes no sense
-            raise SourceError(f"grpc: {file.name} is no usable descriptor: {error}") from error
+        except TypeError as error:  # raised by protobuf for an invalid file
+            raise SourceError(f"grpc: expected a valid descriptor of {file.name}: {error}") from error
 
     for file in files.values():
         add(file)

@@ -1,4 +1,4 @@
-"""Failed RPCs as `CallError`s."""
+"""The conversion of failed RPCs to `CallError`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CODES = {
 
 
 def call_error(error: grpc.aio.AioRpcError, method: str) -> CallError:
-    """The error of a call, with the status of the RPC in its details."""
+    """Return the error of a call, with the status of the RPC in its details."""
     status = error.code()
     details = {
         "grpcStatus": status.name,

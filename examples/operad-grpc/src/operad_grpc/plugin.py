@@ -1,4 +1,4 @@
-"""The entry point: what this distribution contributes."""
+"""The plugin ``grpc``: a source and an envelope kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operad_grpc.envelopes import GRPCResponseMeta
 
 
 async def load(config: GRPCConfig, context: SourceContext) -> SourceSession:
-    """Connect and describe the services. Raises `SourceError`."""
+    """Return the operations of a server. Raises `SourceError` if it cannot be reached or described."""
     from operad_grpc.source import open_session  # grpc takes 60 ms to import
 
     return await open_session(config, context)
@@ -16,11 +16,11 @@ async def load(config: GRPCConfig, context: SourceContext) -> SourceSession:
 
 @hookimpl
 def operad_sources() -> list[Source]:
-    """The source ``grpc``."""
+    """Return the source ``grpc``."""
     return [Source("grpc", load, GRPCConfig, "gRPC services, by server reflection or a descriptor set.")]
 
 
 @hookimpl
 def operad_envelope_kinds() -> list[EnvelopeKind]:
-    """The envelope kind ``grpc``."""
+    """Return the envelope kind ``grpc``."""
     return [EnvelopeKind("grpc", GRPCResponseMeta)]

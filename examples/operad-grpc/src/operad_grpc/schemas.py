@@ -1,4 +1,4 @@
-"""JSON Schemas of protobuf messages, as ProtoJSON writes and reads them."""
+"""JSON Schemas of protobuf messages in the form of ProtoJSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WELL_KNOWN: dict[str, Any] = {
     "google.protobuf.Struct": {"type": "object"},
     "google.protobuf.ListValue": {"type": "array"},
     "google.protobuf.Value": {},
-    # Open in so many words: results are cast to the schema, which drops what it does not allow.
+    # Explicitly open: a cast to the schema would otherwise drop the fields.
     "google.protobuf.Any": {
         "type": "object",
         "properties": {"@type": {"type": "string"}},
@@ -38,12 +38,12 @@ _WRAPPERS = frozenset(
 
 
 def input_schema(message: Descriptor) -> dict[str, Any]:
-    """What may be sent as ``message``: also 64-bit integers as integers; one member of a oneof at most."""
+    """Return the schema of an input. It also allows 64-bit integers as numbers, and one field of each oneof."""
     return _Builder(for_input=True).build(message)
 
 
 def output_schema(message: Descriptor) -> dict[str, Any]:
-    """What arrives as ``message``."""
+    """Return the schema of a result."""
     return _Builder(for_input=False).build(message)
 
 

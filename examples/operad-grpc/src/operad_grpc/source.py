@@ -43,12 +43,12 @@ class GRPCSession(SourceSession):
         self._channel = channel
 
     async def aclose(self) -> None:
-        """Close the channel; RPCs that still run are cancelled."""
+        """Close the channel, and cancel running RPCs."""
         await self._channel.close()
 
 
 async def from_grpc(target: str, *, namespace: str = "grpc", **options: Any) -> GRPCSession:
-    """The operations of the services at ``target``; ``async with`` closes the connection.
+    """Return a session with the operations of a server. ``async with`` closes the connection.
 
     Args:
         target: a gRPC name, such as ``127.0.0.1:50051``.
@@ -56,14 +56,14 @@ async def from_grpc(target: str, *, namespace: str = "grpc", **options: Any) -> 
         options: the other fields of `GRPCConfig`.
 
     Raises:
-        SourceError: the server cannot be reached, or does not describe its services.
+        SourceError: the server cannot be reached or does not describe its services, or a file cannot be read.
     """
     context = SourceContext(plugins=Plugins(), namespace=namespace)
     return await open_session(GRPCConfig(target=target, **options), context)
 
 
 async def open_session(config: GRPCConfig, context: SourceContext) -> GRPCSession:
-    """Connect, describe, build. Raises `SourceError`."""
+    """Return a session for a configuration. Raises `SourceError` as `from_grpc` does."""
     channel = _channel(config, context)
     try:
         pool, names = await _describe(channel, config, context)
@@ -83,8 +83,8 @@ def _channel(config: GRPCConfig, context: SourceContext) -> grpc.aio.Channel:
     if config.tls is False:
         if config.token is not None and not _is_local(config.target):
             raise SourceError(
-                f"grpc: a token would go to {config.target} in clear; set tls = true (a server on this machine "
-                "may go without)"
+                f"grpc: expected TLS to send a token, got {config.target} without TLS; set tls = true, "
+                "or use a server on this machine"
             )
         return grpc.aio.insecure_channel(config.target, options=options)
     tls = TLSConfig() if config.tls is True else config.tls
@@ -102,7 +102,7 @@ def _pem(path: str | Path | None, context: SourceContext) -> bytes | None:
     try:
         return context.path(path).read_bytes()
     except OSError as error:
-        raise SourceError(f"grpc: {path} cannot be read: {error}") from error
+        raise SourceError(f"grpc: {path} cannot be read: {error.strerror or error}") from error
 
 
 def _is_local(target: str) -> bool:
@@ -142,7 +142,7 @@ def _service(pool: DescriptorPool, name: str) -> ServiceDescriptor:
     try:
         return pool.FindServiceByName(name)
     except KeyError:
-        raise SourceError(f"grpc: there is no service {name}") from None
+        raise SourceError(f"grpc: services: {name} not found; use a full name, such as package.Service") from None
 
 
 # --- operations ------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def _spec(method: MethodDescriptor, name: str, namespace: str) -> OperationSpec:
 
 
 class _Method:
-    """A method that can be called."""
+    """A method of a service, with its stub."""
 
     def __init__(
         self, method: MethodDescriptor, pool: DescriptorPool, channel: grpc.aio.Channel, config: GRPCConfig
@@ -209,7 +209,7 @@ class _Method:
         )
 
     def handler(self) -> Callable[..., Any]:
-        """The handler of the method's operation."""
+        """Return the handler for the operation of the method."""
         return self.stream if self._streams else self.call
 
     async def call(self, input: Any, context: OperationContext) -> ResponseEnvelope[Any]:

@@ -11,20 +11,20 @@ import re2
 from operad import OperationSpec
 
 MAX_QUERY = 200
-"""Characters of a query that are read."""
+"""The maximum number of characters of a query; the rest is ignored."""
 MAX_TEXT = 2_000
-"""Characters of an operation's description that are searched."""
+"""The number of characters of a title and description that are searched."""
 MAX_MEMORY = 64 * 1024
-"""Bytes of a compiled pattern. A pattern that needs more is searched as plain text."""
+"""The maximum size of a compiled pattern in bytes. A larger one is searched as plain text."""
 MAX_SECONDS = 1.0
-"""A search returns what it has found by then."""
+"""The maximum time of a search, in seconds. It then returns the matches found so far."""
 
 
 class RegexIndex:
-    """Finds operations by regular expression: first those with a matching id, then by their description.
+    """A search index that finds operations by regular expression. Matching ids precede matching descriptions.
 
-    RE2 does not backtrack: no pattern makes its time grow faster than the length of pattern and text. The bounds
-    above keep each step short, and the clock is read between steps.
+    RE2 does not backtrack: its time grows at most with the length of the pattern times that of the text. The
+    bounds above keep each step short, and the clock is read between steps.
     """
 
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
@@ -37,7 +37,7 @@ class RegexIndex:
         self._texts[spec.id] = readable(f"{spec.title or ''} {spec.description}", MAX_TEXT)
 
     def remove(self, operation_id: str) -> None:
-        """Remove an operation, if it is there."""
+        """Remove an operation, if the index has it."""
         self._texts.pop(operation_id, None)
 
     def search(self, query: str, limit: int) -> list[str]:
@@ -56,7 +56,7 @@ class RegexIndex:
 
 
 def compiled(query: str) -> Any:
-    """Return the pattern of a query; of one that RE2 rejects, the pattern of its plain text."""
+    """Return the compiled pattern of a query. A query that RE2 rejects is compiled as plain text."""
     options = re2.Options()
     options.case_sensitive, options.log_errors, options.max_mem = False, False, MAX_MEMORY
     try:

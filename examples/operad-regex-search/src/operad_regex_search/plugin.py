@@ -1,4 +1,4 @@
-"""The entry point: the class of the index."""
+"""The plugin ``regex-search``: the class of the search index."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def operad_search() -> type[RegexIndex]:
-    """Return what makes the index of a registry."""
+    """Return the class of the index, of which each registry makes an instance."""
     from operad_regex_search.index import RegexIndex  # imports RE2
 
     return RegexIndex

@@ -1,4 +1,4 @@
-"""The calling side."""
+"""The call map, the calling side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from operad_tcp_calls.transport import TCP
 
 
 class TCPCallMap:
-    """A call map that opens a connection for each call, so that TCP ends and slows down each call by itself."""
+    """A call map that opens a connection for each call. TCP then reports its end and slows down its items."""
 
     def __init__(self, transport: TCP, *, plugins: Plugins | None = None, timeout: float = 30.0) -> None:
         self._transport, self._timeout = transport, timeout
@@ -26,13 +26,13 @@ class TCPCallMap:
         self._is_open = False
 
     async def open(self) -> None:
-        """Check that the server can be reached. Raises `TransportError`."""
+        """Check that the server can be reached. Raises `TransportError` if it cannot."""
         try:
             async with asyncio.timeout(self._transport.connect_timeout):
                 connection = await self._connect()
         except OSError as error:  # includes TimeoutError
             raise TransportError(
-                f"{self._transport.url} cannot be reached ({error!r}); start the server"
+                f"{self._transport.url} cannot be reached: {error!r}; start the server or check the URL"
             ) from error
         await connection.close()
         self._is_open = True
@@ -61,7 +61,7 @@ class TCPCallMap:
         parent_request_id: str | None = None,
         idempotency_key: str | None = None,
     ) -> ResponseEnvelope[Any]:
-        """Call an operation; of a subscription, return the first item."""
+        """Return the result of an operation, or the first item of a subscription."""
         if timeout is None and deadline is None:
             timeout = self._timeout
         ends = earlier(deadline, timeout)
@@ -87,7 +87,7 @@ class TCPCallMap:
         identity: Identity | None = None,
         parent_request_id: str | None = None,
     ) -> Subscription:
-        """Subscribe to an operation; ``timeout`` limits the wait for each item."""
+        """Subscribe to an operation. ``timeout`` limits the wait for each item, ``deadline`` the whole stream."""
         request = Request(
             operation=operation_id,
             stream=True,
@@ -133,7 +133,7 @@ class TCPCallMap:
             raise self._lost(request, connection, error) from error
         except (ValueError, KeyError, TypeError) as error:
             raise CallError(
-                ErrorCode.SERIALIZATION_ERROR, f"{self._transport.url} sent what is not expected: {error!r}"
+                ErrorCode.SERIALIZATION_ERROR, f"{self._transport.url} sent an invalid message: {error!r}"
             ) from error
         finally:
             if connection is not None:
@@ -157,11 +157,11 @@ class TCPCallMap:
 
 
 def earlier(deadline: float | None, timeout: float | None) -> float | None:
-    """Return the deadline (epoch ms) that a deadline and a timeout (s) from now give together."""
+    """Return the earlier of a deadline (epoch ms) and a timeout (s from now), in epoch ms; None without either."""
     ends = None if timeout is None else time.time() * 1000 + timeout * 1000
     return min((value for value in (deadline, ends) if value is not None), default=None)
 
 
 def seconds_until(deadline: float | None) -> float | None:
-    """Return the seconds until a deadline in epoch ms."""
+    """Return the seconds until a deadline in epoch ms; None without a deadline."""
     return None if deadline is None else deadline / 1000 - time.time()

@@ -1,4 +1,4 @@
-"""The serving side."""
+"""The call server, the serving side."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from operad_tcp_calls.lines import MAX_LINE, Connection, Request
 from operad_tcp_calls.transport import TCP
 
 FIRST_LINE_SECONDS = 10.0
-"""How long a client may take to send its request."""
+"""Seconds within which a client must send its request."""
 
 
 class TCPCallServer:
-    """Serves the operations of a registry while it is open: one request on each connection.
+    """A server for the operations of a registry, with one request on each connection. Use it with ``async with``.
 
     Args:
-        registry: its operations are served.
-        transport: where to listen.
+        registry: the registry.
+        transport: the address to listen on.
         identity: ``"delegate"`` trusts the identity in the request; otherwise every caller is anonymous.
         mask_errors: whether to hide the messages of unexpected exceptions from callers.
-        max_concurrent: how many connections may be open at once; more get ``OVERLOADED``.
+        max_concurrent: the maximum number of running calls. Further calls fail with ``OVERLOADED``.
         drain_timeout: seconds that running calls have to finish when the server closes.
     """
 
@@ -51,7 +51,7 @@ class TCPCallServer:
         try:
             self._server = await asyncio.start_server(self._accept, *self._transport.address, limit=MAX_LINE)
         except OSError as error:
-            raise TransportError(f"{self._transport.url} cannot be served: {error}") from error
+            raise TransportError(f"cannot listen on {self._transport.url}: {error.strerror or error}") from error
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -91,7 +91,7 @@ class TCPCallServer:
                 masked = mask_error(error, mask=self._mask, operation_id=str(message.get("operation")))
                 await connection.send({"error": masked.to_wire()})
         except (OSError, ValueError, asyncio.CancelledError):
-            pass  # the caller left, its message cannot be read, or the server closes: the connection tells
+            pass  # the caller left, its message is unreadable, or the server closes: closing is enough
         finally:
             self._running.discard(task)
             if leaving is not None:
@@ -100,7 +100,7 @@ class TCPCallServer:
 
     async def _run(self, message: dict[str, Any], connection: Connection) -> None:
         if len(self._running) > self._max:
-            raise CallError(ErrorCode.OVERLOADED, "too many calls", {"limit": self._max})
+            raise CallError(ErrorCode.OVERLOADED, f"{self._max} calls are already running", {"limit": self._max})
         try:
             request = check_options(message, Request, where="request")
             identity = None

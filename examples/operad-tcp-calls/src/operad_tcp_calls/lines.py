@@ -17,18 +17,18 @@ from operad import CallError, ErrorCode
 from operad.wire import from_json, to_json
 
 MAX_LINE = 4 * 1024 * 1024
-"""Bytes of a message."""
+"""The maximum size of a message, in bytes."""
 
 
 @attrs.frozen(kw_only=True)
 class Request:
-    """What the caller sends. `check_options` checks it: names and types."""
+    """The request of a caller. `check_options` checks the names and types of its fields."""
 
     operation: str
     stream: bool = False
     input: Any = None
     timeout_ms: float | None = None
-    """Counts from the arrival, so that clocks need not agree."""
+    """The remaining time from the arrival of the request, so that the clocks need not agree."""
     identity: dict[str, Any] | None = None
     parent: str | None = None
     key: str | None = None

@@ -1,4 +1,4 @@
-"""The entry point: the scheme `tcp`, with its call map and its call server."""
+"""The plugin for the scheme ``tcp``, with its call map and its call server."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from operad_tcp_calls.transport import TCP, create
 
 @hookimpl
 def operad_transports() -> list[TransportFactory]:
-    """Return the factory of the scheme ``tcp``."""
+    """Return the factory for the scheme ``tcp``."""
     return [TransportFactory(("tcp",), create, TCP)]
 
 
 @hookimpl
 def operad_call_map(transport: object, options: dict[str, Any]) -> CallMap | None:
-    """Return a call map for a `TCP` transport; let other plugins have the rest."""
+    """Return a call map for a `TCP` transport; None for any other transport."""
     if not isinstance(transport, TCP):
         return None
     from operad_tcp_calls.call_map import TCPCallMap  # imported when it is used
@@ -29,7 +29,7 @@ def operad_call_map(transport: object, options: dict[str, Any]) -> CallMap | Non
 def operad_call_server(
     registry: OperationRegistry, transport: object, options: dict[str, Any]
 ) -> CallServer | None:
-    """Return a call server for a `TCP` transport; let other plugins have the rest."""
+    """Return a call server for a `TCP` transport; None for any other transport."""
     if not isinstance(transport, TCP):
         return None
     from operad_tcp_calls.call_server import TCPCallServer  # imported when it is used

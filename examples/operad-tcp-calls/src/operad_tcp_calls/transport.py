@@ -13,15 +13,15 @@ from operad.plugin import check_options
 
 @attrs.frozen(kw_only=True)
 class TCP:
-    """Where a call server listens. It has no methods: the call map and the call server know what to do with it."""
+    """The address of a call server. It only holds options; the call map and the call server connect and listen."""
 
     url: str
     connect_timeout: float = 5.0
-    """Seconds."""
+    """The maximum time to connect, in seconds."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
+        """The host and the port. Raises `ValueError` if one is missing."""
         parts = urlsplit(self.url)
         if not parts.hostname or not parts.port:
             raise ValueError("host or port is missing")
@@ -29,7 +29,7 @@ class TCP:
 
 
 def create(url: str, **options: Any) -> TCP:
-    """Return the transport of a URL; connects nothing. Raises `ConfigError`."""
+    """Return the transport for a URL, without connecting. Raises `ConfigError` for an invalid URL or option."""
     transport = check_options(options, TCP, where="tcp transport", given={"url": url})
     try:
         _ = transport.address
