@@ -136,7 +136,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
         f"{limits.unfinished // 2**20} MiB (`limits.unfinished`)",
         f"{limits.handshake:g} s (`limits.handshake`)",
         f"| {limits.handshakes}, of one address {limits.handshakes_per_address} |",
-        f"kept for it for {limits.grace:g} s",
+        f"reserved for this identity for {limits.grace:g} s",
     ):
         assert words in PAGE, words
 
