@@ -342,7 +342,7 @@ def test_a_map_without_a_server_does_not_open() -> None:
 def test_an_address_that_is_taken_is_not_served() -> None:
     async def main() -> None:
         async with served() as (plugins, url), OperationRegistry(plugins) as registry:
-            with pytest.raises(TransportError, match="cannot be served"):
+            with pytest.raises(TransportError, match="cannot listen on"):
                 await plugins.call_server(registry, url).__aenter__()
 
     run(main())
