@@ -183,7 +183,7 @@ def test_metadata_and_token_are_sent() -> None:
 
 def test_a_token_does_not_travel_in_clear() -> None:
     async def body() -> None:
-        with pytest.raises(SourceError, match="in clear"):
+        with pytest.raises(SourceError, match="without TLS"):
             await from_grpc("example.com:443", token="t")
 
     run(body())
@@ -200,7 +200,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
 def test_a_server_without_reflection_says_what_to_do_and_works_with_a_descriptor_set(tmp_path: Path) -> None:
     async def body() -> None:
         async with serve_loft(with_reflection=False) as (target, _):
-            with pytest.raises(SourceError, match="give a descriptor_set"):
+            with pytest.raises(SourceError, match="set descriptor_set"):
                 await from_grpc(target)
             file = tmp_path / "loft.binpb"
             file.write_bytes(descriptor_set())
