@@ -402,7 +402,7 @@ async def test_a_part_is_what_its_encoding_says(api):
         plan = found.built["post_x"].plan
         sent = plan.request({"picture": {"base64": "aGk=", "filename": "p.png"}}).body.data
         assert b'filename="p.png"\r\nContent-Type: image/png\r\n\r\nhi\r\n' in sent
-        with pytest.raises(SerializationError, match="expected text for a part of type application/xml"):
+        with pytest.raises(SerializationError, match="expected text for the type application/xml"):
             plan.request({"note": {"a": 1}})
 
 

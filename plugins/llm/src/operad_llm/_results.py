@@ -36,7 +36,7 @@ class Outcome:
 
 
 def outcome_of(envelope: ResponseEnvelope[Any]) -> Outcome:
-    """Return the outcome of a call that returned an envelope. Raises `CallError` if the data cannot be JSON."""
+    """Return the outcome of a call that returned an envelope. Raises `CallError` if its data have no JSON form."""
     meta, data = envelope.meta, envelope.data
     content = getattr(meta, "content", None)
     if isinstance(content, list) and getattr(meta, "source", "") == "mcp":

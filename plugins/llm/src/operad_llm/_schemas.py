@@ -19,7 +19,7 @@ ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains",
 MANY = ("anyOf", "oneOf", "allOf", "prefixItems")
 """Keywords with a list of schemas as their value."""
 NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
-"""Keywords with an object of schemas by name as their value."""
+"""Keywords with an object of names and schemas as their value."""
 
 
 def parameters(spec: OperationSpec) -> tuple[Json, bool]:

@@ -61,7 +61,7 @@ class ToolList(list[dict[str, Any]]):
     def __init__(self, definitions: Iterable[dict[str, Any]], report: Sequence[ToolReport]) -> None:
         super().__init__(definitions)
         self.report = list(report)
-        """The report of each tool, in the same order."""
+        """The reports, in the order of the tools."""
         self.names: dict[str, str] = {one.name: one.operation_id for one in report}
         """Name of a tool -> id of its operation."""
 

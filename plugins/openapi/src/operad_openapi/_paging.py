@@ -132,7 +132,9 @@ class DocumentPages:
         try:
             after = urlsplit(urljoin(before, url)).query
         except ValueError as error:
-            raise self._failed(f"the link to the next page is not a URL: {error}") from error
+            raise self._failed(
+                f"expected a URL as the link to the next page, got an invalid one: {error}"
+            ) from error
         following, unknown = self._reader.changed(input, urlsplit(before).query, after)
         if following == dict(input) and unknown:
             names = ", ".join(sorted(map(repr, unknown)))

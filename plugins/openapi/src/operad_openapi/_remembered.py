@@ -36,7 +36,7 @@ _OF_ALL = (
 
 
 class Remembered:
-    """The cache of one operation of a document in a file.
+    """A cache on disk for the part of a document that one operation needs.
 
     Args:
         path: the path of the document.

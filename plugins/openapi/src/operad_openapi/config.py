@@ -89,7 +89,8 @@ class HTTPAuth:
     extra: dict[str, str] = attrs.field(factory=dict, repr=False)
     """Further fields of token requests."""
     client_auth: Literal["auto", "basic", "post", "private_key_jwt", "none"] = "auto"
-    """How the client authenticates to the authorization server."""
+    """How the client authenticates to the authorization server; ``auto``: with ``private_key`` if it is set, else
+    with the secret as the server's metadata state."""
     redirect_uri: str = "http://127.0.0.1:0/callback"
     """The URL that the browser returns to after a login; port 0 means any free port."""
     account: str = ""
@@ -176,7 +177,7 @@ def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:
 
 @record(kw_only=True)
 class HTTPLimits:
-    """The limits of a source. An error that one of them causes names the limit."""
+    """The limits of a source. The error for an exceeded limit names the limit."""
 
     response_bytes: int = 64 * 1024 * 1024
     """Maximum size of a response body in bytes, decompressed."""
@@ -384,7 +385,7 @@ class HTTPServiceConfig(HTTPOptions):
     namespace: str
     """The namespace of the operations."""
     trusted: bool = False
-    """Whether the document is trusted: it may then name private hosts, and files outside its own folder."""
+    """Whether the document is trusted: it may then name private hosts, and refer to any file or URL."""
     caller: CredentialProvider | None = attrs.field(default=None, repr=False)
     """The provider of the caller's credential for each call, used instead of ``auth``."""
 
@@ -398,5 +399,5 @@ class HTTPServiceConfig(HTTPOptions):
         if self.keep_cookies and (is_personal or self.session is not None):
             raise ConfigError(
                 "keep_cookies: cannot be used with credentials of callers, who would share cookies, or with "
-                "session, which has its own cookies"
+                "session, which has its own cookies; remove one of them"
             )

@@ -29,11 +29,11 @@ class HTTPResponseMeta:
     event_type: str | None = None
     """The type of a server-sent event; ``None`` for other responses."""
     last_event_id: str | None = None
-    """The last event id when a server-sent event was dispatched."""
+    """The last event id when a server-sent event was dispatched; ``None`` for other responses."""
     attempts: int | None = None
     """How often the request was sent; ``None`` for once."""
     links: dict[str, dict[str, Any]] | None = None
-    """The document's links that apply to this response: name -> ``{"operation": id, "input": {...}}``."""
+    """Name -> ``{"operation": id, "input": {...}}`` of links that apply; ``None`` if no link applies."""
 
 
 HTTP_KIND = EnvelopeKind("http", HTTPResponseMeta)

@@ -82,7 +82,7 @@ def _link_input(envelope: ResponseEnvelope[Any]) -> dict[str, Any] | None:
         url = next_link(envelope.meta.headers, envelope.meta.url or "")
         query = None if url is None else urlsplit(url).query
     except ValueError as error:
-        message = f"the link to the next page is not a URL: {error}"
+        message = f"expected a URL as the link to the next page, got an invalid one: {error}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
     if query is None:
         return None

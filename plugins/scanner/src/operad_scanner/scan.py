@@ -47,7 +47,7 @@ class OperationManifest:
     """Specs without a handler. Their handlers run in another process, or are registered separately."""
     failures: tuple[ScanFailure, ...] = ()
     lifespan: LifespanFunction | None = None
-    """The function ``lifespan`` of the folder, if a file defines one."""
+    """The function ``lifespan`` of the folder, or ``None`` if no file defines one."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the JSON form: ``{operations: [spec, …], failures: [{path, error}, …]}``."""

@@ -30,14 +30,14 @@ class RawOperation:
     """An operation as it is in the document."""
 
     method: str
-    """In upper case; a method of ``additionalOperations`` as it is written."""
+    """The method in upper case; a method of ``additionalOperations`` as it is written."""
     path: str
     item: Json
     """The path item."""
     node: Json
     """The operation object."""
     pointer: str
-    """Where it is in the document, such as ``#/paths/~1pets/get``."""
+    """The place of the operation in the document, such as ``#/paths/~1pets/get``."""
 
     @property
     def placeholders(self) -> list[str]:

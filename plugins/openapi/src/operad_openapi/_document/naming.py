@@ -60,7 +60,10 @@ class Naming:
 
 
 def words_of(raw: RawOperation) -> tuple[str, ...]:
-    """Return the keys by which a table may refer to an operation: ``operationId`` if declared, ``GET /path``."""
+    """Return the keys of an operation in tables of the configuration, such as ``getPet`` and ``GET /pets/{id}``.
+
+    The first key is the ``operationId``; it is left out if the document does not declare it.
+    """
     given = raw.node.get("operationId")
     route = f"{raw.method} {raw.path}"
     return (given, route) if isinstance(given, str) else (route,)

@@ -58,7 +58,10 @@ class Authenticator:
         return [] if fallback is None else [fallback]
 
     def keys(self, operation: RawOperation, required: Collection[Key]) -> set[Key]:
-        """Return the API keys that configured credentials add to the requests of an operation."""
+        """Return the `Key` of each API key that configured credentials add to the requests of an operation.
+
+        ``required`` has the API keys that the operation also declares as required parameters.
+        """
         security = operation.node.get("security", self._document.root.get("security"))
         names = [*self._chosen(security, "", self._options.auth), *self._named(security, "", required)]
         return {key for name in names if (key := self._key(name)) is not None}

@@ -26,7 +26,7 @@ def network_failure(error: Exception, method: str, url: str, timeout: float | No
 
 
 def network_error(error: BaseException, method: str, url: str, timeout: float | None = None) -> CallError:
-    """Return the `CallError` for a failure below HTTP; the message names the server's origin, not the URL."""
+    """Return the `CallError` for a failure of the network or of HTTP. Its message names only the origin."""
     from operad_openapi._http.session import LostConnectionError
 
     if isinstance(error, LostConnectionError) and error.__cause__ is not None:

@@ -46,7 +46,7 @@ class Slot(NamedTuple):
     encode: Encoder
     is_required: bool
     fallback: str | None = None
-    """The configured value, encoded, for calls without a value."""
+    """The configured value, encoded, for calls without a value; ``None`` if it is not configured."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -67,7 +67,7 @@ class Inputs:
     """Key of the input -> parameter of the query."""
 
     def body(self, input: Mapping[str, Any]) -> Any:
-        """Return the value of the body, or `MISSING` if the input has none."""
+        """Return the value of the body in an input, or `MISSING` if the input does not have it."""
         if self.body_key is not None:
             return input.get(self.body_key, MISSING)
         if self.body_fields is None:

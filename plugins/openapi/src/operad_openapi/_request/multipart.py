@@ -73,7 +73,7 @@ class Multipart:
                 items = [item for item in value if item is not None]
                 schema = self._resolved(schema.get("items")) if isinstance(schema, dict) else None
         for item in items:
-            part = self._part(item, schema, content_type)
+            part = self._part(name, item, schema, content_type)
             head = _part_head(boundary, name, part, how)
             pieces += [Content(head), part, Content(b"\r\n")]
 
@@ -95,7 +95,7 @@ class Multipart:
         except PointerError:
             return None
 
-    def _part(self, value: Any, schema: Any, content_type: str) -> Content:
+    def _part(self, name: str, value: Any, schema: Any, content_type: str) -> Content:
         is_file = is_binary(schema) or not isinstance(value, (str, int, float, Mapping, list, tuple))
         if is_file or (_is_untyped(schema) and _is_binary_type(content_type)):
             content = self.files.content(value)
@@ -104,11 +104,12 @@ class Multipart:
         kind = content_type if content_type and "," not in content_type and "*" not in content_type else ""
         if isinstance(value, (Mapping, list, tuple)) or is_json(essence(kind)):
             if kind and not is_json(essence(kind)):
-                raise SerializationError(f"expected text for a part of type {kind}, got {type(value).__name__}")
+                got = type(value).__name__
+                raise SerializationError(f'part "{name:.100}": expected text for the type {kind}, got {got}')
             try:
                 return Content(encode_json(value).encode(), content_type=kind or "application/json")
             except (TypeError, ValueError, RecursionError) as error:
-                raise SerializationError(f"a part cannot be converted to JSON: {error}") from error
+                raise SerializationError(f'part "{name:.100}": cannot be converted to JSON: {error}') from error
         return Content(text_of(value).encode(), content_type=kind or "text/plain; charset=utf-8")
 
 

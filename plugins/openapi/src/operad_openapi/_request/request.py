@@ -20,7 +20,7 @@ class HTTPRequest:
     headers: Any = attrs.field(repr=False)
     """A mutable mapping of names, in any case, to values (a ``CIMultiDict``)."""
     body: bytes | None = attrs.field(default=None, repr=False)
-    """``None`` if the body is missing or streamed. Changes of the body are not sent."""
+    """The encoded body; ``None`` if it is missing or streamed. Changes of the body are not sent."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -31,11 +31,11 @@ class Request:
     url: str
     """The URL, encoded; it is sent unchanged."""
     headers: Any
-    """A ``CIMultiDict``."""
+    """The headers without the credentials, as a ``CIMultiDict``."""
     cookies: list[str]
     body: EncodedBody | None = None
     authorize: Callable[[], Awaitable[Credentials]] | None = None
-    """Called before each attempt; returns the credentials."""
+    """A function that returns the credentials, called before each attempt; ``None`` to send no credentials."""
     is_stream: bool = False
     """Whether the response may be endless, so that only `idle_timeout` limits reading it."""
     idle_timeout: float | None = None
@@ -43,13 +43,13 @@ class Request:
     deadline: float | None = None
     """The time at which attempts end, in seconds of the event loop's clock; set when a request is sent again."""
     expires: float | None = None
-    """The deadline of the call, in epoch ms."""
+    """The deadline of the call, in epoch ms; ``None`` if the call has no deadline."""
     may_redirect: bool = True
     """Whether redirects are followed."""
     is_redirected: bool = False
     """Whether the URL is that of a redirect, which may contain the credentials already."""
     report: Callable[..., None] | None = None
-    """`operad.OperationContext.report`, if the call has observers."""
+    """`operad.OperationContext.report`, or ``None`` if no observer of the call is active."""
     prepare: Callable[[HTTPRequest], Awaitable[None]] | None = None
     """The hook ``on_request``, which runs before each attempt unless the request goes to another origin."""
     attempts: int = 1
@@ -69,7 +69,7 @@ class EncodedBody:
     content_type: str
     data: bytes | None = None
     stream: Callable[[], AsyncIterator[bytes]] | None = None
-    """Returns the chunks of the body if ``data`` is ``None``."""
+    """A function that returns the chunks of the body, if ``data`` is ``None``."""
     length: int | None = None
     """The length of a stream in bytes, if it is known."""
     replayable: bool = True
@@ -82,10 +82,10 @@ class Credentials:
 
     headers: dict[str, str] = attrs.field(factory=dict, repr=False)
     query: list[str] = attrs.field(factory=list, repr=False)
-    """``name=value``, encoded."""
+    """Parameters as ``name=value``, encoded."""
     cookies: list[str] = attrs.field(factory=list, repr=False)
     refresh: Callable[[], object] | None = None
-    """Drops a token that the server rejected. Returns False if no other token can be tried."""
+    """A function that drops a token that the server rejected. It returns False if no other token can be tried."""
     middlewares: tuple[Any, ...] = ()
     """A middleware of aiohttp that needs the response to decide what to send (HTTP Digest)."""
 
