@@ -94,4 +94,4 @@ def test_fish_completes_commands_ids_and_fields(shop: Path) -> None:
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = [line.split("\t")[0] for line in done.stdout.splitlines()]
     assert lines == ["shop.price", "count=", "demo"]
-    assert done.stdout.splitlines()[-1].endswith("\tShow what operad does, in seconds.")
+    assert done.stdout.splitlines()[-1].endswith("\tShow in a few seconds what operad does.")

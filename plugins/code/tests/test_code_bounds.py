@@ -123,7 +123,7 @@ async def test_printed_text_cannot_pass_for_another_message(
 async def test_calls_are_counted() -> None:
     async with await registry_with(max_calls=3) as registry:
         code = "for _ in range(10):\n    await work.echo(value=1)"
-        assert "more than max_calls = 3" in (await failure(registry, code)).message
+        assert "expected at most max_calls = 3 calls, got at least 4" in (await failure(registry, code)).message
 
 
 async def test_calls_at_once_are_limited_and_wait() -> None:

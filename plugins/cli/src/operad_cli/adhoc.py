@@ -32,7 +32,7 @@ class AdHocSources:
         return bool(self.openapi or self.mcp_servers)
 
     def check(self) -> None:
-        """Raise `click.UsageError` if ``--base-url`` has not exactly one ``--openapi``, or ``--header`` no URL."""
+        """Raise `click.UsageError` if ``--base-url`` lacks its one ``--openapi``, or ``--header`` lacks a URL."""
         if self.base_url is not None and len(self.openapi) != 1:
             raise click.UsageError(f"--base-url requires exactly one --openapi, got {len(self.openapi)}")
         places = (*self.openapi, *self.mcp_servers, self.base_url or "")
@@ -56,7 +56,7 @@ class AdHocSources:
             await registry.load("mcp", namespace=_namespace(server, taken), **where)
 
     def arguments(self) -> list[str]:
-        """Return the sources as arguments of a command, with absolute paths and without headers.
+        """Return the sources as arguments of a command, without headers. Paths of documents are made absolute.
 
         Raises `ConfigError` if the file of an ``--openapi`` does not exist.
         """
@@ -93,11 +93,11 @@ def from_environment(name: str, text: str) -> str:
         return Template(text).substitute(os.environ)
     except (KeyError, ValueError) as error:
         reason = (
-            f"environment variable {error} is required but not set; set it"
+            f"environment variable {error} is required but not set; set it, or"
             if isinstance(error, KeyError)
-            else "expected ${NAME}, got a single $"
+            else "expected ${NAME}, got a single $;"
         )
-        raise click.BadParameter(f"{name}: {reason}, or write $$ for $") from None
+        raise click.BadParameter(f"{name}: {reason} write $$ for $") from None
 
 
 def _words(command: str) -> list[str]:

@@ -37,7 +37,7 @@ _ELSEWHERE = {
 
 
 class CommandGroup(click.Group):
-    """The group of all commands. Plugins are loaded when a command is not built in, or all commands are listed."""
+    """The group of all commands. Plugins are loaded for a command that is not built in, and for listings."""
 
     _has_plugins = False
 
@@ -89,7 +89,11 @@ class CommandGroup(click.Group):
                 add_commands(cli=self)
             except Exception as error:  # noqa: BLE001  # a mistake of one plugin must not break the command line
                 logging.getLogger("operad.cli").warning(
-                    "%s failed, its commands are missing: %s", add_commands.__qualname__, error
+                    "the commands of a plugin are missing; fix or disable the plugin: %s.%s raised %s: %s",
+                    add_commands.__module__,
+                    add_commands.__qualname__,
+                    type(error).__name__,
+                    error,
                 )
 
 

@@ -150,7 +150,7 @@ _PROFILE = "operad.profile"
 
 
 def chosen_profile() -> str | None:
-    """Return the profile that the command line names; None if ``OPERAD_PROFILE`` decides."""
+    """Return the profile of ``--profile``; None if the option is not given, so that ``OPERAD_PROFILE`` applies."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_PROFILE)
 

@@ -26,7 +26,7 @@ def run_program(
     config: Path | None,
     as_json: bool,
 ) -> int:
-    """Run a program over all operations in the sandbox.
+    """Run a program, which may call operations, in the sandbox.
 
     FILE is a program of code mode, or a saved program; KEY=VALUE are arguments of a saved program's main function.
     The limits are those of the first source of type "code" in the configuration, else the defaults.

@@ -1,8 +1,8 @@
 """The sandbox Monty: a Python interpreter without files, network and imports, in a process for each program.
 
-This uses the blocking API of pydantic-monty in threads. The asynchronous one starts a runtime of its own in this
-process, which aborted the process when Python ended (Monty 1.4.0, 10 of 25 runs). The interpreter itself runs in
-child processes with either. A child is killed when its program is cancelled.
+This uses the blocking API of pydantic-monty in threads. Its asynchronous API starts a runtime in this process, and
+the runtime aborted the process when Python ended (Monty 1.4.0, 10 of 25 runs). With both APIs, the interpreter
+runs in child processes. A child is killed when its program is cancelled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class MontySandbox:
     async def check(self, program: Program) -> list[Mistake]:
         """Return the mistakes of a program in syntax and types, without running it; an empty list if it has none.
 
-        If the check takes too long, this is the only mistake. Raises `ProgramFailed` if no process can be started.
+        If the check takes too long, return one mistake that states this. Raises `ProgramFailed` if no process can
+        be started.
         """
         modules = {
             _PREFIX + each.name: pydantic_monty.ExternalModule({each.name: None}, stubs=each.stub)
@@ -241,7 +242,7 @@ def _tree(functions: Iterable[str]) -> pydantic_monty.ExternalModule:
 
 
 def _never(*_: Any, **__: Any) -> None:
-    raise AssertionError("a program was resumed without its host")
+    raise AssertionError("expected the host to make the calls of a program, got a call in the sandbox")
 
 
 def _mistake(error: Any) -> Mistake:
@@ -354,4 +355,4 @@ def _guarded(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     except Exception:
         raise
     except BaseException as error:  # a panic of the extension; asyncio would end the event loop with it
-        raise ProgramFailed(f"the sandbox failed: {error}") from error
+        raise ProgramFailed(f"the sandbox failed, a defect of pydantic-monty: {error}") from error

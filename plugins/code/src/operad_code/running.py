@@ -112,7 +112,10 @@ class Runner:
         return found
 
     def explained(self, program: Program, mistakes: Sequence[Mistake], surface: Surface) -> CallError:
-        """Return an error with at most 10 mistakes, each with the signature of the operation that it concerns."""
+        """Return a ``VALIDATION_ERROR`` with at most 10 mistakes.
+
+        If the line of a mistake names an operation, or a similar name, the mistake has the operation's signature.
+        """
         lines = program.code.splitlines()
         details = []
         for mistake in mistakes[:_MISTAKES]:
@@ -210,7 +213,7 @@ class Runner:
 
 
 class Calls:
-    """The `Host` of one program, which makes its calls within the limits."""
+    """The `Host` of one program. It makes the calls of the program and enforces their limits."""
 
     def __init__(
         self, config: CodeConfig, context: OperationContext, env: OperationEnv, members: Sequence[Member]
@@ -259,7 +262,7 @@ class Calls:
         """Return the first ``n`` items of a subscription, or those that arrive within ``timeout`` seconds."""
         count, *rest = args
         if not isinstance(count, int) or count < 1:
-            raise ValueError(f"expected n to be an integer above 0, got {count!r}")
+            raise ValueError(f"expected n to be an integer above 0, got {repr(count)[:100]}")
         items: list[Any] = []
         size = 0
         try:
@@ -366,7 +369,7 @@ def within(limit: str, most: int, found: int, what: str) -> None:
     ``what`` states in the message what ``most`` measures, such as ``"bytes of code"``.
     """
     if found > most:
-        message = f"more than {limit} = {most} {what}"
+        message = f"expected at most {limit} = {most} {what}, got at least {found}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"limit": limit, "value": most})
 
 

@@ -25,12 +25,12 @@ _SCALARS = {"str": "string", "int": "integer", "float": "number", "bool": "boole
 
 
 class Unusable(Exception):
-    """The error for a file that is not a saved program; the message begins with its path, and a line if known."""
+    """The error for a file that is not a saved program. The message has the path and, if known, the line."""
 
 
 @attrs.frozen
 class Saved:
-    """One saved program, with the operation that it is offered as."""
+    """A saved program, with the spec of its operation."""
 
     path: Path
     code: str
@@ -50,7 +50,7 @@ def read(path: Path, namespace: str, max_code: int) -> Saved:
         code = path.read_text(encoding="utf-8")
         tree = ast.parse(code)
     except SyntaxError as error:
-        raise Unusable(f"{path}:{error.lineno}: {error.msg}") from None
+        raise Unusable(f"{path}:{error.lineno}: expected Python, got a syntax error: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise Unusable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     main = next(

@@ -88,7 +88,7 @@ class CodeSession(SourceSession):
             raise CallError(ErrorCode.VALIDATION_ERROR, message, {"names": unknown})
         found = [await completed(registry, member) for member in members.values() if member is not None]
         text = await asyncio.to_thread(stub_text, found)
-        within("max_result", self.runner.config.max_result, len(text), "characters of types; ask for fewer names")
+        within("max_result", self.runner.config.max_result, len(text), "characters of types (ask for fewer names)")
         return text
 
     async def _run(self, input: dict[str, Any], context: OperationContext) -> Any:

@@ -94,7 +94,7 @@ class Surface:
     def find(self, name: str) -> Member | None:
         """Return the operation that has ``name`` as its id or as its name in programs.
 
-        Return ``None`` if it is unknown, or programs of the caller may not use it.
+        Return ``None`` if no such operation exists, or programs of the caller may not use it.
         """
         variable, _, attribute = name.removesuffix(".take").partition(".")
         if (spec := self.table(variable).get(attribute)) is not None:

@@ -111,7 +111,7 @@ class BrokerConformance:
 
     @_with_bus
     async def test_an_inbox_is_reached_by_its_address_alone(self, bus: _Bus) -> None:
-        """An event sent to an inbox reaches that link only."""
+        """An event sent to an inbox reaches only the link of the inbox."""
         one, other = await bus.join(), await bus.join()
         assert one.link.inbox != other.link.inbox
         await other.send(one.link.inbox, "news", number=1)

@@ -68,7 +68,10 @@ def cassette(
 
 
 class Cassette:
-    """A context that records or replays calls, made by `cassette`. ``played`` and ``recorded`` count the calls."""
+    """A context that records or replays calls, made by `cassette`.
+
+    ``played`` and ``recorded`` are the numbers of calls that were replayed and recorded so far.
+    """
 
     def __init__(
         self, path: Path, registry: OperationRegistry, mode: Mode, match: tuple[str, ...], clean: _Filter
@@ -271,7 +274,7 @@ def _redacted(value: Any) -> Any:
 
 
 async def _absent(input: Any, context: Any) -> Any:
-    raise AssertionError("a replayed operation must not be called")
+    raise AssertionError("the call is not in the cassette; to record it, load the source of the operation")
 
 
 def _key(operation_id: str, kind: str, input: Any) -> str:

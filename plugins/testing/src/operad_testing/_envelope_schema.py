@@ -14,7 +14,7 @@ from operad.wire import wire_name
 
 
 def envelope_schema(kinds: Iterable[EnvelopeKind]) -> dict[str, Any]:
-    """Return the JSON Schema for the JSON form of envelopes. ``kinds`` may be `Plugins.envelope_kinds`."""
+    """Return the JSON Schema for the JSON form of envelopes of these kinds, such as `Plugins.envelope_kinds`."""
     metas, definitions = _meta_schemas([kind.meta_type for kind in kinds])
     definitions["ResponseMeta"] = {"oneOf": metas}
     return {

@@ -24,7 +24,7 @@ _WIRE_NAME = re.compile(r"_?[a-z][A-Za-z0-9]*")
 class EnvelopeKindCapabilities:
     """The capabilities of an envelope kind.
 
-    The suite tests those that are declared, and the support table lists them.
+    The suite tests the declared ones, and the support table lists them.
     """
 
     errors: bool = False

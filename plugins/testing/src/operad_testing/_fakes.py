@@ -27,7 +27,7 @@ def plugins_of(*plugins: object) -> Plugins:
 
 
 def make_plugin(name: str, /, **hooks: Any) -> ModuleType:
-    """Return a module that is a plugin. ``hooks`` are its hook functions, or the values that its hooks return."""
+    """Return a module that is a plugin. Each keyword is a hook: its function, or the value that it returns."""
     module = ModuleType(name)
     for hook, value in hooks.items():
         setattr(module, hook, hookimpl(value if callable(value) else _returning(value)))
@@ -59,7 +59,7 @@ class StaticSource:
 
     @hookimpl
     def operad_sources(self) -> list[Source]:
-        """Return the source, as its plugin's only contribution."""
+        """Return the source. The plugin contributes nothing else."""
         return [Source(self.name, self._load, _NoOptions, "given operations")]
 
     async def _load(self, config: _NoOptions, context: SourceContext) -> SourceSession:

@@ -1,4 +1,4 @@
-"""Schemas that a server cannot send or build. Its listings must still work with them."""
+"""Schemas that a server cannot send or build, and that must not break its listings."""
 
 from __future__ import annotations
 

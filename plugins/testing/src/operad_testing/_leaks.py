@@ -37,7 +37,7 @@ class HeldResources:
         return cls(frozenset(threads), _sockets(), _children())
 
     def left(self, before: HeldResources) -> list[str]:
-        """Return descriptions, such as ``process 7``, of the resources here that are missing in ``before``."""
+        """Return descriptions, such as ``process 7``, of resources in this record that are not in ``before``."""
         threads = [
             thread.name for thread in threading.enumerate() if thread.ident in self.threads - before.threads
         ]

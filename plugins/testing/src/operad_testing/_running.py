@@ -55,7 +55,7 @@ def run(main: Coroutine[Any, Any, T], *, timeout: float = LIMIT) -> T:
 
 
 class _Threads(ThreadPoolExecutor):
-    """An executor for `asyncio.to_thread`, in which a function that never ends keeps no test and process alive."""
+    """An executor for `asyncio.to_thread`. A function that never ends keeps neither test nor process alive."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -97,7 +97,7 @@ class _Threads(ThreadPoolExecutor):
 
 
 async def pause(seconds: float) -> None:
-    """Wait in many short sleeps, because a busy machine may stall for longer than a single sleep."""
+    """Wait for ``seconds`` in short sleeps, so that other tasks also run if a busy machine stalls for a while."""
     for _ in range(round(seconds * 100)):
         await asyncio.sleep(0.01)
 

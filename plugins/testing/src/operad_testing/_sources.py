@@ -206,7 +206,7 @@ class SourceConformance:
 
     @in_loop
     async def test_published_schemas_are_valid_by_their_meta_schema(self) -> None:
-        """The schemas of every spec are valid by the meta-schema of their draft, as jsonschema checks it."""
+        """The schemas of every spec are valid by the meta-schema of their draft."""
         async with self._loaded() as registry:
             wrong = [error for spec in registry.specs() for error in _schema_errors(spec)]
             assert not wrong, "\n".join(["schemas that are not JSON Schema:", *wrong[:20]])
@@ -233,7 +233,7 @@ class SourceConformance:
 
     @in_loop
     async def test_operations_follow_changes(self) -> None:
-        """The operations in the registry change when those of the server change."""
+        """The operations in the registry change when the operations of the server change."""
         if not self.capabilities.changes:
             skip(f"{type(self).__name__} does not declare changes")
         async with self.environment() as options, self._loaded(options) as registry:

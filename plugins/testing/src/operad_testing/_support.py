@@ -9,7 +9,7 @@ import attrs
 
 
 def support_table(suites: Iterable[type[Any]]) -> str:
-    """Return a Markdown table of capabilities with one row per suite; an empty string if there are no suites.
+    """Return a Markdown table of capabilities with one row per suite; an empty string without suites.
 
     All suites must declare their capabilities with the same class, such as `SourceCapabilities`.
     """

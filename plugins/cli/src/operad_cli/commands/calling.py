@@ -87,7 +87,9 @@ def call(
     from operad_cli.running.terminal import own_context
 
     if output is not None and (all_pages or pages is not None):
-        raise click.UsageError("--output writes one result; with --all or --pages redirect standard output")
+        raise click.UsageError(
+            "--output writes one result, so it cannot be combined with --all or --pages; redirect standard output"
+        )
 
     async def command() -> int:
         async with open_registry(config, operation_id, profile=chosen_profile()) as registry:

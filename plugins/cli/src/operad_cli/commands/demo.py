@@ -11,9 +11,9 @@ from operad_cli.options import output_options, run
 @click.option("--keep", is_flag=True, help="Keep the API running until Ctrl-C.")
 @output_options
 def demo(keep: bool, as_json: bool) -> int:
-    """Show what operad does, in seconds.
+    """Show in a few seconds what operad does.
 
-    Calls an HTTP API, an MCP server and a folder of functions in the same way.
+    It calls an HTTP API, an MCP server and a folder of functions in the same way.
     """
     from operad_cli.demo.steps import run_demo
 

@@ -27,8 +27,8 @@ _INDENT = " " * 6
 def doctor(timeout: float, config: Path | None, as_json: bool) -> int:
     """Check the installation and the configuration.
 
-    Checks plugins, the tables of the configuration, every source (each is opened), the schemas of operations,
-    transport and clock, and shows how to fix errors. Exit code 1 if there is an error.
+    It checks plugins, the tables of the configuration, every source (each is opened), the schemas of operations,
+    transport and clock, and shows how to fix errors. The exit code is 1 if there is an error.
 
     \b
     operad doctor

@@ -35,7 +35,7 @@ _FASTAPI = re.compile(r"""["']?operationId["']?\s*:\s*["']?(\w+)""")
 def init(folder: Path, openapi: tuple[str, ...], mcp: tuple[str, ...], force: bool, as_json: bool) -> int:
     """Write an operad.toml with comments.
 
-    Finds sources in FOLDER (default: the current folder): OpenAPI documents, an mcp.json, folders of functions.
+    It finds sources in FOLDER (default: the current folder): OpenAPI documents, an mcp.json, folders of functions.
 
     \b
     operad init

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def plugins(config: Path | None, as_json: bool) -> int:
     """List installed plugins and their errors.
 
-    Shows what each plugin contributes. [plugins] of the configuration applies.
+    The list shows what each plugin contributes. The table [plugins] of the configuration selects plugins.
     """
     from operad import OperationRegistry
     from operad_cli.output.text import print_json, print_text
@@ -108,7 +108,7 @@ def list_operations(pattern: str, wait: float | None, config: Path | None, as_js
 def search(words: tuple[str, ...], limit: int, wait: float | None, config: Path | None, as_json: bool) -> int:
     """Search operations by words.
 
-    Searches ids, titles, descriptions and tags.
+    The words are searched in ids, titles, descriptions and tags.
     """
     from operad_cli.output.errors import report_failures
     from operad_cli.running.opening import open_registry

@@ -50,7 +50,9 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
     try:
         copier: Any = importlib.import_module("copier")  # optional: it has 17 dependencies
     except ImportError:
-        raise ConfigError("new-plugin needs copier; install it: pip install 'operad-cli[new-plugin]'") from None
+        raise ConfigError(
+            "new-plugin requires copier, which is not installed; run: pip install 'operad-cli[new-plugin]'"
+        ) from None
     data = {"name": name} if description is None else {"name": name, "description": description}
     copier.run_copy(str(TEMPLATE), str(folder), data=data, defaults=True, quiet=True)
     return folder

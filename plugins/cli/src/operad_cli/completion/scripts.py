@@ -33,8 +33,8 @@ _CORRECTIONS = {
 def completion(shell: str) -> None:
     """Print the completion script of a shell.
 
-    It completes commands, options, ids of operations and fields of their inputs. Ids and fields are those that
-    `operad list` and other commands saw last; completion starts no source.
+    The script completes commands, options, ids of operations and fields of their inputs. It knows the ids and
+    fields that `operad list` and other commands saw last; completion starts no source.
 
     \b
     operad completion bash > ~/.local/share/bash-completion/completions/operad

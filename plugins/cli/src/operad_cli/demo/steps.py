@@ -31,7 +31,10 @@ async def run_demo(*, keep: bool, as_json: bool) -> int:
     """Run the demo, and return the exit code. Raises `PluginError` if a distribution is missing."""
     missing = sorted({dist for module, dist in _NEEDED.items() if importlib.util.find_spec(module) is None})
     if missing:
-        raise PluginError(f"the demo requires {', '.join(missing)}; run: pip install 'operad-cli[demo]'")
+        raise PluginError(
+            f"the demo requires packages that are not installed: {', '.join(missing)}; "
+            "run: pip install 'operad-cli[demo]'"
+        )
     show = _Show(as_json)
     async with serve_bookshop() as url:
         show.step("1", f"Load three sources into one registry: the API at {url}, an MCP server, a folder")

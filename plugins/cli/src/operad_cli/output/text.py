@@ -53,7 +53,7 @@ def paragraph(text: str, file: TextIO | None = None, indent: str = "  ") -> str:
 
 
 def print_text(text: str = "", file: TextIO | None = None) -> None:
-    """Write a text and a newline to a file; None for standard output."""
+    """Write a text and a newline to ``file``; if it is ``None``, to standard output."""
     write(f"{text}\n", file or sys.stdout)
 
 
@@ -63,7 +63,7 @@ def print_json(value: Any, *, compact: bool = False) -> None:
 
 
 def to_json(value: Any, indent: int | None) -> str:
-    """Return a value as JSON, in one line if ``indent`` is None. Values that JSON lacks become text.
+    """Return a value as JSON, in one line if ``indent`` is ``None``. Values that JSON lacks become text.
 
     If standard output cannot encode a character, such as half a surrogate pair, the JSON is ASCII only.
     """
@@ -82,7 +82,7 @@ def write(text: str, file: TextIO) -> None:
 
 
 def write_bytes(data: bytes, file: TextIO) -> None:
-    """Write all of the bytes to the binary file below a text file, and flush the file."""
+    """Write all of the bytes to a text file, without encoding them, and flush the file."""
     file.flush()
     try:
         descriptor = file.fileno() if os.name == "posix" else None

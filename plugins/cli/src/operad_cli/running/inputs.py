@@ -28,7 +28,7 @@ async def read_input(
 ) -> Any:
     """Return the input of a call, from ``text`` or else from ``fields``.
 
-    If ``text`` is None and the command runs in a terminal, ask the user for missing required fields.
+    If ``text`` is ``None`` and the command runs in a terminal, ask the user for missing required fields.
 
     Args:
         registry: the registry of the operation.
@@ -55,7 +55,8 @@ async def read_input(
     try:
         return json.loads(given.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"the input is not JSON: not UTF-8 at byte {error.start}") from error
+        got = f"got the byte 0x{error.object[error.start]:02x} at position {error.start}"
+        raise click.UsageError(f"the input is not JSON: expected UTF-8, {got}; convert it to UTF-8") from error
     except RecursionError as error:
         raise click.UsageError("the input is nested too deeply to parse; use fewer levels") from error
     except ValueError as error:
@@ -119,7 +120,7 @@ def _value(field: str, properties: Mapping[str, Any], schema: Schema) -> tuple[s
 
 
 def missing(values: Mapping[str, Any], schema: Schema) -> list[tuple[str, Any]]:
-    """Return the required properties that ``values`` lacks, with their schemas."""
+    """Return the name and the schema of each required property that ``values`` lacks."""
     raw = {} if schema.is_unknown else schema.bundled()
     required = raw.get("required", ()) if isinstance(raw, dict) else ()
     properties = _properties(schema)
@@ -215,7 +216,7 @@ def _json(key: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise click.UsageError(f"the value of {key}:= is not JSON: {error}") from error
+        raise click.UsageError(f"the value of {key}:= is not JSON: {error}; a string is {key}=TEXT") from error
 
 
 def _converted(text: str, schema: Any, root: Schema) -> Any:

@@ -24,7 +24,7 @@ _UNUSED_HOOKS = frozenset({"operad_commands", "operad_search", "operad_call_map"
 
 
 class Distribution(NamedTuple):
-    """The name and the version of a plugin's distribution; the version is None if it is unknown."""
+    """The name and the version of a plugin's distribution; the version is ``None`` if unknown."""
 
     name: str
     version: str | None

@@ -122,7 +122,7 @@ class _Loading:
         }
 
     async def finish(self, wait: float | None, meanwhile: Meanwhile | None) -> None:
-        """Wait for all sources. A source that fails does not raise; other errors do."""
+        """Wait for all sources. Add failures of sources to ``registry.failures``, and raise other errors."""
         loop = asyncio.get_running_loop()
         timer = wait is not None and loop.call_later(
             wait, self._skip, f"still starting after {wait:g} s; use --wait SECONDS to wait longer"

@@ -24,7 +24,7 @@ def client_of_terminal() -> Terminal | None:
 
 
 class Terminal:
-    """The client of a call at the terminal, an `operad_mcp.CallClient`. One question is asked at a time."""
+    """An `operad_mcp.CallClient` that asks the user at the terminal, one question at a time."""
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -41,9 +41,10 @@ class Terminal:
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to visit ``url``, or for the required fields of ``schema``.
+        """Ask the user to visit ``url``, or for the required fields of ``schema`` if ``url`` is ``None``.
 
-        Return ``{"action": "decline"}``, or ``{"action": "accept"}``, for a form with its fields as ``content``.
+        Return ``{"action": "accept"}``, with the fields as ``content`` if ``url`` is ``None``, or
+        ``{"action": "decline"}``.
         """
         import click
 

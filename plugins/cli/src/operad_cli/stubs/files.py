@@ -13,7 +13,7 @@ def check_folder(folder: Path) -> None:
     """Raise `ConfigError` unless a folder is new, empty, or written by ``operad stubs``, and its name is valid."""
     name = folder.resolve().name
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise ConfigError(f'invalid package name "{name}": expected letters, digits and _, such as shop_types')
+        raise ConfigError(f'invalid package name "{name}": expected a Python identifier, such as shop_types')
     if not folder.exists():
         return
     if not folder.is_dir():

@@ -115,7 +115,7 @@ class Answers(TransportSuite):
 
     @with_kit
     async def test_nobody_serves(self, kit: Kit) -> None:
-        """A call of an operation without a server fails immediately, if the transport can detect that."""
+        """If the transport detects operations without a server, calls of such an operation fail immediately."""
         if not kit.capabilities.detects_no_responders:
             skip("the transport does not detect operations without a server")
         knows = kit.capabilities.detects_peer_loss

@@ -53,7 +53,7 @@ class Flow(TransportSuite):
 
     @with_kit
     async def test_an_answer_waits_for_room(self, kit: Kit) -> None:
-        """Before a handler sends a response above the caller's window, it asks for room and waits for it."""
+        """A handler asks for room before it sends a response above the caller's window, and waits for credit."""
         async with kit.serving(), kit.participant() as caller:
             follow = await caller.request("kit.big", "b", {"size": 5_000}, creditBytes=1_000)
             asked = await _question(caller, "b")

@@ -17,7 +17,7 @@ class CheckedFrames:
 
     Args:
         transport: the transport under test.
-        wrong: the list to which errors of events are added. The link still delivers the event.
+        wrong: the list to which errors of events are added. The link still delivers these events.
     """
 
     def __init__(self, transport: Transport, wrong: list[str]) -> None:

@@ -39,7 +39,7 @@ SOON = 20.0
 
 
 class Participant:
-    """A link without the call protocol that records the events that it receives."""
+    """A link that is used without a call map or call handler. It records the events that it receives."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Event, Delivery]] = []
@@ -374,7 +374,7 @@ async def error_of(awaitable: Any) -> CallError:
 
 
 def data_of(responded: dict[str, Any]) -> Any:
-    """Return the data of a response, whose output is an envelope or its JSON form."""
+    """Return the data of a response, from its payload. The output in it is an envelope or its JSON form."""
     output = responded["output"]
     return output.data if isinstance(output, ResponseEnvelope) else output["data"]
 

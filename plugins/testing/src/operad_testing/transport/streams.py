@@ -18,7 +18,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_is_complete_and_in_order(self, kit: Kit) -> None:
-        """All items of a stream arrive in order, followed by its end; concurrent streams do not mix."""
+        """All items of a stream arrive in order, and then the stream ends. Concurrent streams do not mix."""
         async with kit.serving() as handler, kit.calling() as calls:
 
             async def read() -> list[Any]:
@@ -54,7 +54,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_calling_a_subscription_takes_one_item(self, kit: Kit) -> None:
-        """``call`` of a subscription returns its first item, or fails without items. It ends the handler."""
+        """``call`` of a subscription returns its first item and ends the handler. Without items it fails."""
         async with kit.serving() as handler, kit.calling() as calls:
             assert (await calls.call("kit.count", {"to": 10**9})).data == 0
             await kit.served.until(lambda: kit.served.ended == 1 and handler.active == 0)
