@@ -43,8 +43,8 @@ class Example:
 def given(example: Example | None, declared: bool, suite: object, name: str) -> Example:
     """Return the example of a capability. Skip the test if the suite does not declare the capability.
 
-    Raises `AssertionError` if the suite declares the capability and ``example`` is ``None``. ``name`` is the name of
-    the suite's attribute that has the example.
+    Raises `AssertionError` if the suite declares the capability and ``example`` is ``None``. ``name`` names the
+    attribute of the suite that has the example.
     """
     if not declared:
         skip(f"{type(suite).__name__} does not declare the capability that {name} is for")
