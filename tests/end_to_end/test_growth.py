@@ -144,7 +144,7 @@ async def test_one_more_spoke_costs_a_hub_as_much_beside_a_thousand_as_beside_te
 ) -> None:
     """To take it, to look for room, to count it and to let it go."""
     monkeypatch.setattr("operad_websocket.hub._SWEEP", 600.0)  # what looks at all of them, now and then
-    limits = Limits(links=2_000)
+    limits = Limits(links=2_000, handshake=600.0)
     costs = []
     async with Hub(port=0, limits=limits, ping=600.0) as hub, AsyncExitStack() as spokes:
         for number in (10, 1_000):
