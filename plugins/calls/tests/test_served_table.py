@@ -178,7 +178,9 @@ def test_one_caller_has_as_many_as_are_allowed_to_each(clock):
     first = table.take("1", "inbox:a")
     table.take("2", "inbox:a")
     error = table.refusal("3", "inbox:a")
-    assert error.message == "2 requests of this caller are already in progress (max_concurrent_per_peer)"
+    assert (
+        error.message == "2 requests of this caller are already in progress (max_concurrent_per_peer); retry later"
+    )
     assert error.details == {"limit": "max_concurrent_per_peer", "value": 2}
     assert table.take("3", "inbox:b") is not None
     table.requests.finish(first)

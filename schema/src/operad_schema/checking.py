@@ -51,7 +51,7 @@ class Checks:
         self.evaluation = Evaluation(self)
 
     def of(self, body: Body) -> Check:
-        """Return the check of a schema. The check raises `RecursionError` for a value nested too deeply."""
+        """Return a schema's check. It may raise `RecursionError`, or `TooMuchWorkError` beyond the budget."""
         if isinstance(body, bool):
             return _everything if body else _nothing
         return body.check or self._make(body)

@@ -59,7 +59,7 @@ class Compiled:
 
     @cached_property
     def validator(self) -> Callable[[Any], bool]:
-        """The compiled check. It returns True if a value is valid, and never raises."""
+        """The compiled check. It returns True if a value is valid; no value makes it raise an exception."""
         return self._counted(self._validator())
 
     @cached_property
@@ -287,7 +287,7 @@ def compiled(origin: Origin) -> Compiled:
 
 
 def dialect(origin: Origin) -> str:
-    """Return the dialect in a schema's `$schema`, or else its document's, or else `origin.dialect` or 2020-12."""
+    """Return the dialect by the `$schema` of a schema or its document, else `origin.dialect`, else 2020-12."""
     return dialect_of(origin.raw) or dialect_of(origin.document) or origin.dialect or "2020-12"
 
 

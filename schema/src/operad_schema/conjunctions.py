@@ -29,8 +29,8 @@ Members = tuple[Node, ...]
 class Call:
     """The state of one cast: records of what it did, and its budgets.
 
-    The records are `invented`, the (container, key) of each zero value that the cast added, and `dropped`, whether
-    it dropped anything.
+    `invented` has the (container, key) of each zero value that the cast added; None if it added none. `dropped` is
+    True if the cast dropped a part.
     """
 
     invented: list[tuple[Any, Any]] | None = None

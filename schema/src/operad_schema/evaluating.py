@@ -26,7 +26,7 @@ class Checking(Protocol):
         """Return the check of a schema, compiled when first called."""
 
     def but_unevaluated(self, body: Node, *, in_place: bool) -> Callable[[Any], bool]:
-        """Return the check of a schema's other keywords; see `operad_schema.checking.Checks.but_unevaluated`."""
+        """Return the check without `unevaluated*`; see `operad_schema.checking.Checks.but_unevaluated`."""
 
     def counted(self, body: Node, check: Evaluate) -> Evaluate:
         """Return `check`. If `body.counts`, it draws on the budget of the call."""

@@ -19,7 +19,7 @@ def types_of(body: Node) -> list[str] | None:
 
 
 def exact(body: Body) -> frozenset[type]:
-    """Return the Python classes whose instances are all valid; empty if a keyword beside `type` tests values."""
+    """Return the Python classes whose instances are all valid; empty if any keyword but `type` tests values."""
     if isinstance(body, bool) or not body.keys() <= {"type", "default"}:
         return frozenset()
     return frozenset(cls for name in types_of(body) or () for cls in CLASSES[name])

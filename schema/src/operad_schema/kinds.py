@@ -88,7 +88,7 @@ class Kinds:
         self.of_base: Caster = casting.lazy(list(self.rest))
 
     def cast(self, value: Any, call: Call) -> Any:
-        """Return a value cast by its kind. If the cast changes the tag, cast the result by the new tag's kind."""
+        """Return a value cast by its kind, and again if the cast changes the tag; unchanged if that never ends."""
         if not isinstance(value, dict):
             return self.of_base(value, call)
         mark = call.mark()

@@ -1,10 +1,10 @@
 """The normal form of schemas, the only form that checks and casts read.
 
-The normal form is JSON Schema 2020-12, made from a schema and everything that it refers to. Annotations, `format`
-and unknown keywords are removed, older spellings are translated, and references point to objects. Every hostile or
-broken part accepts any value, with a warning. Three private keywords serve casts and unions: `$siblings` (the
-keywords beside a `$ref`, which hides them from validation in drafts 4 to 7), `discriminator` (see
-`operad_schema.tags`) and `$kinds` (the discriminator of a base schema, see `operad_schema.kinds`).
+The normal form is JSON Schema 2020-12, made from a schema and everything that it refers to. Unknown keywords are
+removed, as are annotations and `format` unless requested. Older spellings are translated, and references point to
+objects. Every hostile or broken part accepts any value, with a warning. Three private keywords serve casts and
+unions: `$siblings` (the keywords beside a `$ref`, which hides them from validation in drafts 4 to 7),
+`discriminator` (see `operad_schema.tags`) and `$kinds` (see `operad_schema.kinds`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SchemaLimitError(ValueError):
 
 
 def too_many_nodes(limits: Limits) -> SchemaLimitError:
-    """Return the error of a schema with more than `max_schema_nodes` subschemas."""
+    """Return the error for a schema with more than `max_schema_nodes` subschemas."""
     most = limits.max_schema_nodes
     return SchemaLimitError(f"expected a schema of at most {most} subschemas (max_schema_nodes), got more")
 
@@ -149,7 +149,7 @@ class Definition:
         """The unions with a `discriminator`."""
 
     def warn(self, location: Location, text: str) -> None:
-        """Record a warning about the part at a location; at most 20 are kept."""
+        """Record a warning about the part at a location. Warnings after the 20th are ignored."""
         if len(self.warnings) < 20:
             self.warnings.append(f"{where(location)}: {text}")
 
@@ -173,7 +173,7 @@ class Closure:
 
 
 class Store:
-    """The normal form of a document's schemas. Each is read when first needed, and shared by all references to it.
+    """The normal form of a document's schemas. Each schema is read once, when it is first needed.
 
     `read` is the function that reads one definition; see `operad_schema.reader.read`.
     """

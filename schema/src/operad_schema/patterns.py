@@ -4,7 +4,7 @@ Python's `re` backtracks and holds the GIL: `^(a+)+$` takes seconds on 26 charac
 reads each pattern (`operad_schema.translating`, imported with the first pattern). Patterns that the scanner can
 prove to be linear run in `re`, which is fast on short text. All others run in RE2 (google-re2, the extra
 `operad-schema[patterns]`), which never backtracks. RE2 supports neither look-around nor back-references. Patterns
-with these are not checked; `Schema.unchecked` lists them. See docs/decisions/0017-patterns.md.
+that neither can run are not checked; `Schema.unchecked` lists them. See docs/decisions/0017-patterns.md.
 
 The possible cost of a match is drawn from one budget for a whole call (`Work`). A value that exceeds it is
 invalid.

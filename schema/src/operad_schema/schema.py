@@ -145,7 +145,7 @@ class Schema:
         return (self._compiled or self._compile()).caster("complete" if complete else "cast")(value)
 
     def cast_report(self, value: Any, *, complete: bool = False) -> tuple[Any, list[Change]]:
-        """Return `cast(value)`, and the list of its changes."""
+        """Return `cast(value)`, and a list with a `Change` for each part that it changed."""
         result = self.cast(value, complete=complete)
         return result, self.changes(value, result)
 

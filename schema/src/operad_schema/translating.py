@@ -180,7 +180,7 @@ class _Scanner:
         return f"{out}{atom}{{{low},{'' if high is None else high}}}{lazy}"
 
     def repeat(self) -> tuple[int, int | None]:
-        """Return the quantifier at the cursor as (lowest, highest or None); (1, 1) if it is missing."""
+        """Return (lowest, highest) of the quantifier at the cursor; (1, 1) if missing. None means no highest."""
         char = self.peek()
         if char in ("*", "+", "?"):
             self.at += 1

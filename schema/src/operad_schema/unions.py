@@ -49,7 +49,7 @@ class Union:
         return given["propertyName"], given["tags"], given["decides"]
 
     def cast(self, value: Any, call: Call) -> Any:
-        """Return a value cast by its branch. If the result belongs to another branch, cast it by that branch."""
+        """Return a value cast by its branch, again if the cast changes the branch; unchanged if no branch fits."""
         mark = call.mark()
         tag = value.get(self.tag) if self.tag is not None and isinstance(value, dict) else None
         if isinstance(tag, str) and (chosen := self.tags.get(tag)) is not None:
@@ -92,8 +92,8 @@ class Union:
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
         """Return (branch, cast value, count): the branch of a value, and the number of branches that accept it.
 
-        The branch is `None` if no branch fits. The cast value is `ABSENT` unless the branch was found by a cast.
-        The count is `None` if it is not known.
+        The branch is `None` if no branch fits. The cast value is `ABSENT` unless the branch was found by a cast,
+        which is not tried with `before`, the branch of an earlier cast. An unknown count is `None`.
         """
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)

@@ -115,7 +115,7 @@ def with_sent_bytes(event: Event, data: bytes | Parts, count: int) -> Encoded:
 
 
 def encode(event: Event) -> bytes:
-    """Return the JSON of an event of this process. A `ResponseEnvelope` in ``payload.output`` is converted.
+    """Return the JSON of an event that this process made. A `ResponseEnvelope` in its output is converted.
 
     Raises:
         CallError: ``SERIALIZATION_ERROR`` if a value has no JSON form; the message states why.

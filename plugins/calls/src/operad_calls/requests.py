@@ -113,8 +113,8 @@ class Pending:
     def accepts(self, peer: str | None) -> bool:
         """Return True if a peer may send events for this request.
 
-        Any peer may until the handler is known. On a hub the target is the address of an operation, and the hub
-        itself passes on only events of the right peer.
+        Any peer may until the handler is known, then only the handler. On a hub the target is the address of an
+        operation, and the hub itself passes on only events of the right peer.
         """
         target = self.target
         return peer is None or target is None or peer == target or not target.startswith("inbox:")
@@ -184,25 +184,25 @@ def overdue(timer: asyncio.TimerHandle | None, loop: asyncio.AbstractEventLoop) 
 
 
 def timeout_error(operation_id: str, limit: float) -> CallError:
-    """Return the ``TIMEOUT`` of a call that did not finish before ``limit``, in epoch ms."""
+    """Return a ``TIMEOUT`` error for a call that did not finish before ``limit``, in epoch ms."""
     return CallError(ErrorCode.TIMEOUT, f'"{operation_id}" did not respond in time', {"deadline": limit})
 
 
 def lost_error(operation_id: str, why: str) -> CallError:
-    """Return the ``UNAVAILABLE`` of a request that was sent and may have run; ``why`` is in the message."""
+    """Return an ``UNAVAILABLE`` error for a request that was sent and may have run; ``why`` is in its message."""
     details = {"operationId": operation_id, "sent": True}
     return CallError(ErrorCode.UNAVAILABLE, f'"{operation_id}": {why}', details)
 
 
 def not_begun_error(operation_id: str, why: str) -> CallError:
-    """Return the ``UNAVAILABLE`` of a request that did not run; ``why`` is in the message."""
+    """Return an ``UNAVAILABLE`` error for a request that did not run; ``why`` is in its message."""
     error = lost_error(operation_id, why)
     error.details["sent"] = error.ran = False
     return error
 
 
 def overloaded_error(message: str, limit: str, value: int) -> CallError:
-    """Return the ``OVERLOADED`` for a limit that is reached: a setting's name ``limit`` and its value."""
-    error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit})", {"limit": limit, "value": value})
+    """Return an ``OVERLOADED`` error. ``limit`` is the name of the exhausted setting, ``value`` its value."""
+    error = CallError(ErrorCode.OVERLOADED, f"{message} ({limit}); retry later", {"limit": limit, "value": value})
     error.ran = False
     return error

@@ -138,7 +138,7 @@ class PendingRequestMap:
             self._by_hand.start(self._link)
 
     async def aclose(self) -> None:
-        """End all calls with ``ABORTED``, and disconnect; idempotent. Use the event loop of `open`."""
+        """End all calls with ``ABORTED``, and disconnect, in the event loop of `open`; idempotent."""
         link = self._link
         if link is None:
             return

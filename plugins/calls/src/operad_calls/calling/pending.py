@@ -180,7 +180,7 @@ class PendingRequests:
             self.departures.forget(pending)
 
     def drop(self, pending: Pending) -> bool:
-        """End a request as `end` does. Return False if it has ended already."""
+        """Call `end` for a request, and return True. Return False if the request has ended already."""
         if self.table.get(pending.request_id) is not pending:
             if pending.outgoing:  # it ended while it waited to be sent
                 self.departures.leave(pending)
@@ -292,7 +292,7 @@ class PendingRequests:
             self.spawn(self._tell(reply_to, protocol.ABORTED, {"requestId": request_id}))
 
     def on_link(self, state: LinkState, epoch: int) -> None:
-        """Handle a change of the link. If it is down, all requests fail except those that a broker stores."""
+        """Record the state of the link. If it is down, fail all requests except those that a broker stores."""
         if state == "up":
             self.epoch = epoch
             self.up_since = time.monotonic()

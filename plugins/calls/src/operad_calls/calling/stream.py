@@ -66,7 +66,7 @@ class Stream(Pending):
         return self.sent is None or self.heard is not None or self.next_seq > 0 or self.unnumbered
 
     def is_silent(self, since: float) -> bool:
-        """Return True if the handler must send signs of life and has sent none since a monotonic time."""
+        """Return True if the handler must send signs of life and has sent none since a `time.monotonic`."""
         if self.heard is not None:
             return self.heard < since
         return self.sent is not None and self.sent < since and not self.is_known
@@ -128,7 +128,7 @@ class Stream(Pending):
         return self.read >= self.arrived and self.requests.arrivals.ask(self)
 
     def has_read(self, up_to: int) -> bool:
-        """Record how many bytes the consumer has read. Return True if the handler should learn of new room."""
+        """Record how many bytes the consumer has read. Return True if the handler must learn of new room."""
         self.read = up_to
         room = up_to + self.window_bytes
         if self.wants > self.granted:

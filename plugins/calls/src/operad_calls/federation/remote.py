@@ -79,7 +79,7 @@ async def from_remote(
 
 
 class RemoteSession(SourceSession):
-    """The session of a source with the operations of the peers of a transport; see `from_remote`."""
+    """A source session with the operations that peers serve over a transport; see `from_remote`."""
 
     def __init__(
         self,

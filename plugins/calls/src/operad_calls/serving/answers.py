@@ -163,12 +163,12 @@ def completed(request: ActiveRequest) -> Event:
 
 
 def aborted(request: ActiveRequest) -> Event:
-    """Return the ``call.aborted`` of a request, which ends a stream for peers that know no newer events."""
+    """Return the ``call.aborted`` of a request. It ends a stream for peers that know only the original events."""
     return {"type": protocol.ABORTED, "id": "", "payload": {"requestId": request.request_id}}
 
 
 def too_large_error(request: ActiveRequest, error: PayloadTooLargeError) -> CallError:
-    """Return the ``PAYLOAD_TOO_LARGE`` of a response that is too large for the transport."""
+    """Return a ``PAYLOAD_TOO_LARGE`` error for a response that is too large for the transport."""
     return CallError(
         ErrorCode.PAYLOAD_TOO_LARGE, f'the response of "{request.operation_id}" is too large: {error}'
     )

@@ -161,10 +161,11 @@ class CallHandler:
     # --- closing -----------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
-        """Drain and disconnect; idempotent.
+        """Drain and disconnect, in the event loop of `open`; idempotent.
 
         First the transport stops taking requests. Requests that have arrived still run, until the drain timeout.
-        The rest are cancelled: a broker gives them to another handler, or their callers get ``UNAVAILABLE``.
+        The rest are cancelled, and their callers get ``UNAVAILABLE``, unless the operation is repeatable and a
+        broker can give the request to another handler.
         """
         link, serving = self._link, self._serving
         if link is None or self._draining:

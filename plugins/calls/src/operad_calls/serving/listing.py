@@ -93,7 +93,7 @@ class Listing:
 
     @staticmethod
     def way_of(spec: OperationSpec) -> tuple[str, ...]:
-        """Return the instances of the handlers that forward an operation; empty if it is not of a peer."""
+        """Return the instances of the handlers that forward an operation; ``()`` if no peer serves it."""
         remote = spec.metadata.get(REMOTE)
         via = remote.get("via") if isinstance(remote, Mapping) else None
         return tuple(item for item in via if isinstance(item, str)) if isinstance(via, (list, tuple)) else ()

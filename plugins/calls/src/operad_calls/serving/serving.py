@@ -69,7 +69,7 @@ class Serving(ServedRequests):
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Run a request in its own task. Since Python 3.12, its first step runs now, except in process."""
+        """Run a request in its own task. Its first step runs now if caller and handler are in two processes."""
         work, loop = self.serve(request, payload, delivery), asyncio.get_running_loop()
         # Not within a process: a caller must not run its handler inside its own `send`.
         if self._same_process or sys.version_info < (3, 12):
@@ -96,7 +96,7 @@ class Serving(ServedRequests):
         return spec is not None and spec.is_repeatable
 
     async def shut_down(self, request: ActiveRequest) -> None:
-        """End a request that did not finish in the drain. A broker may give it to another handler."""
+        """End a request that did not finish in the drain. If it may run twice, a broker delivers it again."""
         if request.done is not None and self.is_repeatable(request.operation_id):
             request.done = None  # not acknowledged: the transport gives it to another handler
             self.cancel(request)
