@@ -86,7 +86,7 @@ def _check_globs(option: str, globs: Iterable[str], names: Iterable[str]) -> Non
 def warnings_of(
     document: Document, config: HTTPServiceConfig, authenticator: Authenticator, chosen: Iterable[RawOperation]
 ) -> Iterator[Diagnostic]:
-    """Yield warnings about unusable servers, servers kept despite ``base_url``, and missing credentials."""
+    """Yield warnings about unusable servers, servers not replaced by ``base_url``, and missing credentials."""
     chosen = list(chosen)
     yield from _no_server(document, config, chosen)
     yield from _other_servers(document, config, chosen)

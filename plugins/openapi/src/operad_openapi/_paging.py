@@ -70,8 +70,8 @@ class DocumentPages:
     def items(self, envelope: ResponseEnvelope[Any]) -> list[Any]:
         """Return the items of a page: the list that the rule names, the page itself, or its only list.
 
-        If the rule names another value, the list has only that value, or is empty if the value is missing. Raises
-        `CallError` if the rule names no list, and the page is not a list and does not have exactly one.
+        If the rule names a value that is not a list, the result has only that value; if it is missing, the result
+        is empty. Raises `CallError` if the rule names no list, and the page neither is nor has exactly one list.
         """
         rule, data = self._rule, envelope.data
         if rule.items is not None:

@@ -64,7 +64,7 @@ class Remembered:
         return [own.st_mtime_ns, str(self._path), whole, self._name]
 
     def read(self) -> OpenAPIOperations | None:
-        """Return the operation, with its streaming twin; ``None`` if it is not cached or out of date."""
+        """Return the operation, with its streaming twin; ``None`` if the cache lacks it or is out of date."""
         from operad import SourceError
         from operad_openapi._document.document import Document
         from operad_openapi.operations import build_operations

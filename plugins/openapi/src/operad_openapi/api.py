@@ -55,7 +55,9 @@ def from_openapi(document: Mapping[str, Any], config: HTTPServiceConfig) -> Open
 async def from_openapi_file(
     path: str | os.PathLike[str], config: HTTPServiceConfig, fs: OpenAPIFS | None = None
 ) -> OpenAPIOperations:
-    """Return the operations of the JSON or YAML document at ``path``; files that it refers to are read, too.
+    """Return the operations of the JSON or YAML document at ``path``.
+
+    Files that it refers to are read, too, if they are in its folder or the option ``external`` allows them.
 
     Args:
         path: the path of the document.
@@ -70,7 +72,9 @@ async def from_openapi_file(
 
 
 async def from_openapi_url(url: str, config: HTTPServiceConfig) -> OpenAPIOperations:
-    """Return the operations of the document at ``url``; references to the same origin are followed.
+    """Return the operations of the document at ``url``.
+
+    Its references to the same origin, and to URLs that the option ``external`` allows, are followed.
 
     Raises:
         SourceError: the URL cannot be read or does not return an OpenAPI document, or an overlay or ``patch``

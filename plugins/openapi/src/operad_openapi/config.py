@@ -75,9 +75,9 @@ class HTTPAuth:
     token_url: str | None = None
     """The token endpoint; default: that of the document's flow, if it has an origin of the API."""
     authorization_url: str | None = None
-    """The endpoint where users log in; default: as for ``token_url``."""
+    """The endpoint where users log in; default: that of the document's flow, if it has an origin of the API."""
     device_url: str | None = None
-    """The endpoint for device codes (RFC 8628); default: as for ``token_url``."""
+    """The endpoint for device codes (RFC 8628); default: that of the document's flow, under the same condition."""
     revocation_url: str | None = None
     """The endpoint that revokes tokens (RFC 7009)."""
     scopes: list[str] = attrs.field(factory=list)

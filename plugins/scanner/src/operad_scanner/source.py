@@ -1,4 +1,4 @@
-"""The source ``scanner``. Loading it scans a folder; with ``watch``, each change in the folder scans it again."""
+"""The source ``scanner``. It scans a folder when it is loaded and, with ``watch``, after each change of a file."""
 
 from __future__ import annotations
 

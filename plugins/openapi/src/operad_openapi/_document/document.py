@@ -66,7 +66,7 @@ class Document:
         return "openapi-3.0" if self.version in ("2.0", "3.0") else "openapi-3.1"
 
     def may_use(self, keyword: str) -> bool:
-        """Return False if ``keyword`` (``readOnly`` or ``writeOnly``) certainly does not occur in the document."""
+        """Return True if ``readOnly`` or ``writeOnly`` (``keyword``) may occur in the document."""
         if self._text_flags is None:
             return True
         return self._text_flags[0 if keyword == "readOnly" else 1]

@@ -42,7 +42,7 @@ class _Reference:
 
 
 def has_external(text: bytes | None, root: Any) -> bool:
-    """Return True if a reference may leave the document. False is certain; True is a guess."""
+    """Return True if a reference may lead out of the document; return False if certainly none does."""
     if text is not None:
         return occurs(_EXTERNAL, text)
     return any(not reference.text.startswith("#") for reference in _references(root, is_map=False))

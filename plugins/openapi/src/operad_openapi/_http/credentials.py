@@ -196,7 +196,7 @@ def _refusing(message: str) -> Applier:
 
 
 def authorization(auth: HTTPAuth) -> Applier | None:
-    """Return a function that puts a bearer or basic credential into its header; ``None`` if it is incomplete.
+    """Return a function that puts a credential into its header; ``None`` if it has neither token nor user name.
 
     Raises `SerializationError` if the credential contains a character that no header allows.
     """

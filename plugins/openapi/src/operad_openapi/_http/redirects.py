@@ -25,8 +25,8 @@ def redirected(request: Request, status: int, target: str, origins: Collection[s
 
     303 turns every method except HEAD into GET. 301 and 302 turn POST into GET, as other clients do, and are not
     followed for methods such as PUT. 307 and 308 repeat the request, if its body can be sent again. A body is sent
-    only to the origin of the request and to ``origins``, because it may contain secrets. Another origin than that
-    of the request gets no credentials either.
+    only to the origin of the request and to ``origins``, because it may contain secrets. Credentials are sent only
+    to the origin of the request.
 
     Args:
         request: the redirected request.

@@ -77,8 +77,8 @@ def oauth_options(auth: HTTPAuth, declared: Mapping[str, str], origins: Collecti
         origins: the API's own origins, and the configured ones.
 
     Raises:
-        ConfigError: no token endpoint and no issuer is known, or one that the document names has another origin,
-            or is not https.
+        ConfigError: no token endpoint and no issuer is known, or an endpoint that the document names is not at one
+            of ``origins``, or is not https.
     """
     from operad_auth import OAuthOptions
 

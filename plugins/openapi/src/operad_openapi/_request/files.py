@@ -188,7 +188,7 @@ class Files:
         return path
 
     def whole_body(self, media_type: str) -> Callable[[Any], EncodedBody]:
-        """Return the encoder of a body that consists of one file."""
+        """Return the encoder of a body that is one file. It sends the type of the file for a type with ``*``."""
 
         def encode(value: Any) -> EncodedBody:
             content = self.content(value)

@@ -54,8 +54,8 @@ class PathTemplate:
         """Return the path with the encoded ``values`` in place.
 
         Raises:
-            SerializationError: a segment would be empty, ``.`` or ``..``, so that a value could lead to another
-                resource than the document describes.
+            SerializationError: a segment would be empty, ``.`` or ``..``, and so lead to a resource that the
+                document does not describe.
         """
         path = ""
         for fixed, parts in self._pieces:

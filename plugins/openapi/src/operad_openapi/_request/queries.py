@@ -35,7 +35,7 @@ class QueryReader:
     """A reader of an operation's parameters in a query.
 
     Args:
-        parameters: key of the input -> the parameter of the query with its value.
+        parameters: the parameters of the query, keyed by their keys in the input.
         accepts: returns True if a schema accepts a value.
         resolve: returns the schema that a reference points to.
     """

@@ -58,7 +58,7 @@ class InputSchema(Schema):
         return warn
 
     def errors(self, value: Any) -> list[SchemaError]:
-        """Return the errors of an input; the first one includes the hint, if there is one."""
+        """Return the errors of an input; the first error includes the hint, unless that is empty."""
         found = super().errors(value)
         if found and (hint := self._arguments[3](value)):
             found[0] = attrs.evolve(found[0], message=f"{found[0].message}; {hint}")
