@@ -135,8 +135,8 @@ class Schema:
         """Return `value` converted to the schema's shape.
 
         Undeclared properties are dropped, declared defaults are filled in, and scalars are converted without loss.
-        A value that cannot be converted is kept, and missing values stay missing. No value makes this
-        raise an exception, and `value` is not changed. Parts without a schema are shared with the result.
+        A value that cannot be converted is kept, and missing values stay missing. No value makes this raise an
+        exception, and `value` is not changed. Parts without a schema are shared with the result.
 
         Args:
             value: the value to cast.

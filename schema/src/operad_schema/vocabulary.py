@@ -46,7 +46,7 @@ class Keyword(NamedTuple):
     holds: Literal["", "schema", "list", "map"] = ""
     """The form in which it holds schemas; empty if it holds none."""
     applies: Literal["nothing", "itself", "one part", "each part"] = "nothing"
-    """What those schemas apply to: nothing (definitions), the value itself, one part of it, or many parts."""
+    """Where its schemas apply: to nothing (definitions), to the value itself, to one part of it, or to many."""
     since: int = 4
     until: int = 9999
     kind: Literal["", "number", "string", "array", "object"] = ""

@@ -125,7 +125,7 @@ def encode(event: Event) -> bytes:
 
 
 def encode_in_parts(event: Event) -> bytes | Parts:
-    """Return the JSON of an event, in parts if its output exceeds 16 KiB. Raises the same errors as `encode`."""
+    """Return the JSON of an event, as `Parts` if its data exceed 16 KiB. Raises the same errors as `encode`."""
     payload = event["payload"]
     if type(event) is Encoded and event.fields == len(payload) and event.size == len(event):
         return event.data

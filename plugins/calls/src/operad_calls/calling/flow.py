@@ -1,7 +1,7 @@
 """Flow control in bytes, at the calling side.
 
 A request states how many bytes its handler may send without asking (``creditBytes``). For more bytes, the handler
-asks (``call.credit`` with ``wantsBytes``). The caller grants them (``totalBytes``) in the order of the questions,
+asks (``call.credit`` with ``wantsBytes``). The caller grants them (``totalBytes``) in the order of asking,
 while the granted bytes that have not arrived fit into the window of the link. A response that is larger than the
 window is granted alone. So large responses slow down, and never fill the buffers of a hub or broker, which would
 close the connection with every call on it.
@@ -26,7 +26,7 @@ _PATIENCE = 2.0
 
 
 class Arrivals:
-    """The bytes that handlers ask to send to this link, which are granted in the order of the questions.
+    """The bytes that handlers ask to send to this link. They are granted in the order of asking.
 
     Args:
         size: the maximum number of granted bytes in flight.

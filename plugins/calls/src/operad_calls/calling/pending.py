@@ -200,7 +200,7 @@ class PendingRequests:
         remember(self.answered, pending.operation_id, None, MAX_ANSWERED)
 
     def on_notice(self, pending: _Request, payload: dict[str, Any], ask: Callable[[_Request], bool]) -> None:
-        """Process a ``call.credit`` of a handler. ``ask`` grants the bytes for which the handler asks."""
+        """Process a ``call.credit`` of a handler. ``ask`` grants the bytes that it asks for, or returns False."""
         if pending.outgoing:
             self.departures.leave(pending)
         wants = payload.get("wantsBytes")

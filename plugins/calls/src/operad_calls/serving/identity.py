@@ -14,7 +14,7 @@ Verifier = Callable[[dict[str, Any], Delivery], "Identity | Awaitable[Identity |
 
 
 def identity_rule(identity: Literal["peer", "delegate"] | Verifier | None, transport: Transport) -> Verifier:
-    """Return the verifier for the argument ``identity`` of `CallHandler`. Raises `ValueError` if it is invalid."""
+    """Return the verifier for ``identity`` as in `CallHandler`. Raises `ValueError` if ``identity`` is invalid."""
     capabilities = transport.capabilities
     if callable(identity):
         return identity

@@ -69,7 +69,7 @@ class Serving(ServedRequests):
     # --- what `ServedRequests` asks for ----------------------------------------------------------
 
     def begin(self, request: ActiveRequest, payload: dict[str, Any], delivery: Delivery) -> None:
-        """Run a request in its own task. Its first step runs now if caller and handler are in two processes."""
+        """Run a request in its own task, which may begin before this method returns."""
         work, loop = self.serve(request, payload, delivery), asyncio.get_running_loop()
         # Not within a process: a caller must not run its handler inside its own `send`.
         if self._same_process or sys.version_info < (3, 12):
