@@ -87,9 +87,9 @@ class Sandbox(Protocol):
         """
 
     async def run(self, program: Program, host: Host) -> Any:
-        """Run a program and return the value of its last expression.
+        """Run a program and return its result: the value of its last expression, or of a ``return``.
 
-        Raises `ProgramFailed` if it ends with an exception or exceeds a limit.
+        Raises `ProgramFailed` if the program ends with an exception or exceeds a limit.
         """
 
     async def aclose(self) -> None:

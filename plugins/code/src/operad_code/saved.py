@@ -119,7 +119,7 @@ def _schema(node: ast.expr) -> dict[str, Any]:
     if name == "Literal" and inner and all(isinstance(each, ast.Constant) for each in inner):
         return {"enum": [each.value for each in inner if isinstance(each, ast.Constant)]}
     known = "str, int, float, bool, None, list[…], dict[str, …], Literal[…], Any or a union of them"
-    raise _NoSchema(node, f"expected {known}, found {ast.unparse(node)[:60]}")
+    raise _NoSchema(node, f"expected {known}, got {ast.unparse(node)[:60]}")
 
 
 def _name(node: ast.expr) -> str:

@@ -18,7 +18,7 @@ _POOLS = ("operad", "asyncio_")
 
 @attrs.frozen
 class HeldResources:
-    """The resources that the process holds, to be compared before and after a test."""
+    """The resources that the process holds at one moment, such as before a test or after it."""
 
     threads: frozenset[int]
     sockets: int
@@ -95,4 +95,4 @@ async def assert_nothing_pending(before: HeldResources | None = None, *, grace: 
         if not left:
             return
         await asyncio.sleep(_STEP)
-    raise AssertionError(f"the test left behind: {', '.join(left)}")
+    raise AssertionError(f"the test left behind: {', '.join(left)}; end or close this before the test ends")

@@ -82,7 +82,7 @@ def write(text: str, file: TextIO) -> None:
 
 
 def write_bytes(data: bytes, file: TextIO) -> None:
-    """Write all of the bytes to a text file, without encoding them, and flush the file."""
+    """Write all of the bytes to the descriptor, or else the buffer, of a text file, and flush the file."""
     file.flush()
     try:
         descriptor = file.fileno() if os.name == "posix" else None

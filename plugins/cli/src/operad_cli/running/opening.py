@@ -41,7 +41,7 @@ async def open_registry(
     wait: float | None = None,
     meanwhile: Meanwhile | None = None,
 ) -> AsyncIterator[OperationRegistry]:
-    """Open the registry of the configuration. Failed sources are in ``registry.failures``.
+    """Open the registry of the configuration, and close it after the block. ``failures`` has the failed sources.
 
     For one operation, only the sources that may have it are opened, one group after another: calling a local
     function starts no server. For all operations, all sources are opened at the same time.

@@ -37,7 +37,7 @@ def stale(folder: Path, files: dict[str, str]) -> list[str]:
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write the files of a package, and remove its other files from the folder."""
+    """Write the files of a package, file name -> text, to a folder. Remove other ``.pyi`` files from it."""
     folder.mkdir(parents=True, exist_ok=True)
     for gone in _written(folder).keys() - files.keys():
         (folder / gone).unlink()

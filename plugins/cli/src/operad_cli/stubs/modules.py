@@ -56,8 +56,8 @@ def program_module(name: str, specs: Mapping[str, OperationSpec], *, loose: bool
     Args:
         name: the name of the namespace in programs.
         specs: the operations by attribute.
-        loose: whether inputs may be any mappings and sequences instead of TypedDicts and lists, because type
-            checkers take ``[{"a": n} for n in …]`` for a list of dicts. The call itself checks the input.
+        loose: whether inputs may be any mappings and sequences. With TypedDicts and lists, type checkers reject
+            ``[{"a": n} for n in …]``, for them a list of dicts. The call itself checks the input.
     """
     shared = SharedDefinitions()
     client = class_name(name)
