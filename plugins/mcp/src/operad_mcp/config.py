@@ -41,7 +41,7 @@ class MCPProgress:
 
 @record(kw_only=True)
 class MCPCall:
-    """The call of an operation for which a callback is called."""
+    """The call of an operation, as callbacks receive it."""
 
     server: str
     """The name of the server."""
@@ -85,7 +85,7 @@ class MCPExtras:
 
 @record(kw_only=True)
 class MCPArgument:
-    """Changes to an argument of a tool. Without an option, the server's value holds."""
+    """Changes to an argument of a tool. Options that are not set change nothing."""
 
     name: str | None = None
     """Another name for callers."""
@@ -99,7 +99,7 @@ class MCPArgument:
 
 @record(kw_only=True)
 class MCPTool:
-    """Changes to a tool, such as another name or fewer arguments. Without an option, the server's value holds."""
+    """Changes to a tool, such as another name or fewer arguments. Options that are not set change nothing."""
 
     name: str | None = None
     """Another name for the operation."""
@@ -217,7 +217,7 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
 class MCPClientConfig:
     """The address of one MCP server, and options for its operations.
 
-    Give exactly one of ``command``, ``url`` and ``server``.
+    Give exactly one of ``command``, ``url`` and ``server``. Raises `ConfigError` if options do not fit together.
     """
 
     command: str | None = None

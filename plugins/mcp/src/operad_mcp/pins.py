@@ -146,7 +146,7 @@ class Pins:
     def why_held(self, name: str, operation_id: str) -> str | None:
         """Return a message with the reason why a tool is held and what to do; ``None`` if it is not held.
 
-        Log the message as a warning.
+        If the tool is held, log the message as a warning.
         """
         held = self._held.get(name)
         if held is None:
@@ -164,7 +164,7 @@ class Pins:
         return reason
 
     def keep(self, listed: Container[str]) -> None:
-        """Finish a listing of tools with these names: forget other held tools, and update the file.
+        """Finish a listing of the tools named ``listed``: forget other held tools, and update the file.
 
         Raises `ConfigError` if the file cannot be read or written.
         """

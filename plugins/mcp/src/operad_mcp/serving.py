@@ -57,7 +57,10 @@ def to_mcp(
 
 
 class MCPServing:
-    """A registry as an MCP server, made by `to_mcp`."""
+    """A registry as an MCP server, made by `to_mcp`.
+
+    With ``tools = "code"``, the methods that serve raise `PluginError` if operad-code is not installed.
+    """
 
     def __init__(
         self,

@@ -153,7 +153,7 @@ class KeptAuth(httpx2.Auth):
 
     Args:
         url: the URL of the server.
-        auth: the credentials.
+        auth: the options, of type ``oauth``.
         redirect: awaited with the URL that the user must visit; if ``None``, `LoginRequired` is raised instead.
         callback: awaited for ``code``, ``state`` and ``iss`` of the redirect; required with ``redirect``.
         name: the name of the source, for the command in `LoginRequired`.
@@ -213,7 +213,7 @@ class AssertionAuth(httpx2.Auth):
         self._lock = asyncio.Lock()
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yield ``request`` with a token; if the server rejects a stored token (401), again with a new one.
+        """Yield ``request`` with a token; if the server rejects an earlier token (401), again with a new one.
 
         Raises `CallError` or `ConfigError` if the authorization server issues no token.
         """

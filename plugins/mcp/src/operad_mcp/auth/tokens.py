@@ -115,7 +115,7 @@ class KeptTokens:
         self.where = await self.store.set(self.key, record)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the configured client, else the stored registration; ``None`` if it is missing or invalid."""
+        """Return the configured client, else the stored registration; ``None`` if that is missing or invalid."""
         if self._client is not None:
             return self._client
         found = (await self.load() if self._found is None else self._found).get("client")

@@ -61,7 +61,7 @@ class Maker:
         input_schema: Json = NOTHING,
         output_schema: Json | None = None,
     ) -> AnyOperation:
-        """Return an operation of the server that is not made from an item of a listing."""
+        """Return an operation of the server, by default a query, that is not made from an item of a listing."""
         return self.operation(
             name,
             handler,
@@ -102,7 +102,7 @@ class Maker:
         """Send the request of a call with its timeout, headers and metadata; return the result and its session.
 
         ``name`` is the name of the operation, without the prefix. ``safe`` states whether the request may be sent
-        again after a failure. Raises `CallError` if the request fails.
+        again after a failure. Raises the same errors as `Connection.request` and `CallerSessions.of`.
         """
         if self._sessions is None:
             return await self._asked(self.connection, method, params, context, name, safe)
@@ -178,10 +178,10 @@ def nested(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def metadata_of(kind: str, item: Json) -> Json:
-    """Return the metadata of an operation: ``mcp``, its kind and fields of the item, and the ``annotations``.
+    """Return the metadata of an operation: the kind and the fields of the item as ``mcp``, and ``annotations``.
 
-    A title, a description and schemas are left out, because a spec has fields for them. Do not trust the values:
-    they are hints of the server.
+    Title, description and schemas are left out, because a spec has fields for them. Do not trust the values: they
+    are hints of the server.
     """
     dropped = ("inputSchema", "outputSchema", "description", "title")
     metadata: Json = {"mcp": {**{key: value for key, value in item.items() if key not in dropped}, "kind": kind}}

@@ -80,7 +80,7 @@ class Offer:
 
         Raises:
             CallError: the server cannot be reached, or its tools cannot be listed.
-            ConfigError: the file of ``pin`` cannot be read or written.
+            ConfigError: the file of ``pin``, or another file in the configuration, cannot be used.
         """
         live = await self._connection.open()
         config, offered = self._config, live.capabilities

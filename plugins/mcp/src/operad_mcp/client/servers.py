@@ -62,7 +62,7 @@ class MCPClientWrapper:
 
     @property
     def operations(self) -> Sequence[Operation[..., Any]]:
-        """All operations, for tools, resources, prompts and the server itself."""
+        """All operations: for tools, resources and prompts, and for the server itself if ``server_operations``."""
         return self._offer.operations
 
     @property

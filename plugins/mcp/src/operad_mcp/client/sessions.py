@@ -158,7 +158,7 @@ def _with_credential(config: MCPClientConfig, table: Mapping[str, Any]) -> MCPCl
 
 
 def is_unauthorized(error: CallError) -> bool:
-    """Return True if the server refused the credential (401). JSON-RPC errors have no ``statusCode``."""
+    """Return True if the server refused the credential (HTTP 401). JSON-RPC errors have no ``statusCode``."""
     return isinstance(error.details, dict) and error.details.get("statusCode") == 401
 
 

@@ -147,7 +147,7 @@ class Arguments:
 
 
 def inner_schema(tool: Json) -> Any:
-    """Return the schema of the data that an operad server wraps in an object; ``None`` if a tool wraps no data."""
+    """Return the schema of data that an operad server wraps in an object; ``None`` if the data is not wrapped."""
     meta, output = tool.get("_meta"), tool.get("outputSchema")
     if not isinstance(meta, dict) or meta.get("operad/wrapped") is not True or not isinstance(output, dict):
         return None
@@ -160,7 +160,7 @@ def inner_schema(tool: Json) -> Any:
 
 
 def unwrapped(raw: Any) -> Any:
-    """Return a tool's result whose structured content is the ``result`` in its structured content.
+    """Return a tool's result with the field ``result`` of its structured content as the structured content.
 
     An error, and a result without that field, are returned unchanged.
     """

@@ -64,7 +64,7 @@ class Client:
             await self._tell(self._ctx.session.report_progress(progress, total, message))
 
     async def log(self, level: str, data: Any, source: str | None) -> None:
-        """Send a log message, if the client requested logs of its level."""
+        """Send a log message with the logger's name ``source``, if the client accepts messages of its level."""
         allowed = allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
         if level not in allowed or LEVELS.index(level) < LEVELS.index(self._level):
             return
@@ -81,8 +81,9 @@ class Client:
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None, key: str | None
     ) -> Mapping[str, Any]:
-        """Ask the user to visit ``url``, or if it is ``None``, to fill in the form ``schema``; return the answer.
+        """Ask the user to visit ``url``, or if it is ``None``, to fill in the form ``schema``.
 
+        Return ``{action, content?}``.
         Raises `CallError` if the client lacks the capability or the answer cannot be used.
         """
         declared = self._require("elicitation")
@@ -97,15 +98,16 @@ class Client:
         return await self._ask("elicitation/create", params, key, dict(schema or {}))
 
     async def sample(self, request: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-        """Ask the client's model with the parameters of ``sampling/createMessage``; return the answer.
+        """Ask the client's model with the parameters of ``sampling/createMessage``.
 
+        Return ``{role, content, model, stopReason?}``.
         Raises `CallError` if the client lacks the capability or the answer cannot be used.
         """
         self._require("sampling")
         return await self._ask("sampling/createMessage", dict(request), key, None)
 
     async def roots(self, key: str | None) -> Sequence[Mapping[str, Any]]:
-        """Ask for the client's roots, and return them.
+        """Ask for the client's roots, and return them: ``[{uri, name?}]``.
 
         Raises `CallError` if the client lacks the capability or the answer cannot be used.
         """

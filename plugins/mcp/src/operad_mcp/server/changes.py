@@ -142,7 +142,10 @@ class Changes:
             await self.updated_for(caller, uri)
 
     async def updated_for(self, caller: str | None, uri: str) -> None:
-        """Notify the clients of ``caller`` that watch ``uri`` of its change; ``None``: of anonymous callers."""
+        """Notify the clients of one caller that watch the resource ``uri`` that it changed.
+
+        If ``caller`` is ``None``, notify the anonymous clients.
+        """
         if (streams := self._streams.get(caller)) is not None:
             await streams.bus.publish(ResourceUpdated(uri=uri))
         for connection in tuple(self._connections):
@@ -211,7 +214,7 @@ class Watching:
                 self.leave(ctx, uri)
 
     async def join(self, ctx: Any, uri: str) -> bool:
-        """Add a client to a resource, and follow the resource if a server behind the registry has it.
+        """Add a watcher to a resource, and follow the resource if a server behind the registry has it.
 
         Return False if the caller may not watch the resource, otherwise True. In both cases, call `leave` later.
         """

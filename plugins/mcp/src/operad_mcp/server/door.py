@@ -82,7 +82,7 @@ class Door:
         return self.searches_in(self.listing)
 
     def searches_in(self, listing: Listing) -> bool:
-        """Return the value of `searches` for a known listing, which need not be made again."""
+        """Return the value of `searches` for a listing that was made before."""
         wanted = self.config.tools
         return wanted == "search" or (wanted is None and len(listing.tools) > self.config.search_above)
 
@@ -240,7 +240,7 @@ class Door:
             timer.cancel()
 
     def refused(self, error: CallError, operation_id: str, **data: Any) -> MCPError:
-        """Return the JSON-RPC error for a failed request that is not a call of a tool. ``data`` is added to it."""
+        """Return the JSON-RPC error for a failed request other than a tool's call, with ``data`` in its data."""
         masked = self.masked(error, operation_id)
         code = types.INVALID_PARAMS if error.code == ErrorCode.VALIDATION_ERROR else types.INTERNAL_ERROR
         return MCPError(code, masked.message or masked.code, {**data, "error": masked.to_wire()})

@@ -134,7 +134,7 @@ class MCPServeConfig:
 
     @property
     def metadata_url(self) -> str | None:
-        """The URL of the protected resource's metadata (RFC 9728, 3.1); ``None`` without ``resource_url``."""
+        """The URL of `resource_metadata` (RFC 9728, 3.1); ``None`` if ``resource_url`` is not set."""
         if self.resource_url is None:
             return None
         parts = urlsplit(self.resource_url)

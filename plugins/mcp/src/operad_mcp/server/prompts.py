@@ -25,7 +25,7 @@ class Prompts:
 
     Args:
         door: the served registry.
-        complete: the application's function, see `operad_mcp.serving.Complete`, or ``None``.
+        complete: the application's function for completions, see `operad_mcp.serving.Complete`, or ``None``.
     """
 
     def __init__(self, door: Door, complete: Any = None) -> None:

@@ -35,7 +35,7 @@ class Resources:
     async def listed(self, ctx: Any, params: Any) -> Json:
         """Handle ``resources/list``: return a page of the resources that the caller may read.
 
-        Raises `MCPError` if the cursor is invalid.
+        Servers that cannot be reached are left out. Raises `MCPError` if the cursor is invalid.
         """
         listing, identity = self._door.listing, self._door.caller(ctx)
         found = [
@@ -83,8 +83,8 @@ class Resources:
     async def upstream_of(self, ctx: Any, uri: str) -> Upstream | None:
         """Return the server behind the registry that listed a resource.
 
-        If it is unknown, return the only such server, or ``None`` if there are several. For a resource that is an
-        operation of the registry, return ``None``.
+        If no server is known to have listed it, return the only server behind the registry, or ``None`` if there
+        is not exactly one. For a resource that is an operation of the registry, return ``None``.
         """
         listing = self._door.listing
         if uri in listing.resources:
@@ -95,7 +95,7 @@ class Resources:
         return await self._lister(ctx, uri)
 
     def target(self, uri: str) -> OperationSpec | None:
-        """Return the operation whose URI or URI template fits; ``None`` if the registry has no such operation."""
+        """Return the operation whose URI or URI template fits ``uri``; ``None`` if the registry has none."""
         listing = self._door.listing
         if uri in listing.resources:
             return listing.resources[uri]

@@ -56,7 +56,7 @@ def data_result(data: Json) -> Json:
 
 
 def stream_result(items: list[Any], *, truncated: bool) -> Json:
-    """Return the items of a subscription as the result of a tool. ``truncated``: it had not ended."""
+    """Return the items of a subscription, and whether it was ended early (``truncated``), as a tool's result."""
     return data_result({"items": items, "truncated": truncated})
 
 
@@ -81,8 +81,8 @@ def bounded(result: Json, limit: int, *, declares_output: bool) -> Json:
     """Return a result of at most about ``limit`` bytes.
 
     Structured content and text are usually the same data. If both are too large together, a tool with an output
-    schema keeps the structured content, and any other tool keeps the text, which is cut at the limit. If the
-    structured content alone is too large, the result is an error, because cut data would not match the schema.
+    schema keeps the structured content. Any other tool, or an error, keeps the text, which is cut at the limit. If
+    structured content that is kept is too large, the result is an error: cut data would not match the schema.
     """
     size = len(to_json(result))
     if size <= limit:

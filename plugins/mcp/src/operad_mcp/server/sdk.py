@@ -23,9 +23,9 @@ from operad_mcp.server.resources import Resources
 from operad_mcp.server.tools import Tools
 
 _TITLE = 200
-"""The characters of the titles of all sources."""
+"""The maximum number of characters of the titles of all sources together."""
 _INSTRUCTIONS = 2_000
-"""The characters of one source's description."""
+"""The maximum number of characters of one source's instructions."""
 _UNTRACED = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
@@ -180,10 +180,9 @@ def log_level(ctx: Any) -> str:
 
 
 class WhereTraced:
-    """The SDK's tracing middleware, used only if traces are recorded.
+    """The SDK's tracing middleware, used only if traces are recorded, or the client sent a trace context.
 
-    Without a tracer provider a span records nothing. It is still entered if the client sent a trace context, so
-    that calls of the handler belong to that trace.
+    Without a tracer provider, a span records nothing, but calls of the handler belong to the client's trace.
     """
 
     def __init__(self, tracing: Any) -> None:
@@ -192,7 +191,7 @@ class WhereTraced:
         self._fields: frozenset[str] = frozenset()
 
     async def __call__(self, ctx: Any, call_next: Any) -> Any:
-        """Handle a request, with tracing if traces are recorded."""
+        """Handle a request, with tracing if traces are recorded, or the client sent a trace context."""
         if isinstance(trace.get_tracer_provider(), _UNTRACED) and not self._has_trace(ctx.meta):
             return await call_next(ctx)
         return await self._tracing(ctx, call_next)

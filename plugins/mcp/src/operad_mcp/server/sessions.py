@@ -164,7 +164,7 @@ class SessionEvents(EventStore):
         return event_id
 
     async def replay_events_after(self, last_event_id: str, send_callback: Any) -> str | None:
-        """Send the events after an event of the same stream, and return the id of the stream.
+        """Send the events that followed an event on its stream, and return the id of the stream.
 
         If the event is not stored, send no event and return ``None``.
         """

@@ -64,7 +64,7 @@ class Callbacks:
         self._asked = 0
 
     def capabilities(self) -> Json:
-        """Return the capabilities that are offered to the server. Each has a callback in the configuration."""
+        """Return the capabilities to offer: ``elicitation``, ``sampling`` and ``roots``, each if configured."""
         config = self._config
         offered: Json = {}
         if config.elicitation is not None:
@@ -76,7 +76,11 @@ class Callbacks:
         return offered
 
     async def answer(self, method: str, params: Json) -> Json:
-        """Return the result of a request that the server sent. Raises `Declined` to reject the request."""
+        """Return the result of a request that the server sent.
+
+        Raises `Declined` to reject the request, also if a callback raises `CallError`. Other errors of callbacks
+        are raised unchanged.
+        """
         if method == "ping":
             return {}
         if method == "elicitation/create":

@@ -74,6 +74,7 @@ class Connection:
         Raises:
             CallError: ``TIMEOUT`` after ``connect_timeout``; ``UNAVAILABLE`` if the server cannot be reached, this
                 connection was closed, or it belongs to another event loop; or the error of the server.
+            ConfigError: a file in the configuration cannot be used.
         """
         if self._closing:
             message = f"the connection to {self._what} is closed; make a new client"
@@ -270,6 +271,7 @@ class Connection:
 
         Raises:
             CallError: the request failed.
+            ConfigError: a file in the configuration, or the metadata in ``extras``, cannot be used.
         """
         clock = Clock(timeout)
         if progress is not None and self.config.renew_timeout:

@@ -151,7 +151,7 @@ def refusal(response: httpx2.Response, text: str) -> HTTPRefusal:
 
 
 def answer_of(request_id: RequestId | None, messages: Sequence[Message]) -> Answer | None:
-    """Return the response with the id ``request_id``; if there is none, the first response, with that id.
+    """Return the response with the id ``request_id``; if it is missing, the first response, with that id.
 
     All messages came on the exchange of the request. Return ``None`` if they contain no response, or
     ``request_id`` is ``None``.

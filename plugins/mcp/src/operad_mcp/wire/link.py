@@ -25,7 +25,7 @@ class Sink(Protocol):
         """Handle a message from the server."""
 
     def end(self, fault: Fault | None = None) -> None:
-        """Handle the end of the connection. Requests in flight fail with ``fault``, or with `ConnectionLost`."""
+        """Handle the end of the connection. Requests in flight fail with ``fault`` (default: `ConnectionLost`)."""
 
     async def room(self) -> None:
         """Wait until the session is not crowded, or has ended."""

@@ -137,7 +137,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         self._stdout = cast(asyncio.ReadTransport, self.transport.get_pipe_transport(1))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Parse the lines of standard output. Log standard error, and keep its last lines for messages."""
+        """Parse lines of standard output. Log standard error, write it to its file, and keep its last lines."""
         if fd == 2:
             self._stderr = (self._stderr + data)[-_STDERR_KEPT:]
             if self._stderr_file is not None and not self._stderr_file.closed:
@@ -253,7 +253,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
     # --- sending -----------------------------------------------------------------------------------
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
-        """Write a message; if the program does not read, wait until it does.
+        """Write a message. For a request or a response, wait while the program does not read.
 
         Raises `ConnectionLost` if the message certainly did not reach the program.
         """
@@ -273,7 +273,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
 
     @property
     def last_words(self) -> str:
-        """The exit code of the program, and the last lines of its standard error; empty if there are none.
+        """The exit code of the program, and the last lines of its standard error; empty if neither exists.
 
         If standard error is empty, lines of standard output that are not messages are quoted.
         """

@@ -43,7 +43,7 @@ class Transport(httpx2.AsyncBaseTransport):
 
     Args:
         tls: the TLS context for ``https``.
-        proxy: the proxy for all requests; ``None``: those of the environment (``HTTPS_PROXY``, ``NO_PROXY``, …).
+        proxy: the URL of the proxy for all requests; ``None``: proxies of the environment (``HTTPS_PROXY``, …).
         idle: seconds after which an unused connection is closed. Many servers close it after 5 s. A request on a
             connection that is being closed is lost, and a POST must not be sent twice.
     """
