@@ -34,7 +34,7 @@ def parse_pointer(pointer: str) -> Location:
     if pointer.startswith("#"):
         pointer = unquote(pointer[1:])
     if pointer and not pointer.startswith("/"):
-        raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r}")
+        raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r:.80}")
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 

@@ -266,7 +266,7 @@ def from_schema(
     if pointer:
         pointer = pointer.removeprefix("#")
         if pointer and not pointer.startswith("/"):
-            raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r}")
+            raise ValueError(f"expected a JSON Pointer such as '/components/schemas/Pet', got {pointer!r:.80}")
         if pointer and document is None:
             raise ValueError(
                 f"expected document= together with the pointer {pointer!r}; pass the document that it points into"

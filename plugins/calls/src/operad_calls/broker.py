@@ -194,7 +194,7 @@ class BrokerLink(ABC):
                 self._logger.debug("the sender of a dropped message cannot be reached: %s", error)
 
     def tell(self, event: Event, delivery: Delivery) -> bool:
-        """Pass an event to the owner of the link, and return True. Log an error that it raises, and return False."""
+        """Pass an event to the owner of the link. Return True, or log an exception of it and return False."""
         try:
             self._on_event(event, delivery)
         except Exception:  # a defect of the owner must not end the connection

@@ -61,7 +61,7 @@ class ActiveRequest:
 
 
 def key_of(payload: dict[str, Any], delivery: Delivery) -> tuple[str, str]:
-    """Return the address of the caller and the request id; ``""`` for each one that is missing or too long.
+    """Return the address of the caller and the request id; ``""`` if one is missing, or the id is too long.
 
     Only both together identify a request, because callers choose their request ids.
     """
