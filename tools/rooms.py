@@ -90,7 +90,7 @@ BUDGETS: dict[str, int] = {
     # some operations, 30; lifespans, 39; copies of inputs for interceptors, 12.
     "operad/registry": 2566,  # and inputs in records of calls, 17; docstrings, 14
     # With sessions in states, 4 lines; reloads without a gap, 155; reasons for unknown ids, 12.
-    "operad/loading": 470,  # and an empty source of an unknown id, 3; docstrings, 15
+    "operad/loading": 471,  # and an empty source of an unknown id, 3; docstrings, 16
     "operad/plugins": 775,
     # With what notebooks show, what is written in classes, and sections of docstrings; errors of envelopes, 26;
     # optional contexts, 8.

@@ -1,4 +1,4 @@
-"""Access control: the requirements of operations, and the identities of callers. It fails closed."""
+"""Access control: the requirements of operations, and the identities of callers. In doubt, access is denied."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def check_access(access_control: AccessControl, identity: Identity | None, input
 
 
 def missing_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> dict[str, Any]:
-    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``; ``{}`` if none."""
+    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``, or ``{}``."""
     if access_control.is_open:
         return {}
     scopes = frozenset() if identity is None else identity.scopes

@@ -81,8 +81,8 @@ class CallMap(Protocol):
 class CallServer(Protocol):
     """The serving side: an async context manager that serves the operations of a registry while it is open.
 
-    Entering connects and returns it. If that fails, it raises `TransportError`; `operad serve` retries a
-    `LinkDownError`. Leaving drains it: it takes no more requests, waits for calls in progress, and ends slow ones.
+    Entering connects and returns the server, or raises `TransportError`; `operad serve` retries a `LinkDownError`.
+    Leaving drains the server: it takes no more requests, waits for calls in progress, and ends slow ones.
     """
 
     async def __aenter__(self) -> Self: ...

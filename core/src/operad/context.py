@@ -143,7 +143,7 @@ class OperationContext:
         return self.worker.wait_for(self.env[operation_id](input, timeout=timeout))
 
     def child(self, *, trusted: bool) -> OperationContext:
-        """Return the context of a call nested in this one; ``trusted`` skips the access check of that call."""
+        """Return the context of a call nested in this one, without an access check if ``trusted`` is true."""
         return OperationContext(
             None, self.request_id, self.identity, self.deadline, trusted=trusted, metadata=self.metadata,
             client=self.client, registry=self.registry, credentials=self.credentials,
@@ -174,7 +174,7 @@ class OperationContext:
             logger: the name of the logger for the client; ``None`` for no name.
         """
         if level not in _LEVELS:
-            raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r}")
+            raise ValueError(f"level: expected one of {', '.join(_LEVELS)}, got {level!r:.60}")
         if self.watch is not None:
             import json
 

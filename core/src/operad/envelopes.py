@@ -197,7 +197,7 @@ class EnvelopeKind:
     def __attrs_post_init__(self) -> None:
         if not attrs.has(self.meta_type):
             raise OperadError(
-                f'envelope kind "{self.source}": meta_type must be an attrs class, got {self.meta_type!r}'
+                f'envelope kind "{self.source}": meta_type must be an attrs class, got {self.meta_type!r:.80}'
             )
         if getattr(self.meta_type, "source", None) != self.source:
             raise OperadError(

@@ -65,7 +65,7 @@ def operad_interceptors(registry: OperationRegistry) -> Iterable[Interceptor]:  
 def operad_credentials(registry: OperationRegistry) -> Iterable[CredentialProvider]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return providers of credentials, with which sources act on behalf of the caller of each call.
 
-    The hook is called when a source first needs a provider, which raises `ConfigError` if two have the same name.
+    The hook is called when a source first needs a provider. Two providers of the same name cause a `ConfigError`.
     """
 
 

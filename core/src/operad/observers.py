@@ -308,7 +308,7 @@ class CallListener(Protocol):
 
 
 class Worker(Protocol):
-    """The thread in which a plain ``def`` handler runs, as its context sees it."""
+    """The thread in which a plain ``def`` handler runs, as the context of the call uses it."""
 
     @property
     def cancelled(self) -> bool:

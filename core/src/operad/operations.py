@@ -47,7 +47,7 @@ def is_kind(handler: Any, predicate: Callable[[Any], bool]) -> bool:
 
 
 class OperationType(StrEnum):
-    """The type of an operation: it reads, changes something, or yields a stream."""
+    """The type of an operation: whether it reads, changes something or yields a stream."""
 
     QUERY = "query"
     """The operation reads. It may be called again after a failure."""

@@ -95,7 +95,7 @@ class SourceSession:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """For each operation that the source knows but does not register, by id, the reason in errors of calls."""
+        """Reasons by operation id why the source does not register an operation; errors of calls contain them."""
         return {}
 
     def on_change(self, callback: OnChange) -> None:
@@ -166,7 +166,7 @@ class Source(_Configured):
         description: one line about the source.
         login: ``await login(config, context, account)`` returns the `operad.auth.Login` with which ``operad login
             NAME --account ACCOUNT`` logs a person in (``account`` is ``None`` without the option). It connects to
-            nothing. It raises `ConfigError` if this configuration needs no login. ``None`` means: no logins.
+            nothing. It raises `ConfigError` if this configuration needs no login. By default, login is an error.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Subscriptions: streams of envelopes that close their source when the consumer leaves."""
+"""Subscriptions: streams of envelopes, which end at their origin when the consumer leaves."""
 
 from __future__ import annotations
 

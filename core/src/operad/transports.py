@@ -127,7 +127,7 @@ class Link(Protocol):
         """The link's private, unguessable reply address, ``inbox:…``."""
 
     async def register(self, topic: str, group: str | None = None) -> Registration:
-        """Receive events sent to ``topic``. One member of ``group`` gets each event; without a group, every link.
+        """Receive events sent to ``topic``. Each reaches one member of ``group``; without a group, all links.
 
         Raises `TransportError` if ``topic`` is not an address, the server rejects it, or the link is down.
         """

@@ -35,7 +35,7 @@ class Usage:
         self._ended = asyncio.Event()
 
     def within(self, outer: Usage | None) -> None:
-        """Count each call in ``outer`` too, and take its lifespan by default; do nothing if it is ``None``."""
+        """Also count calls in ``outer``, and use its lifespan by default; do nothing if ``outer`` is ``None``."""
         if outer is not None:
             self._outer, self.lifespan = outer, self.lifespan or outer.lifespan
 

@@ -209,5 +209,5 @@ def meta_to_wire(meta: Any) -> dict[str, Any]:
 
 
 def meta_from_wire(meta_type: type[T], wire: Mapping[str, Any]) -> T:
-    """Return the ``meta_type`` with this JSON form; unknown names are ignored. A misfit raises cattrs' errors."""
+    """Return a ``meta_type`` from its JSON form; ignore unknown names. Raises cattrs' errors for other forms."""
     return wire_converter().structure(wire, meta_type)

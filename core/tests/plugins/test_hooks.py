@@ -80,7 +80,7 @@ async def test_operad_interceptors_stand_around_the_calls_that_they_match() -> N
 @pytest.mark.parametrize(
     ("answer", "error", "says"),
     [
-        (["tap"], PluginError, r"p\.operad_interceptors must return Interceptors, got str"),
+        (["tap"], PluginError, r"p\.operad_interceptors must return a list of Interceptor, got one with str"),
         (
             RuntimeError("boom"),
             PluginError,
@@ -193,7 +193,7 @@ async def test_operad_resolve_operation_that_answers_something_else_is_passed_ov
         with pytest.raises(CallError, match="OPERATION_NOT_FOUND"):
             await registry.execute("hook.found")
     made = answered.id if isinstance(answered, Operation) else type(answered).__name__
-    assert f'returned "{made}" for operation "hook.found"' in caplog.text
+    assert f'expected operation "hook.found", got "{made}": ignored' in caplog.text
 
 
 async def test_operad_credentials_gives_sources_the_credential_of_the_caller_of_each_call() -> None:

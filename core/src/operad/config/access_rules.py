@@ -17,7 +17,7 @@ from operad.operations import Operation, OperationSpec
 class AccessRules(NamedTuple):
     """Access requirements by shell pattern; the first pattern that matches an operation's name or id applies.
 
-    They replace the requirements that the source itself declares. If no pattern matches, those remain.
+    They replace the requirements that a source declares. If no pattern matches, the source's requirements remain.
     """
 
     rules: tuple[tuple[str, AccessControl], ...] = ()

@@ -66,7 +66,10 @@ class RegistryOptions:
 
 @record
 class Configuration:
-    """The contents of a configuration file, as written; ``base_dir`` is the folder from which its paths start."""
+    """The contents of a configuration file, as written.
+
+    Relative paths of a source start from its `folder`, and all other relative paths from ``base_dir``.
+    """
 
     base_dir: Path
     path: Path | None = None
@@ -125,10 +128,10 @@ class Configuration:
         return values
 
     def array(self, table: str, config_type: type[T]) -> list[T]:
-        """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``.
+        """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``; perhaps empty.
 
         Raises:
-            ConfigError: a table has a fault that `table` reports; the message has its number, from 1.
+            ConfigError: a table cannot be used, see `table`; the message has its number, from 1.
         """
         made = []
         for number, values in enumerate(self.tables.get(table, ()), 1):
@@ -139,7 +142,7 @@ class Configuration:
     def transport_options(self) -> Mapping[str, Any]:
         """Return the table ``[transport]``, with the paths of its certificates resolved from this file's folder.
 
-        Empty if the table is missing. Raises `ConfigError` if a variable is not set, or ``url`` is not a string.
+        Without the table, it is empty. Raises `ConfigError` if a variable is not set, or ``url`` is not a string.
         """
         from operad.config.options import with_paths
 

@@ -27,7 +27,7 @@ def load_configuration(path: str | os.PathLike[str], profile: str | None = None)
 
     ``include = ["other.toml", "sources/*.toml"]`` reads other files first. Tables are merged, and a key of the
     including file takes precedence; a source of one name in two files is an error. ``[profiles.NAME]`` contains
-    tables that are merged over the others, key by key, when that profile is chosen.
+    tables that are merged over all other tables, key by key, when that profile is chosen.
 
     Args:
         path: the file, or a folder with an operad.toml.

@@ -79,7 +79,7 @@ def operation(
     Raises:
         TypeError: a keyword is unknown; the message names the nearest known keyword.
         RegistrationError: the argument is not a function, an option is invalid, a type hint has no JSON Schema, or
-            a default does not fit its hint. The message names the operation and the parameter.
+            a default does not fit its hint. The message names the operation and, for a hint, the parameter.
     """
 
     known = OperationOptions.__annotations__

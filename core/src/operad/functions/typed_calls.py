@@ -121,7 +121,7 @@ class TypedCalls(Callables):
         first item. If the function takes a context, that argument becomes the context of the call.
 
         Raises:
-            CallError: the call failed, or its result is not of the type (``EXECUTION_ERROR``).
+            CallError: the call failed; ``EXECUTION_ERROR`` if its result does not fit the function's return type.
             TypeError: the operation was not made from a function, or the arguments do not fit it.
         """
         signature = _signature(operation)

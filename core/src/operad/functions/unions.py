@@ -33,8 +33,8 @@ class Member:
 class Union:
     """A converter of JSON values to a union of types; it uses the member whose schema accepts the value.
 
-    If several members accept an object, it uses the one that declares most of its keys; among equals, the first.
-    Calling it raises `ValueError` if no member accepts the value.
+    If several members accept an object, it uses the member that declares the most keys of the object; of equal
+    members, the first. Calling it raises `ValueError` if no member accepts the value.
     """
 
     members: list[Member]

@@ -152,7 +152,7 @@ class LoadedSources:
         )
         if closings != self._closings:
             await session.aclose()
-            raise SourceError(f"{where}: the registry was closed while the source was being loaded")
+            raise SourceError(f"{where}: the registry was closed while the source was being loaded; load it again")
         label = f'"{options.namespace or name}"' if called is None else where
         owner = f"source {label} ({name})"
         loaded = LoadedSource(session, owner, self.catalogue, pipeline, rules, usage, self.pipeline.usage)
@@ -261,7 +261,7 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id: its empty or failed sources; else ``""``."""
+        """Return the end of a message about an unknown id, which names empty or failed sources, or ``""``."""
         for loaded in self._loaded:
             if not loaded.ids and operation_id.startswith(f"{loaded.name}."):
                 return f"; source [sources.{loaded.name}] has no operations at present"
@@ -280,8 +280,9 @@ class LoadedSources:
         """Load a source again. Its operations stay available until the new ones replace them.
 
         If loading fails, the old operations stay, and the state of the source is ``stale``. The old session is
-        closed when its calls in progress have ended; that of an ``exclusive`` source is closed first. Raises
-        `ConfigError` for an unknown name, `SourceError` during another reload, and the errors of loading.
+        closed when its calls in progress have ended. An ``exclusive`` source is closed first, so if loading fails,
+        its operations are missing. Errors of loading are raised for a source loaded from Python, and logged for
+        one of the configuration. Raises `ConfigError` for an unknown name, `SourceError` during another reload.
         """
         from operad.words import did_you_mean
 

@@ -44,7 +44,7 @@ class Refused(Exception):
 
 
 def check_version(plugin: object) -> None:
-    """Raise `Refused` if ``operad_api_version`` of the plugin is not `API_VERSION`; missing means the same."""
+    """Raise `Refused` if the plugin declares an ``operad_api_version`` that differs from `API_VERSION`."""
     version = getattr(plugin, "operad_api_version", hookspecs.API_VERSION)
     if version != hookspecs.API_VERSION:
         raise Refused(
@@ -55,7 +55,7 @@ def check_version(plugin: object) -> None:
 
 
 def check_marks(plugin: object) -> None:
-    """Raise `Refused` if a name that is, or resembles, that of a hook is not a function marked with `hookimpl`."""
+    """Raise `Refused` for an attribute that is named like a hook, but is not a function marked with `hookimpl`."""
     for name in dir(plugin):
         if not name.startswith("operad_"):
             continue
@@ -75,7 +75,7 @@ def check_marks(plugin: object) -> None:
 
 
 def check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Raise `Refused` for a marked function that is not a hook, a wrapper, or an unexpected ``async def``."""
+    """Raise `Refused` for a marked function that is a wrapper, an unexpected ``async def``, or not a hook."""
     for caller in manager.get_hookcallers(plugin) or ():
         for impl in caller.get_hookimpls():
             if impl.plugin is not plugin:
@@ -144,10 +144,10 @@ def _names(hook: str, kind: str, item: Any) -> tuple[str, ...]:
         names = item.schemes
         for name in names:
             if name != str(name).lower():
-                raise Refused(f"{hook}: expected a URL scheme in lower case, got {name!r}")
+                raise Refused(f"{hook}: expected a URL scheme in lower case, got {name!r:.60}")
     else:
         names = (item.name,)
     for name in names:
         if not isinstance(name, str) or not name or name.split() != [name]:
-            raise Refused(f"{hook}: a name must be a string without white space, got {name!r}")
+            raise Refused(f"{hook}: a name must be a string without white space, got {name!r:.60}")
     return names

@@ -129,7 +129,7 @@ class Plugins:
             options: keyword arguments of the call map, such as ``timeout`` (s).
 
         Raises:
-            PluginError: no plugin handles the transport; the message names the distribution to install.
+            PluginError: no plugin handles the transport (the message names what to install), or a hook fails.
             ConfigError: the URL or an option cannot be used.
         """
         made: CallMap = self._first(CallMap, transport, options={"plugins": self, **options})
@@ -144,7 +144,7 @@ class Plugins:
             options: keyword arguments of the call server, such as ``identity``.
 
         Raises:
-            PluginError: no plugin handles the transport; the message names the distribution to install.
+            PluginError: no plugin handles the transport (the message names what to install), or a hook fails.
             ConfigError: the URL or an option cannot be used.
         """
         made: CallServer = self._first(CallServer, transport, registry=registry, options=options)
@@ -212,16 +212,16 @@ class Plugins:
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
 
     def observers(self) -> Observers:
-        """Return the plugins' observers of calls: implementations of ``operad_call_started`` and its siblings."""
+        """Return the observers of calls: the plugins' implementations of ``operad_call_started`` and so on."""
         hooks = ("operad_call_started", "operad_call_finished", "operad_call_reported")
         return Observers(*map(self.implementations, hooks))
 
     def register_operations(self, registry: Any) -> list[PluginError]:
-        """Let each plugin register its operations. Return its exceptions as `PluginError`, after logging them."""
+        """Let each plugin register its operations. Log exceptions, and return them as `PluginError`."""
         return self._call_each("operad_register_operations", registry=registry)
 
     def add_commands(self, cli: Any) -> list[PluginError]:
-        """Let each plugin add its commands to ``cli``. Return exceptions as `PluginError`, after logging them."""
+        """Let each plugin add its commands to ``cli``. Log exceptions, and return them as `PluginError`."""
         return self._call_each("operad_commands", cli=cli)
 
     def _call_each(self, hook: str, **arguments: Any) -> list[PluginError]:
@@ -256,7 +256,7 @@ class Plugins:
 
         Raises:
             PluginError: the plugin is incompatible, has a misspelt hook, conflicts with another plugin, or one of
-                its hooks fails. The message names the plugin and the remedy.
+                its hooks fails. The message names the plugin and the reason.
         """
         name = name or getattr(plugin, "__name__", None) or type(plugin).__name__
         record = PluginRecord(name, distribution, version)

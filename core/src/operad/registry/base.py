@@ -76,8 +76,8 @@ class RegistryBase(TypedCalls, Browsable):
         Args:
             operation_id: ``namespace.name``, or an `Operation` of that id.
             input: the operation's input, usually a dict; ``None`` means ``{}``.
-            context: the caller and the deadline; ``OperationContext(trusted=True)`` for the application itself. If
-                it is a handler's context, the call is nested in the handler's call and checked in the same way.
+            context: the caller and the deadline; ``OperationContext(trusted=True)`` for the application itself. In
+                a handler's context, the call is nested, with the identity, trust and deadline of the handler.
             timeout: seconds; the context's deadline may end the call sooner.
             idempotency_key: the same key for this call and its repetitions; see `FirstResults`.
 

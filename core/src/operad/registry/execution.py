@@ -315,7 +315,7 @@ class Execution:
                 continue
             if not isinstance(operation, Operation) or operation.id != operation_id:
                 answer = operation.id if isinstance(operation, Operation) else type(operation).__name__
-                logger.warning('%s returned "%s" for operation "%s"; ignored', plugin, answer, operation_id)
+                logger.warning('%s: expected operation "%s", got "%s": ignored', plugin, operation_id, answer)
                 continue
             if operation_id not in self._entries:
                 spec, handler, blocking = operation.spec, operation.handler, operation.blocking

@@ -79,7 +79,7 @@ class InterceptedCall:
 
     @property
     def limit(self) -> float | None:
-        """The deadline in epoch ms that an interceptor added to the call's own; ``None`` if no interceptor did."""
+        """The deadline in epoch ms that an interceptor set instead of the call's; ``None`` if it is unchanged."""
         deadline = self.context.deadline
         return None if deadline is self._checked[2] else deadline
 
@@ -175,7 +175,7 @@ def contributed(hooks: Iterable[Callable[..., Any]], registry: Any) -> list[Inte
             raise PluginError(f"{name} raised {in_words(error)}; fix the plugin or disable it") from error
         for item in items:
             if not isinstance(item, Interceptor):
-                raise PluginError(f"{name} must return Interceptors, got {type(item).__name__}")
+                raise PluginError(f"{name} must return a list of Interceptor, got one with {type(item).__name__}")
         found += items
     return found
 

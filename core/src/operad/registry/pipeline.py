@@ -1,7 +1,7 @@
 """The result pipeline turns the result of a handler into the caller's envelope; nothing else does.
 
 It has four steps. 1. An envelope is kept. 2. Any other result becomes the data of a ``local`` envelope. 3. The
-data are cast to the output schema. 4. If the data still do not match, that is logged, raised or ignored. Steps 3
+data are cast to the output schema. 4. A mismatch that remains is logged, raised or ignored. Steps 3
 and 4 are skipped for an unknown schema, for an envelope of a failed call, and for an envelope of an unknown kind.
 """
 
@@ -29,7 +29,7 @@ def _rule(value: NormalizeRule) -> NormalizeRule:
     """Return the rule; raise `ValueError` for an unknown value."""
     for word in [value] if isinstance(value, str) else value.values():
         if word not in get_args(Normalize):
-            raise ValueError(f"normalize: expected one of {', '.join(get_args(Normalize))}, got {word!r}")
+            raise ValueError(f"normalize: expected one of {', '.join(get_args(Normalize))}, got {word!r:.60}")
     return value if isinstance(value, str) else dict(value)
 
 

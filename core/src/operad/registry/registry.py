@@ -117,7 +117,7 @@ class OperationRegistry(RegistryBase):
             plugins: the plugins to use; by default `load_plugins` with the options of ``[plugins]``.
             strict: whether entering raises an `ExceptionGroup` if a source cannot be loaded.
             profile: the name of a table in ``[profiles]``; by default the value of ``OPERAD_PROFILE``, if set.
-            sources: the names of the sources that entering loads; by default all. See `load_configured` for more.
+            sources: the names of the sources that entering loads; by default all. `load_configured` loads others.
             lifespan: as for `OperationRegistry`.
         """
         from operad.config.file import RegistryOptions
@@ -377,7 +377,7 @@ class OperationRegistry(RegistryBase):
         exclusive: bool = False,
         **config: Any,
     ) -> list[OperationSpec]:
-        """Load the operations of a source, such as ``"openapi"``: all of them or none.
+        """Load the operations of a source, such as ``"openapi"``, all or none of them, and return their specs.
 
         Args:
             source: the name of a source that a plugin offers.
@@ -408,7 +408,7 @@ class OperationRegistry(RegistryBase):
         return await self.sources.load(source, options, config, None, f'source "{source}"')
 
     async def source_login(self, name: str, account: str | None = None) -> Any:
-        """Return the `operad.auth.Login` of the configured source ``name``; ``account`` chooses one of several.
+        """Return the `operad.auth.Login` of the configured source ``name``; ``account`` chooses an account.
 
         Raises:
             ConfigError: the registry has no configuration, the source is unknown, or it needs no login.

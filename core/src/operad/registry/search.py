@@ -22,7 +22,7 @@ class SearchIndex(Protocol):
         """Remove the spec with this id, if it exists."""
 
     def search(self, query: str, limit: int) -> Sequence[str]:
-        """Return the ids of at most ``limit`` operations that match ``query``, best first; perhaps none."""
+        """Return the ids of at most ``limit`` operations that match ``query``, best first."""
 
 
 MakeIndex = Callable[[Iterable[OperationSpec]], SearchIndex]
@@ -59,7 +59,7 @@ def index_maker(hooks: Iterable[Callable[[], Any]]) -> MakeIndex:
         try:
             make: MakeIndex | None = hook()
         except Exception:
-            logger.exception("%s failed", getattr(hook, "__qualname__", "a plugin"))
+            logger.exception("%s failed; another search index is used", getattr(hook, "__qualname__", "a plugin"))
             continue
         if make is not None:
             return make

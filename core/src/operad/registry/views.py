@@ -255,7 +255,7 @@ class RegistryView(RegistryBase):
         return self.get_spec(operation_id)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
-        raise RegistrationError("a view is read-only: call this method of the registry of the view")
+        raise RegistrationError("a view is read-only; change the registry from which it was made")
 
     load = register = register_handler = register_spec = unregister = use = _refuse
 

@@ -67,7 +67,7 @@ class Waiting:
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def start(self, coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Future[T]:
-        """Start the coroutine in an event loop. Raises `RuntimeError` if the loop is closed."""
+        """Start a coroutine in an event loop; return its future. Raises `RuntimeError` if the loop is closed."""
         token = _waiting.set(self if self._is_worker else None)
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, loop)

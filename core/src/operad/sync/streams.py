@@ -1,4 +1,4 @@
-"""Streams for programs without an event loop: iterators that close their source."""
+"""Streams for programs without an event loop: blocking iterators over asynchronous ones."""
 
 from __future__ import annotations
 
