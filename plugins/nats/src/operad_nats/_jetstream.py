@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from operad.plugin import LinkDownError, TransportError
-from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection
+from operad_nats._client import NO_RESPONDERS, WRITE_ERRORS, Connection, reason
 from operad_nats._subjects import subject_of
 from operad_nats.config import NATSConfig
 
@@ -132,7 +132,7 @@ class JetStream:
             hint = f"check that the user may publish to $JS.API.{name}"
             raise TransportError(f"JetStream did not respond within {seconds:g} s; {hint}") from None
         except WRITE_ERRORS as error:
-            raise LinkDownError(f"the request to JetStream was not sent: {error}") from error
+            raise LinkDownError(f"the request to JetStream was not sent: {reason(error)}") from error
         finally:
             del self._asked[key]
         if isinstance(response.get("error"), dict):

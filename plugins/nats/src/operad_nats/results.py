@@ -23,7 +23,7 @@ class NATSResults:
     """An `operad.plugin.ResultStore` in a key-value bucket: ``registry.use(FirstResults(NATSResults(url)))``.
 
     Use it as an async context manager, or call `aclose`. The server must run JetStream (``nats-server -js``). If
-    the bucket is missing, the first use makes it. The clocks of its processes should agree within seconds.
+    the bucket is missing, the first use makes it. The clocks of all processes should agree within seconds.
 
     Args:
         url: the URL ``nats://…`` or ``tls://…``, or several URLs of one cluster with commas between them.

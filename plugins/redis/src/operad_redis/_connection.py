@@ -34,7 +34,7 @@ def connections(url: str, options: dict[str, Any]) -> ConnectionPool:
 
     Args:
         url: the URL, with TLS, user, password, database and options of redis-py.
-        options: further options of redis-py.
+        options: further options of redis-py. Options in the URL take precedence.
     """
     pool = ConnectionPool.from_url(url, **options)
     pool.connection_kwargs.update(

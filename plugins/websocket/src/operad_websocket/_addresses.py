@@ -29,8 +29,8 @@ class Addresses:
 
     Args:
         limits: the limits, of which ``topics`` and ``grace`` are used.
-        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address; ``None``
-            allows every address.
+        authorize: ``authorize(identity, address)`` returns True if the identity may serve the address. If
+            ``None``, every identity may serve every address.
     """
 
     def __init__(self, limits: Limits, authorize: Authorize | None) -> None:
@@ -104,7 +104,7 @@ class Addresses:
                     del self._members[topic]
 
     def leave(self, peer: Peer) -> None:
-        """Unregister a peer. If its connection broke, reserve operations that are then not served."""
+        """Unregister a peer. If its connection broke, its identity keeps the names that no other peer serves."""
         topics = tuple(peer.topics)
         self.remove(peer, topics)
         owner = peer.owner

@@ -60,7 +60,7 @@ class Registration:
 
 
 class HubTransport:
-    """The transport within the process of a hub. The hub trusts the identities in calls over it."""
+    """The transport within the process of a hub. The hub trusts the identities in its calls."""
 
     def __init__(self, switch: Switch, max_payload: int) -> None:
         self.capabilities = capabilities(max_payload)

@@ -48,7 +48,7 @@ class Switch:
 
     Args:
         limits: the limits; default: those of ``Limits()``.
-        authorize: returns True for an identity and an address that it may serve; ``None`` allows all addresses.
+        authorize: returns True for an identity and an address that it may serve; if ``None``, each may serve all.
     """
 
     def __init__(self, limits: Limits | None = None, authorize: Authorize | None = None) -> None:
@@ -118,7 +118,7 @@ class Switch:
             del self._usage[peer.account]
 
     def route(self, peer: Peer, frame: Frame) -> None:
-        """Route a frame of a peer. An event of an application goes to its ``all:`` address, if it has one."""
+        """Route a frame of a peer. An event of an application goes to its ``all:`` address, or nowhere."""
         router = self._routers.get(frame.type)
         if router is not None:
             router(peer, frame)
@@ -384,7 +384,7 @@ class Switch:
             self._desk.object_to(peer, ErrorCode.SERIALIZATION_ERROR, message)
 
     def on_invalid(self, peer: Peer, frame: Frame, data: bytes, error: str) -> None:
-        """Refuse a frame that does not match its schema, and end its request if the id of that can be read."""
+        """Refuse a frame that does not match its schema, and end its request if the request id can be read."""
         self._desk.object_to(peer, ErrorCode.VALIDATION_ERROR, error, frame.id)
         self._tell_waiting(peer, unreadable(data, error, ErrorCode.VALIDATION_ERROR))
 
