@@ -107,7 +107,7 @@ class Gate:
         origin = request.headers.get("Origin")
         if origin is not None and origin not in self._origins:
             # Any web page could otherwise talk to a hub on this machine, as its user.
-            raise web.HTTPForbidden(text=f"expected an origin of allowed_origins, got {origin[:200]!a}; add it there\n")
+            raise web.HTTPForbidden(text=f"origin {origin[:200]!a} may not connect; add it to allowed_origins\n")
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.is_open and not is_loopback_host(host):  # a rebound DNS name
             raise web.HTTPForbidden(
