@@ -135,7 +135,7 @@ class Exchange:
         return not proxied and is_loopback(self.scope.get("server")) and is_loopback((host.lower().strip("[]"),))
 
     def header(self, name: str) -> str | None:
-        """Return a header of the request, or None. ``name`` is in lower case."""
+        """Return a header of the request; None if it is missing. ``name`` is in lower case."""
         value = self.headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
@@ -246,8 +246,8 @@ class Gate:
     A request that the front door has admitted (an `Admission` in its scope) is not checked again.
 
     Args:
-        authenticate: a function that returns the caller of `operad_auth.Credentials`, or None. Without it, every
-            caller is anonymous.
+        authenticate: a function that returns the caller of `operad_auth.Credentials`, or None if it is unknown.
+            Without it, every caller is anonymous.
         allowed_hosts: see `operad_auth.HostRules`; ``name:*`` means the same as ``name``.
         allowed_origins: see `operad_auth.HostRules`.
         anonymous: whether to accept requests without credentials although there is an authenticator.
@@ -284,8 +284,8 @@ class Gate:
         Args:
             exchange: the request.
             methods: the methods that pages may use, separated by commas.
-            headers: the headers that pages may send, likewise.
-            expose: the response headers that pages may read, likewise.
+            headers: the headers that pages may send, separated by commas.
+            expose: the response headers that pages may read, separated by commas.
         """
         origin = exchange.header("origin")
         if origin is None or not self._rules.allows_origin(origin):
@@ -305,7 +305,10 @@ class Gate:
         return not (is_own or (origin is not None and self._rules.allows_origin(origin)))
 
     def check(self, exchange: Exchange) -> None:
-        """Check that ``Host`` and ``Origin`` are allowed, and no header is ambiguous; else raise `Problem`."""
+        """Raise `Problem` if ``Host`` (421) or ``Origin`` (403) is not allowed, or a header is ambiguous (400).
+
+        A request that the front door has admitted is not checked again.
+        """
         scope = exchange.scope
         if isinstance(scope.get(ADMISSION), Admission):
             return

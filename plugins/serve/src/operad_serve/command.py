@@ -173,10 +173,10 @@ def serve(
 ) -> int:
     """Serve operations over HTTP, MCP and transports.
 
-    Serves TARGET: the registry or the functions of app.py, app.py:name or module:name. Without it, all sources of
-    the configuration, or an API or MCP server given as an option. --http, --mcp and --transport can be combined;
-    without them, [serve] and [transport] decide, and TARGET is served on 127.0.0.1:8000. With --token or --tokens,
-    requests over HTTP need a token. Press Ctrl-C to stop; running calls can finish.
+    Serves the registry or the functions of TARGET: app.py, app.py:name, module or module:name. Without TARGET, all
+    sources of the configuration, or an API or MCP server given as an option. --http, --mcp and --transport can be
+    combined; without them, [serve] and [transport] decide, and TARGET is served on 127.0.0.1:8000. With --token or
+    --tokens, requests over HTTP need a token. Press Ctrl-C to stop; running calls can finish.
     """
     # Imported by this command alone: the command line collects it with every other one.
     from operad_cli.output.errors import report_failures

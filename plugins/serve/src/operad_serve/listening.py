@@ -36,7 +36,7 @@ _ACK_TIMEOUT = 90.0
 
 
 def parse_address(text: str, base_dir: Path | None = None) -> Address:
-    """Parse ``HOST:PORT``, ``[::1]:PORT`` or ``unix:PATH``.
+    """Return the address in the text ``HOST:PORT``, ``[::1]:PORT`` or ``unix:PATH``.
 
     Args:
         text: the address.
@@ -90,7 +90,7 @@ def url_of(bound: socket.socket, scheme: str = "http") -> str:
 
 @contextmanager
 def listen(address: Address, *, is_guarded: bool) -> Iterator[socket.socket]:
-    """Bind a socket to an address, and close it on exit.
+    """Bind a socket to an address, yield it, and close it on exit.
 
     Args:
         address: host and port, where 0 takes a free port; or the path of a Unix socket.
@@ -124,7 +124,7 @@ def listen(address: Address, *, is_guarded: bool) -> Iterator[socket.socket]:
 
 
 def check_loopback(host: str) -> None:
-    """Raise `ConfigError` if other machines can connect to a host whose callers are not authenticated."""
+    """Raise `ConfigError` unless a host is a loopback address, which servers without authentication require."""
     if not is_loopback((host,)):
         raise ConfigError(
             f"other machines can connect to {host}, but callers are not authenticated; configure an authenticator "
@@ -202,12 +202,12 @@ class Drainable(Protocol):
         ...
 
     async def drain(self, timeout: float) -> None:
-        """Accept no new calls, end the streams, and let other calls run for up to ``timeout`` seconds."""
+        """Accept no new calls, end the streams, and cancel the other calls after ``timeout`` seconds."""
         ...
 
 
 async def serve_alone(app: Drainable, address: Address, *, is_guarded: bool) -> None:
-    """Serve one application on an address of its own until cancelled, then drain it.
+    """Serve one application, and no other, on an address until this call is cancelled; then drain it.
 
     Args:
         app: the application.

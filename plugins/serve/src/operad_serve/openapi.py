@@ -37,9 +37,9 @@ def to_openapi(
 
     Args:
         registry: the registry whose operations are served. Changes take effect immediately.
-        authenticate: a function that takes `operad_auth.Credentials` and returns the caller, or None. With it,
-            requests without credentials are refused. Without it, every caller is anonymous and may only call
-            operations without access requirements.
+        authenticate: a function that takes `operad_auth.Credentials` and returns the caller, or None if it is
+            unknown. With it, requests without credentials are refused. Without it, every caller is anonymous and
+            may only call operations without access requirements.
         anonymous: whether to accept requests without credentials although there is an authenticator.
         explorer: whether ``/`` shows the explorer.
         title: the title of the document and of the explorer; None for ``operad``.

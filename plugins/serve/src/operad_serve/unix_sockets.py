@@ -1,4 +1,4 @@
-"""Unix sockets to listen on. Files are removed on exit, and closed to other users if callers are anonymous."""
+"""Unix sockets to listen on. If callers are not authenticated, only the file's user and group can connect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from operad_serve.asgi import ASGIApplication, Receive, Scope, Send
 
 @contextmanager
 def unix_socket(path: Path, *, is_guarded: bool) -> Iterator[socket.socket]:
-    """Bind a Unix socket to a file. Close the socket and remove the file on exit.
+    """Bind a Unix socket to a file, and yield it. Close the socket and remove the file on exit.
 
     Args:
         path: the file. A socket that an ended server left behind is replaced.

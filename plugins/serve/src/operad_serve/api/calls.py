@@ -38,7 +38,10 @@ _UNTRACED = nullcontext()
 
 
 class Calls:
-    """The handler of an application's calls: reads requests, runs operations and sends responses."""
+    """The handler of an application's calls: reads requests, runs operations and sends responses.
+
+    If ``traces`` is None, no call tree is recorded.
+    """
 
     def __init__(
         self,

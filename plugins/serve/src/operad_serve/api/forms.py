@@ -25,7 +25,7 @@ def path_of(operation_id: str) -> str | None:
 
 
 def id_of(path: str) -> str | None:
-    """Return the id in a decoded path that begins with `PREFIX`; None if it is not valid."""
+    """Return the id in a decoded path below `PREFIX`; None if it has an empty, ``.`` or ``..`` segment."""
     operation_id = path[len(PREFIX) :]
     return operation_id if _has_path(operation_id) else None
 
@@ -48,7 +48,7 @@ class Form:
     bundled: Any
     """The same schema as JSON, with its definitions; None if it is unknown."""
     strict: Schema | None
-    """The same schema with its formats checked, which the registry does not do; None if it has none to check."""
+    """The same schema with its formats checked, which the registry does not do; None if no format is checked."""
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ class Forms:
         return kept[1] if kept is not None and kept[0] is spec else None
 
     async def form(self, spec: OperationSpec) -> Form:
-        """Return the form of an operation. If its peer is gone, the form has no query string."""
+        """Return the form of an operation. If the peer that serves it is gone, the form has no query string."""
         known = self.known(spec)
         if known is not None:
             return known

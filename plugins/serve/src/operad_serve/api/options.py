@@ -25,10 +25,11 @@ class OpenAPIServerConfig:
     authenticate: Callable[[Any], Awaitable[Identity | None] | Identity | None] | None = attrs.field(
         default=None, repr=False
     )
-    """A function that returns the caller of `operad_auth.Credentials`, or None. Without it, all are anonymous."""
+    """A function that returns the caller of `operad_auth.Credentials`, or None if it is unknown. Without the
+    function, every caller is anonymous."""
     anonymous: bool = False
-    """Whether to accept requests without credentials although there is an authenticator. They may call operations
-    that require nothing."""
+    """Whether to accept requests without credentials although there is an authenticator. Such requests may only
+    call operations without access requirements."""
     explorer: bool = True
     """Whether ``/`` shows the explorer."""
     admin_scope: str = "operad:admin"
@@ -58,7 +59,7 @@ class OpenAPIServerConfig:
     """How many streams may be open at the same time."""
     allowed_hosts: Sequence[str] = ()
     """Allowed values of ``Host``: names, with or without a port; ``*`` for any. A loopback address also allows the
-    names of this machine. Any other address allows every value if none is listed."""
+    names of this machine. Any other address allows every value if the list is empty."""
     allowed_origins: Sequence[str] = ()
     """Origins, such as ``https://app.example.com``, whose pages may send requests (CORS); ``*`` for any."""
     mask_errors: bool = True
@@ -66,5 +67,5 @@ class OpenAPIServerConfig:
     expose_upstream: bool = False
     """Whether callers see the addresses and the headers of upstream servers, in errors and in metadata."""
     check_formats: bool = True
-    """Whether to check inputs for the formats in the document, such as ``date-time`` and ``int32``. If False, the
-    document has none of them."""
+    """Whether to check inputs for the formats in the document, such as ``date-time`` and ``int32``. If False,
+    these formats are left out of the document."""

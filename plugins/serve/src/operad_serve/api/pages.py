@@ -11,7 +11,7 @@ from operad import OperadError, OperationRegistry
 from operad.plugin import may_list
 from operad.wire import to_json
 from operad_serve.api.options import OpenAPIServerConfig
-from operad_serve.api.traces import Traces
+from operad_serve.api.traces import MAX_KEPT, Traces
 from operad_serve.asgi import Exchange, Header
 from operad_serve.problems import Problem, denied
 
@@ -44,7 +44,7 @@ class Explorer:
         registry: the registry whose plugins and sources are shown.
         config: the title and the scope for managing sources.
         traces: the call trees to show.
-        guarded: whether callers are authenticated.
+        guarded: whether callers are authenticated. If not, only requests from this machine may manage sources.
     """
 
     def __init__(
@@ -61,7 +61,10 @@ class Explorer:
         return path == "/" or path.removeprefix(PREFIX) in _FILES
 
     async def serve(self, exchange: Exchange) -> None:
-        """Respond to a request. Raises `Problem` if its path or method is wrong, or its caller lacks access."""
+        """Respond to a request.
+
+        Raises `Problem` if its path or method is wrong, its caller lacks access, or a source cannot be reloaded.
+        """
         path = exchange.path
         if path == "/":
             await self._index(exchange)
@@ -78,7 +81,8 @@ class Explorer:
             id = name.removeprefix("trace/")
             tree = self._traces.tree(id, exchange.identity)
             if tree is None:
-                raise Problem(404, f"no call tree of request {id!r:.100}; only the latest of each caller are kept")
+                kept = f"the latest {MAX_KEPT} trees are kept, each for its caller"
+                raise Problem(404, f"no call tree of request {id!r:.100}; {kept}")
             await exchange.respond(200, to_json(tree), "application/json")
         elif name.startswith("reload/"):
             _expect(exchange, "POST")
@@ -142,8 +146,9 @@ class Explorer:
             if self._guarded and exchange.identity is None:
                 raise denied("reloading a source requires a token; send Authorization: Bearer <token>")
             if not self._guarded:
-                raise Problem(403, "without an authenticator, only this machine may reload sources")
-            raise Problem(403, f"reloading a source requires the scope {self._config.admin_scope}")
+                detail = "without an authenticator, only this machine may reload sources; configure one"
+                raise Problem(403, detail)
+            raise Problem(403, f"reloading a source requires a token with the scope {self._config.admin_scope}")
         # A page of another origin cannot send this header without a preflight (CORS).
         if exchange.header("operad-explorer") is None:
             raise Problem(400, "the header Operad-Explorer is missing; send Operad-Explorer: 1")

@@ -11,7 +11,7 @@ _MOUNT = re.compile(r"(?:/[^/]+)+")
 
 
 def place_of(scope: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the root of an application, without a final slash, and the path below it.
+    """Return the root of an application, without a final slash (empty for ``/``), and the path below it.
 
     In ASGI 3 ``path`` begins with ``root_path``. Some hosts remove the root from ``path``. Litestar removes its
     mount without adding it to ``root_path``, and appends a slash. Then ``raw_path``, the path of the request line,

@@ -52,7 +52,10 @@ class Field:
         return {**parameter, "style": "form", "explode": True, "schema": schema}
 
     def read(self, texts: list[str]) -> Any:
-        """Decode the texts of the parameter, in their order. Raises `Problem` (400) for wrong JSON text."""
+        """Decode the texts of the parameter, in their order.
+
+        Raises `Problem` (400) if the parameter is JSON, and has several texts or a text that is not JSON.
+        """
         if self.kind == "array":
             return [_decoded(text, self.types) for text in texts]
         if len(texts) > 1:
@@ -108,10 +111,12 @@ class Root(NamedTuple):
 def query_form(
     spec: OperationSpec, schema: Any, definitions: Mapping[str, Any], prefix: str = "#/$defs/"
 ) -> QueryForm | None:
-    """Return the form of an operation's input as a query string; None if the input does not fit into one.
+    """Return the form of an operation's input as a query string; None if the operation has no such form.
+
+    The input must be an object of declared fields. Required fields must be scalars or lists of scalars.
 
     Args:
-        spec: the operation. A mutation has no such form: a GET must be safe (RFC 9110, 9.2.1).
+        spec: the operation. A mutation has no form as a query string: a GET must be safe (RFC 9110, 9.2.1).
         schema: the bundled input schema of the operation.
         definitions: the definitions that the schema refers to.
         prefix: the prefix of references to the definitions.

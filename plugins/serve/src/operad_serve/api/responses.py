@@ -21,9 +21,9 @@ MAX_META = 4_096
 
 
 def wants_envelope(accept: str | None) -> bool:
-    """Return True if ``Accept`` asks for whole envelopes. For streams it also contains ``text/event-stream``.
+    """Return True if ``accept``, the header, names the type of envelopes and not also ``application/json``.
 
-    A client that accepts plain JSON as well gets plain JSON, as without ``Accept``.
+    A client that accepts both types gets plain JSON, as does a client without the header (None).
     """
     return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
 
@@ -43,7 +43,8 @@ def data_response(
 def check_size(body: bytes, limit: int, what: str) -> None:
     """Raise `CallError` ``PAYLOAD_TOO_LARGE`` if a body, named by ``what``, has more than ``limit`` bytes."""
     if len(body) > limit:
-        message = f"the {what} has {len(body)} bytes, more than {limit} (result_bytes); the operation has run"
+        size = f"the {what} has {len(body)} bytes, more than {limit} (result_bytes)"
+        message = f"{size}; the operation has run, so ask for less in the next call"
         raise CallError(ErrorCode.PAYLOAD_TOO_LARGE, message, {"limit": "result_bytes", "bytes": limit})
 
 

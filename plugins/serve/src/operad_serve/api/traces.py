@@ -44,7 +44,7 @@ class _Tree:
 
 
 class Traces:
-    """The call trees of one registry. While no call is traced, calls cost nothing more."""
+    """The call trees of one registry. While no call is traced, the registry is not observed."""
 
     def __init__(self, registry: OperationRegistry) -> None:
         self._registry = registry
@@ -104,9 +104,10 @@ class Traces:
             made.error = None if outcome.error is None else outcome.error.code
 
     def tree(self, request_id: str, identity: Identity | None) -> dict[str, Any] | None:
-        """Return the tree of a call as JSON; None if no tree is kept, or another caller made the call.
+        """Return the tree of a call as JSON, ``{call, leftOut}``; None if it is not kept, or another caller's.
 
-        Operations that the caller may not see have no id in the tree.
+        Operations that ``identity`` may not see have neither id nor reports in the tree. ``leftOut`` is the number
+        of calls beyond `MAX_CALLS`.
         """
         tree = self._trees.get(request_id)
         if tree is None or tree.root is None or tree.owner != (None if identity is None else identity.id):

@@ -54,7 +54,8 @@ class Composition:
 
     It checks ``Host`` and ``Origin`` and authenticates the caller once, for all of them. Each application finds
     the result, an `Admission`, in the scope. A request goes to the application that is mounted at its path, else
-    to the one at ``/``. Logins, and the pages that connect accounts, also get the paths below their own.
+    to the one at ``/``. The authorization server, whose clients are not authenticated yet, and the pages that
+    connect accounts also get the paths below their own.
 
     Args:
         apps: the applications.
@@ -100,7 +101,10 @@ class Composition:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the lifespans of all applications, and end them in reverse. Raises `ConfigError` if one fails."""
+        """Run the lifespans of all applications, and end them in reverse order.
+
+        Raises `ConfigError` if an application fails to start. A failure to end is logged.
+        """
         async with AsyncExitStack() as stack:
             for mounted in self._apps.values():
                 await stack.enter_async_context(_lifespan(mounted))

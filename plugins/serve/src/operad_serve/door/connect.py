@@ -43,11 +43,13 @@ class _Shown(Exception):
 
 
 class ConnectPages:
-    """The ASGI application of these pages. The front door puts the `Admission` of a request into its scope.
+    """The ASGI application of ``/connect/NAME`` and ``/disconnect/NAME``.
+
+    The front door puts the `Admission` of a request into its scope.
 
     Args:
         users: the tokens of users, by the name of their ``[[credentials]]`` table.
-        authenticate: returns the identity of a token that a user enters; None if users can enter none.
+        authenticate: returns the identity of a token that a user enters; if None, no entered token is valid.
         login: logs browsers in; None if ``[serve.oauth]`` is missing.
     """
 
@@ -156,7 +158,7 @@ class ConnectPages:
         kept = _cookies(exchange).get(_cookie_name(users), "")
         opener, expected = _opener(exchange), users.identity_of_login(kept)
         if opener is not None and opener != expected:
-            raise ConnectRefused("You are logged in as another user than the one who opened the link.")
+            raise ConnectRefused("Another user opened this link. Call the operation yourself to get a link.")
         exchange.add_header(b"set-cookie", _cookie(users, "", 0))
         await users.finish(_query(exchange), kept)
         text = "Close this page, and call the operation again."

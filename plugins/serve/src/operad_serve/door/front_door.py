@@ -79,7 +79,7 @@ class FrontDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncio.Event]:
-        """Serve, and drain on exit. Yield an event that is set if standard input ends and nothing else is served.
+        """Serve, and drain on exit. Yield an event; it is set when MCP on standard streams ends, if served alone.
 
         Raises:
             ConfigError: an address cannot be used, a server cannot start, or no plugin serves over HTTP.
@@ -122,7 +122,7 @@ class FrontDoor:
                 mounted.append(Mounted(server.name, server.mount, server.app(self._registry, config)))
                 self.accepts_anonymous |= self._authenticate is None or getattr(config, "anonymous", False)
         if not mounted:
-            raise ConfigError("no plugin serves over HTTP; see `operad plugins`")
+            raise ConfigError("expected a plugin that serves over HTTP, got none; see `operad plugins` for errors")
         oauth = options.oauth
         gate = Gate(
             self._authenticate,
@@ -253,7 +253,9 @@ class FrontDoor:
 
 
 def run(serving: Coroutine[Any, Any, int]) -> int:
-    """Run `serve`, and return its exit code. End the process even if a handler swallows its cancellation.
+    """Run the coroutine of `serve`, and return its exit code.
+
+    If a task does not end within 2 seconds of its cancellation, the process exits with code 1.
 
     Raises:
         OperadError: `serve` raised it.
@@ -289,7 +291,9 @@ async def _end_tasks(error: OperadError | None) -> None:
 async def serve(
     registry: OperationRegistry, plan: Plan, load: Callable[[OperationRegistry], Awaitable[int]]
 ) -> int:
-    """Load the sources, serve until a signal comes, and drain. Return the exit code.
+    """Load the sources, serve until a signal comes, and drain. Return the exit code of ``load``.
+
+    If that code is not 0 and ``strict`` is set in the plan, nothing is served.
 
     Args:
         registry: the registry. It must not be open yet.
@@ -321,7 +325,7 @@ async def serve(
 
 
 def run_workers(registry: OperationRegistry, plan: Plan, command: Callable[[], Any], count: int) -> int:
-    """Serve with several processes that share the sockets of a plan. Return the exit code.
+    """Serve with ``count`` processes that share the sockets of a plan. Return the exit code, see `Supervisor.run`.
 
     Each process runs ``command``, which makes its own registry and plan.
 

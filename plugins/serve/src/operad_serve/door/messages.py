@@ -12,14 +12,17 @@ _in_log = False
 
 
 def write_to_log() -> None:
-    """Write messages to the log from now on, because standard error is read as lines of JSON."""
+    """Let `report` write to the log instead of standard error, which another program reads as lines of JSON."""
     global _in_log  # there is one standard error
     _in_log = True
     logger.setLevel(logging.INFO)
 
 
 def report(line: object) -> None:
-    """Write a line to standard error, or to the log after `write_to_log`. MCP may use standard output."""
+    """Write a line, of at most 4,000 characters, to standard error; to the log if `write_to_log` was called.
+
+    Standard output is not used, because MCP may use it. Control characters are replaced.
+    """
     text = printable(str(line), 4_000)
     if _in_log:
         logger.info("%s", text.strip())

@@ -45,11 +45,11 @@ class ServeOptions:
     """Seconds that running calls get to finish after a signal."""
     allowed_hosts: list[str] = attrs.field(factory=list)
     """Allowed values of ``Host``: ``name`` or ``name:port``; ``*`` for any. A loopback address also allows the
-    names of this machine. Any other address allows every value if none is listed."""
+    names of this machine. Any other address allows every value if the list is empty."""
     allowed_origins: list[str] = attrs.field(factory=list)
     """Origins, besides the server's own, whose pages may send requests (CORS); ``*`` for any."""
     proxy_headers: bool = False
-    """Whether to trust the headers ``X-Forwarded-*`` of a proxy on this machine, or at the Unix socket."""
+    """Whether to trust ``X-Forwarded-For`` and ``-Proto`` of a proxy on this machine, or at the Unix socket."""
     root_path: str = ""
     """The path prefix that a proxy in front removes, such as ``/tools``."""
     keep_alive: float = attrs.field(default=KEEP_ALIVE, validator=attrs.validators.gt(0))
@@ -88,7 +88,10 @@ class ServeOptions:
         return files
 
     def authenticator(self, base_dir: Path) -> Authenticator | None:
-        """Return the configured authenticator, or None. Raises `ConfigError` if its options cannot be used."""
+        """Return the configured authenticator; None if no option configures one.
+
+        Relative paths start from ``base_dir``. Raises `ConfigError` if an option cannot be used.
+        """
         others = authenticator_from(
             authenticate=self.authenticate,
             jwt=self.jwt,
@@ -106,14 +109,17 @@ class ServeOptions:
 
 
 def server_tables(registry: OperationRegistry) -> dict[str, Mapping[str, Any]]:
-    """Return the tables ``[serve.<server>]`` by the name of the server."""
+    """Return the tables ``[serve.<server>]`` by the name of the server, without the tables of `ServeOptions`."""
     values = {} if registry.configuration is None else registry.configuration.values("serve")
     own = {field.name for field in attrs.fields(ServeOptions)} - registry.plugins.servers.keys()
     return {name: value for name, value in values.items() if isinstance(value, Mapping) and name not in own}
 
 
 def configured_address(registry: OperationRegistry, key: str, text: str | None, base_dir: Path) -> Address | None:
-    """Return the address in a key of ``[serve]``, if any. Raises `ConfigError` with the place of a wrong key."""
+    """Return the address in a key of ``[serve]``; None if ``text`` is None.
+
+    ``text`` is the value of the key. Raises `ConfigError`, with the place of the key, if it is not an address.
+    """
     if text is None:
         return None
     try:
@@ -123,7 +129,7 @@ def configured_address(registry: OperationRegistry, key: str, text: str | None, 
 
 
 def configured_tls(registry: OperationRegistry, options: ServeOptions, base_dir: Path) -> TLSFiles | None:
-    """Return the files for HTTPS, or None. Raises `ConfigError` with the place of the mistake."""
+    """Return the result of `ServeOptions.tls`; its `ConfigError` gets the place in the configuration."""
     try:
         return options.tls(base_dir)
     except ConfigError as error:
@@ -133,7 +139,7 @@ def configured_tls(registry: OperationRegistry, options: ServeOptions, base_dir:
 def configured_authenticator(
     registry: OperationRegistry, options: ServeOptions, base_dir: Path
 ) -> Authenticator | None:
-    """Return the configured authenticator, or None. Raises `ConfigError` with the place of the mistake."""
+    """Return the result of `ServeOptions.authenticator`; its `ConfigError` gets the place in the configuration."""
     try:
         return options.authenticator(base_dir)
     except ConfigError as error:
@@ -143,7 +149,10 @@ def configured_authenticator(
 
 
 def server_options(registry: OperationRegistry, server: Server, shared: Mapping[str, Any]) -> Any:
-    """Return a server's options: ``shared``, overridden by ``[serve.<server>]``. Raises `ConfigError` if bad."""
+    """Return a server's options: ``shared``, overridden by ``[serve.<server>]``.
+
+    Raises `ConfigError`, with the place in the configuration, if an option is unknown or not valid.
+    """
     table = f"serve.{server.name}"
     values = {**shared, **server_tables(registry).get(server.name, {})}
     if server.name == "mcp":
@@ -153,7 +162,7 @@ def server_options(registry: OperationRegistry, server: Server, shared: Mapping[
 
 
 def server_plugins(registry: OperationRegistry) -> Plugins:
-    """Return the plugins whose servers serve a registry: its own, or all installed ones if its own have none."""
+    """Return the plugins whose servers serve a registry: its own, or all installed ones if they have no server."""
     return registry.plugins if registry.plugins.servers else _installed()
 
 
@@ -171,7 +180,13 @@ def offered_server(registry: OperationRegistry, name: str) -> Server:
 
 
 def credentials_needed(registry: OperationRegistry, is_authenticated: bool, accepts_anonymous: bool) -> str:
-    """Return a text that states how many operations need no credentials over HTTP, and why."""
+    """Return a text that states how many operations need no credentials over HTTP, and why.
+
+    Args:
+        registry: the registry that is served.
+        is_authenticated: whether there is an authenticator.
+        accepts_anonymous: whether a server accepts requests without credentials.
+    """
     if not accepts_anonymous:
         return "every operation requires them"
     count = sum(spec.access_control.is_open for spec in registry.specs())
@@ -200,7 +215,10 @@ def open_operations(registry: OperationRegistry) -> str | None:
 
 
 def problems(registry: OperationRegistry) -> Iterator[tuple[str, OperadError]]:
-    """Yield each table of ``[serve]`` that `operad serve` would reject, by its name, and the error."""
+    """Yield the name and the error of each table that `operad serve` would reject.
+
+    The names are ``serve`` and ``serve.<server>``.
+    """
     servers = server_tables(registry)
     try:
         _check(registry, servers.keys())

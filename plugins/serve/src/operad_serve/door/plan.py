@@ -26,19 +26,28 @@ from operad_serve.listening import Address, TLSFiles
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What `operad serve` serves, and where."""
+    """The servers that `operad serve` starts, with their addresses and options."""
 
     options: ServeOptions
+    """The table ``[serve]``, with the values of the command line."""
     http: Address | None = None
+    """The address of all servers that use HTTP; None to serve no HTTP."""
     tls: TLSFiles | None = None
+    """The certificate for HTTPS; None for plain HTTP."""
     is_stdio: bool = False
+    """Whether to serve MCP on standard streams."""
     transport: str | None = None
     """The URL of the transport; None for the one in ``[transport]``, or if ``has_transport`` is False."""
     has_transport: bool = False
+    """Whether to serve other processes over a transport."""
     health: Address | None = None
+    """A further address for ``/health`` alone; None to serve it with the other paths only."""
     identity: Any = None
+    """The identity of calls over the transport, see `CallHandler`; None for the default of the call server."""
     base_dir: Path = Path()
+    """The folder from which relative paths start."""
     mask_errors: bool = True
+    """Whether to replace the messages of undeclared exceptions by a reference to the log."""
     servers: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     """The options of servers that the command line sets, by the name of the server."""
     calls: CallSettings = attrs.field(factory=CallSettings)
@@ -48,7 +57,7 @@ class Plan:
     is_quiet: bool = False
     """Whether to print no messages, because another process of the same command prints them."""
     on_ready: Callable[[], None] | None = None
-    """Called when all servers are ready."""
+    """A function that is called when all servers are ready; None if there is no such function."""
 
 
 def plan_of(
@@ -69,11 +78,12 @@ def plan_of(
     max_concurrent: int | None = None,
     lease: float | None = None,
 ) -> Plan:
-    """Return the plan for the options of a command line. The configuration decides if they name no server.
+    """Return the plan for the options of a command line. If they name no server, the configuration decides.
 
-    ``changes`` are values of `ServeOptions` that the command line sets; if None, the value stays as configured.
-    If the configuration names no server either, HTTP is served on ``default_http``. The other parameters are
-    those of `Plan` and `CallSettings`.
+    If the configuration names no server either, HTTP is served on ``default_http``. ``mcp`` is ``"stdio"`` or
+    None. ``tokens`` are valid in addition to the configured ones. ``changes`` are values of `ServeOptions`;
+    ``drain`` is ``drain_timeout`` of `ServeOptions` and `CallSettings`. The other parameters are fields of `Plan`
+    and `CallSettings`. Options that are None stay as configured.
 
     Raises:
         ConfigError: no server is named, an option is wrong, or there are tokens but no HTTP.
@@ -95,7 +105,7 @@ def plan_of(
     if http is None and not is_stdio and not has_transport:
         raise ConfigError(
             "expected an address to serve on: --http 127.0.0.1:8000, --mcp stdio, "
-            "--transport ws://127.0.0.1:8765, or [serve] and [transport] in the configuration"
+            "--transport ws://127.0.0.1:8765, or [serve] or [transport] in the configuration; got none of them"
         )
     if http is None and (tokens or given.get("tokens_file") is not None):
         raise ConfigError("--token and --tokens authenticate callers over HTTP; add --http HOST:PORT")

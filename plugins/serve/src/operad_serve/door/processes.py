@@ -73,7 +73,7 @@ class Supervisor:
 
     Args:
         command: the function that each process runs. It must be importable from its module.
-        sockets: the sockets that the processes share, by name; None if they share none.
+        sockets: the sockets that the processes share, by name; default: no sockets.
     """
 
     def __init__(self, command: Callable[[], Any], sockets: Mapping[str, socket] | None = None) -> None:
@@ -82,9 +82,10 @@ class Supervisor:
         self._signals = 0
 
     def run(self, count: int) -> int:
-        """Run ``count`` processes until a signal, and return the exit code.
+        """Run ``count`` processes until a signal. Return the largest of their exit codes.
 
-        A process that ends after it was ready is replaced. If one ends before it was ready, all are stopped.
+        A process that ends after it was ready is replaced. If one ends before it was ready, all are stopped, and
+        its exit code is returned, or 1 instead of 0.
         """
         with self._handled():
             running = [self._start(is_first=number == 0) for number in range(count)]
@@ -106,7 +107,10 @@ class Supervisor:
             return self._stop([process for process, _ in running])
 
     def run_reloading(self, folders: Iterable[Path]) -> int:
-        """Run one process until a signal. Replace it when a Python or TOML file changes. Return the exit code."""
+        """Run one process until a signal, and return its exit code. Replace it when a Python or TOML file changes.
+
+        Files in ``folders`` and below are watched. If the process ends, the next change starts it again.
+        """
         folders = tuple(folders)
         with self._handled():
             before = _files(folders)

@@ -38,14 +38,14 @@ class Requests:
         self._next_id = itertools.count(1).__next__
         self.in_progress = 0
         self.statuses: Counter[int] = Counter()
-        """How many requests ended with each status. Status 0: the client left before the response began."""
+        """The number of ended requests by status. Status 0: the client left before the response began."""
         self.seconds = 0.0
         """The duration of all requests together, in seconds."""
         self.durations = [0] * (len(_BUCKETS) + 1)
-        """How many requests ended in each bucket of `_BUCKETS`. The last number counts longer requests."""
+        """The number of ended requests in each bucket of `_BUCKETS`, and last, of all that took longer."""
 
     def histogram(self) -> dict[str, float]:
-        """Return the durations as the samples of an OpenMetrics histogram, in seconds."""
+        """Return the durations, in seconds, as the samples of a histogram for `metrics_text`."""
         counts = itertools.accumulate(self.durations)
         samples: dict[str, float] = {
             f'_bucket{{le="{bound}"}}': count for bound, count in zip((*_BUCKETS, "+Inf"), counts, strict=True)

@@ -1,4 +1,4 @@
-"""The argument TARGET of `operad serve`: ``app.py``, ``app.py:name`` or ``module:name``."""
+"""The argument TARGET of `operad serve`: ``app.py``, ``app.py:name``, ``module`` or ``module:name``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 
 from operad import ConfigError, Operation, OperationRegistry, load_plugins
 
+_FORMS = "app.py, app.py:name, module or module:name"
+
 
 def registry_of(target: str) -> OperationRegistry:
-    """Import a program, and return its registry, or a registry of its operations.
+    """Import a program, and return its registry, or a new registry of its operations.
 
     Importing runs the program's code. As with ``python app.py``, the program can import the modules beside it.
 
@@ -23,7 +25,8 @@ def registry_of(target: str) -> OperationRegistry:
             name, or the registry that the function of that name returns.
 
     Raises:
-        ConfigError: the program cannot be imported, has no such registry, or has several and no name is given.
+        ConfigError: the program cannot be imported, has no registry of that name, or, without a name, has several
+            registries or neither a registry nor an operation.
     """
     where, colon, name = target.rpartition(":")
     if not colon or target.endswith(".py"):  # a path on Windows has a colon
@@ -37,7 +40,7 @@ def registry_of(target: str) -> OperationRegistry:
 
 def _file_module(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ConfigError(f"file not found: {path}; expected app.py, app.py:name or module:name")
+        raise ConfigError(f"file not found: {path}; expected {_FORMS}")
     sys.path.insert(0, str(path.parent.absolute()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -56,7 +59,7 @@ def _named_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except Exception as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]
-        hint = "; expected app.py, app.py:name or module:name" if missing else ""
+        hint = f"; expected {_FORMS}" if missing else ""
         raise ConfigError(f'module "{name}" cannot be imported: {type(error).__name__}: {error}{hint}') from error
 
 

@@ -17,7 +17,9 @@ def _is_same_place(one: str, other: str) -> bool:
 
 
 def transport_of(registry: OperationRegistry, url: str | None) -> tuple[Transport, str]:
-    """Return the transport for a URL, and the URL. If the URL is None, ``[transport]`` names it.
+    """Return the transport for a URL, and the URL. If ``url`` is None, the URL in ``[transport]`` is used.
+
+    The options in ``[transport]`` are ignored, with a warning, if its URL has a different scheme, host or port.
 
     Raises:
         ConfigError: there is no URL, or an option of ``[transport]`` is wrong.

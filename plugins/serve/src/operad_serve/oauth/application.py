@@ -290,7 +290,7 @@ class OAuthApplication:
             page: the path and query of the page. The browser returns there with a ``proof`` for `proven`.
 
         Raises:
-            CallError: ``UNAVAILABLE``, the provider does not respond.
+            CallError: ``UNAVAILABLE`` if the provider does not respond.
             ConfigError: the provider's metadata have no login page.
             Problem: the login cannot be stored (503).
         """
@@ -313,7 +313,7 @@ class OAuthApplication:
         await self._redirect(exchange, f"{self._options.base}{page}{'&' if '?' in page else '?'}proof={proof}")
 
     async def proven(self, exchange: Exchange, proof: str) -> str | None:
-        """Return the identity of a browser that has just logged in, or None. A proof can be used once."""
+        """Use up a proof and return its user's id, or None if it is not valid. Raises `Problem`: the store failed."""
         browser = self._browser(exchange)
         if browser is None:
             return None

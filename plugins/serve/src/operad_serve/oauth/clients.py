@@ -79,7 +79,7 @@ class Client:
         )
 
     def proves(self, secret: str | None) -> bool:
-        """Return True if this is the client's secret. A public client has none, so it must send None."""
+        """Return True if ``secret`` is the client's secret, which is None for a public client."""
         if self.secret is None:
             return secret is None
         return secret is not None and hmac.compare_digest(digest(secret).hex(), self.secret)
@@ -100,16 +100,22 @@ class Clients:
         self._places = asyncio.Semaphore(_FETCHES)
 
     def registered(self, id: str) -> Client | None:
-        """Return the registered client with an id, or None."""
+        """Return the registered client with an id; None if the id is unknown."""
         record = self._store.client(id)
         return None if record is None else Client(**record)
 
     def of_grant(self, id: str) -> Client | None:
-        """Return the client that redeems a grant, or None. A document is not read again: the login has read it."""
+        """Return the client that redeems a grant; None if it is not registered.
+
+        A client with a document has neither name nor redirect URIs here, because the document is not read again.
+        """
         return Client(id=id, name="", redirect_uris=[]) if is_document_url(id) else self.registered(id)
 
     async def for_login(self, id: str) -> Client:
-        """Return the client that begins a login. Raises `RefusedClient` if the client is not accepted."""
+        """Return the client that begins a login.
+
+        Raises `RefusedClient` if it is not registered, or its document cannot be read or is not accepted.
+        """
         if not is_document_url(id):
             found = self.registered(id)
             if found is None:
@@ -146,9 +152,12 @@ class Clients:
                 raise RefusedClient(f"clients of {host} are not accepted; {fix}")
             document = json.loads(await fetch_document(url, is_private=is_listed))
             if not isinstance(document, Mapping) or document.get("client_id") != url:
-                raise RefusedClient("the document: expected its own URL as client_id, got another value")
+                got = _shown(document.get("client_id") if isinstance(document, Mapping) else document)
+                raise RefusedClient(f"the document: expected its own URL as client_id, got {got}")
             if document.get("token_endpoint_auth_method", "none") != "none" or "client_secret" in document:
-                raise RefusedClient('the document: expected token_endpoint_auth_method "none" and no secret')
+                expected = 'expected token_endpoint_auth_method "none" and no client_secret'
+                got = _shown(document.get("token_endpoint_auth_method", "none"))
+                raise RefusedClient(f"the document: {expected}, got {got}")
             return self._client(url, document)
         except RefusedClient as refused:
             return refused
@@ -156,7 +165,10 @@ class Clients:
             return RefusedClient(f"the document of the client cannot be read: {error}")
 
     async def register(self, metadata: Any) -> dict[str, Any]:
-        """Register a client by its metadata (RFC 7591, 2). Return the response, or raise `RefusedClient`."""
+        """Register a client by its metadata (RFC 7591, 2), and return the response.
+
+        Raises `RefusedClient` if the metadata are not accepted, or there are too many clients.
+        """
         if not isinstance(metadata, Mapping):
             raise RefusedClient(f"expected a JSON object with redirect_uris, got {type(metadata).__name__}")
         client = self._client(secrets.token_hex(16), metadata)
@@ -235,7 +247,8 @@ def _split(uri: str) -> tuple[Any, str]:
         parts.port  # noqa: B018  # raises for one that is not a number
         return parts, (parts.hostname or "").rstrip(".")
     except ValueError:
-        raise RefusedClient("redirect_uris: expected a valid host and port", "invalid_redirect_uri") from None
+        why = f"expected a URI with a valid host and port, got {_shown(shown_url(uri))}"
+        raise RefusedClient(why, "invalid_redirect_uri") from None
 
 
 def _is_same_but_port(known: str, given: str) -> bool:
@@ -262,7 +275,8 @@ def _host_of_document(url: str) -> str:
     is_plain = _URI.fullmatch(url) and len(url) <= MAX_URI and not parts.fragment and "#" not in url
     segments = parts.path.split("/")
     if not is_plain or not host or "@" in parts.netloc or parts.path in ("", "/") or {".", ".."} & {*segments}:
-        raise RefusedClient("client_id: expected a URL with a path, and without user name, fragment, . and ..")
+        expected = "expected a URL with a path, and without user name, fragment, . and .."
+        raise RefusedClient(f"client_id: {expected}, got {_shown(shown_url(url))}")
     if parts.port not in (None, 443):
         return f"{host}:{parts.port}"
     return host

@@ -49,7 +49,8 @@ async def fetch_document(url: str, *, is_private: bool) -> bytes:
         is_private: whether the host may have a private address.
 
     Raises:
-        CallError: ``UNAVAILABLE``, the document cannot be fetched in time, or has more than `MAX_DOCUMENT` bytes.
+        CallError: ``UNAVAILABLE`` if the host has a private address although ``is_private`` is False, or the
+            document cannot be fetched in 10 s or has more than `MAX_DOCUMENT` bytes.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
@@ -71,7 +72,7 @@ async def fetch_document(url: str, *, is_private: bool) -> bytes:
         with contextlib.suppress(OSError, AttributeError):  # it may not be connected yet
             connection.sock.shutdown(socket.SHUT_RDWR)
         reading.add_done_callback(lambda task: task.exception())
-        raise unavailable(url, "it took too long")
+        raise unavailable(url, f"it took more than {2 * _TIMEOUT:g} s")
     return reading.result()
 
 
@@ -80,7 +81,7 @@ def _read(connection: _Connection, target: str, url: str) -> bytes:
         connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
         with connection.getresponse() as response:
             if response.status != 200:
-                raise unavailable(url, f"HTTP {response.status}; redirects are not followed")
+                raise unavailable(url, f"expected HTTP 200, got {response.status}; redirects are not followed")
             content = response.read(MAX_DOCUMENT + 1)
         if len(content) > MAX_DOCUMENT:
             raise unavailable(url, f"it has more than {MAX_DOCUMENT} bytes")

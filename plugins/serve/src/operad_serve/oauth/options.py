@@ -30,7 +30,8 @@ class OAuthServerOptions:
     private_key: str | None = attrs.field(default=None, repr=False)
     """The private key of ``client_id``, instead of a secret (RFC 7523): a JWK or PEM, or the path of a file."""
     client_auth: Literal["auto", "basic", "post", "none", "private_key_jwt"] = "auto"
-    """How this server authenticates at the provider."""
+    """How this server authenticates at the provider; ``auto``: with the private key if there is one, else with the
+    secret as the provider's metadata state."""
     issuer: str | None = None
     """The URL of the provider, whose metadata name its endpoints and keys (OpenID Connect Discovery)."""
     authorization_url: str | None = None
@@ -75,7 +76,8 @@ class OAuthServerOptions:
                 f'url: expected a URL without user name, query and fragment; write "{shown_url(self.url)}"'
             )
         if self.issuer is None and not (self.authorization_url and self.token_url and self.userinfo_url):
-            raise ConfigError("oauth: expected issuer, or authorization_url, token_url and userinfo_url; set them")
+            urls = "authorization_url, token_url and userinfo_url"
+            raise ConfigError(f"oauth: expected issuer, or all of {urls}, got neither; set them")
         for name in ("issuer", "authorization_url", "token_url", "userinfo_url"):
             value = getattr(self, name)
             if value is not None:

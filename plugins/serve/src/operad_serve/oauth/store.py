@@ -69,7 +69,10 @@ def digest(text: str) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class Grant:
-    """The access that a user has granted to a client, with the digests of its secrets. Times are epoch seconds."""
+    """The access that a user has granted to a client, with the digests of its secrets. Times are epoch seconds.
+
+    ``code`` is None after it was redeemed. ``former`` is the previous access token.
+    """
 
     id: str
     client: str
@@ -148,7 +151,7 @@ class Store:
                     with self._writer:  # commits, or undoes the transaction
                         return change(self._writer)
                 except sqlite3.Error as error:
-                    raise CallError(ErrorCode.UNAVAILABLE, f"cannot use {self.path}: {error}") from None
+                    raise self._failed(error) from None
 
         return await asyncio.to_thread(run)
 
@@ -158,12 +161,15 @@ class Store:
         try:
             return self._reader.execute(query, values).fetchone()
         except sqlite3.Error as error:
-            raise CallError(ErrorCode.UNAVAILABLE, f"cannot use {self.path}: {error}") from None
+            raise self._failed(error) from None
+
+    def _failed(self, error: sqlite3.Error) -> CallError:
+        return CallError(ErrorCode.UNAVAILABLE, f"SQLite cannot use {self.path}: {error}; try again later")
 
     # --- clients -----------------------------------------------------------------------------------
 
     def client(self, id: str) -> dict[str, Any] | None:
-        """Return the record of a registered client, or None."""
+        """Return the record of a registered client; None if the id is unknown."""
         row = self._row("SELECT record FROM clients WHERE id = ?", id)
         return None if row is None else json.loads(row["record"])
 
@@ -217,7 +223,7 @@ class Store:
     # --- grants ------------------------------------------------------------------------------------
 
     def grant(self, id: str) -> Grant | None:
-        """Return a grant that has not expired, or None."""
+        """Return the grant with an id; None if it is unknown or has expired."""
         row = self._row("SELECT * FROM grants WHERE id = ? AND expires >= ?", id, time.time())
         return None if row is None else Grant.of(row)
 
@@ -233,7 +239,10 @@ class Store:
         code: str,
         record: Mapping[str, Any],
     ) -> None:
-        """Store a grant whose code has not been redeemed. The request that redeems it must match ``record``."""
+        """Store a grant whose code has not been redeemed. The request that redeems it must match ``record``.
+
+        ``expires`` is in epoch seconds. Grants beyond `MAX_GRANTS` and `MAX_GRANTS_OF_USER` are removed.
+        """
 
         def change(connection: sqlite3.Connection) -> None:
             now = time.time()
@@ -300,7 +309,7 @@ class Store:
         return await self._write(change)
 
     async def end(self, id: str) -> None:
-        """End a grant, with all of its tokens."""
+        """End a grant, with all of its tokens; do nothing if the id is unknown."""
         await self._write(lambda connection: connection.execute("DELETE FROM grants WHERE id = ?", (id,)))
 
 

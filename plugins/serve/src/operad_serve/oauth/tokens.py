@@ -57,7 +57,7 @@ def new_token(kind: Kind, grant: str) -> str:
 
 
 def grant_of(token: Any, *kinds: Kind) -> str | None:
-    """Return the grant id in a token, or None if this is no token of these kinds. The token is not verified."""
+    """Return the grant id in a token; None for anything but a token of one of ``kinds``. It is not verified."""
     found = _TOKEN.fullmatch(token) if isinstance(token, str) else None
     return found[2] if found is not None and found[1] in kinds else None
 
@@ -65,7 +65,8 @@ def grant_of(token: Any, *kinds: Kind) -> str | None:
 class OwnTokens:
     """An authenticator of the access tokens of this server.
 
-    A token has those of its scopes that the options still give its user. A user who was removed has no access.
+    The identity has the scopes of the token that the options still give to its user. A token of a user who was
+    removed from the options is not valid.
     """
 
     is_authenticator = True
@@ -105,12 +106,17 @@ class TokenEndpoint:
         self._options, self._store, self._clients, self._upstream = options, store, clients, upstream
 
     def client(self, form: Mapping[str, str], credentials: Credentials) -> Client:
-        """Return the client that sends a request (RFC 6749, 2.3). Raises `TokenError` if its secret is wrong."""
+        """Return the client that sends a request (RFC 6749, 2.3).
+
+        Raises `TokenError` ``invalid_client`` if the client is unknown, its secret is wrong, or the header and the
+        form contradict each other.
+        """
         id, secret = form.get("client_id"), form.get("client_secret")
         if credentials.scheme:
             pair = credentials.basic
             if pair is None or secret is not None:
-                raise TokenError("invalid_client", "expected HTTP Basic, or client_secret in the form, not both")
+                got = f"a header of the scheme {credentials.scheme!r:.50}" if pair is None else "both"
+                raise TokenError("invalid_client", f"expected HTTP Basic or client_secret in the form, got {got}")
             named, secret = (unquote_plus(part) for part in pair)
             if id is not None and id != named:
                 raise TokenError("invalid_client", "the header and the form name two clients; send one")

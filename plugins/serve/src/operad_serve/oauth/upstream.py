@@ -39,10 +39,10 @@ class Upstream:
 
     Args:
         options: the table.
-        fetch: sends requests; by default with the standard library, in a thread.
+        fetch: sends requests; default: the standard library in a thread.
 
     Raises:
-        ConfigError: PyJWT is not installed.
+        ConfigError: an option or ``OPERAD_TOKEN_KEY`` is not valid, or PyJWT is not installed.
     """
 
     def __init__(self, options: OAuthServerOptions, fetch: Fetch = default_fetch) -> None:
@@ -60,7 +60,7 @@ class Upstream:
 
         Raises:
             ConfigError: the provider's metadata have no login page.
-            CallError: ``UNAVAILABLE``, the provider does not respond.
+            CallError: ``UNAVAILABLE`` if the provider does not respond.
         """
         url = await self._server.endpoint("authorization_endpoint", self._options.authorization_url)
         fields = {
@@ -77,7 +77,9 @@ class Upstream:
         return f"{url}{'&' if '?' in url else '?'}{urlencode(fields)}"
 
     async def user(self, query: Mapping[str, str], nonce: str, verifier: str) -> tuple[str, str | None]:
-        """Return the identity's id of the user who logged in, and the login for `renew`, or None.
+        """Return the identity's id of the user who logged in, and the login for `renew`.
+
+        The login is None if the provider sent no refresh token, or ``OPERAD_TOKEN_KEY`` is not set.
 
         Args:
             query: the query of the provider's redirect.
@@ -87,6 +89,7 @@ class Upstream:
         Raises:
             LoginFailed: the response is not from the provider or not for this login, or the user lacks a claim.
             CallError: the provider refused the code, or does not respond.
+            ConfigError: an endpoint of the provider is unknown, or its URL is not secure.
         """
         await self._check_issuer(query.get("iss"))
         if "code" not in query:
@@ -156,7 +159,7 @@ class Upstream:
         if not isinstance(described, Mapping):
             raise LoginFailed(f"expected HTTP 200 and a JSON object for the user, got HTTP {response.status}")
         if claims and described.get("sub") != claims["sub"]:  # OpenID Connect Core, 5.3.2
-            raise LoginFailed("the provider describes another user than its ID token")
+            raise LoginFailed("the provider's description and its ID token have different subjects (sub)")
         return {**described, **claims}
 
     async def _id_token(self, token: Any, nonce: str) -> Mapping[str, Any]:
@@ -186,7 +189,7 @@ class Upstream:
             expected = f"expected 1 to 255 printable characters, got {value!r:.100}"
             raise LoginFailed(f'the provider sent no claim "{name}" that can be an id: {expected}')
         if name == "email" and claims.get("email_verified") is not True:
-            raise LoginFailed("the provider has not verified the email address")
+            raise LoginFailed("the provider has not verified the email address; verify it there")
         for key, expected in self._options.claims.items():
             found = claims.get(key)
             if not (expected in found if isinstance(found, list) else _is_equal(found, expected)):
@@ -204,4 +207,4 @@ def reason(error: Exception) -> str:
 
 
 FAILURES = (LoginFailed, CallError)
-"""The exceptions that `Upstream.user` raises."""
+"""The exceptions of `Upstream.user` that are not mistakes in the configuration."""
