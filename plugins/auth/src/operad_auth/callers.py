@@ -157,7 +157,7 @@ class Entries:
         identity = context.identity
         found = None if identity is None else self._entries.get(identity.id)
         if found is None:
-            raise denied(context, f'has no entry in the credentials "{self._name}"')
+            raise denied(context, f'has no entry in the credentials "{self._name}"; add one to entries')
         return found
 
 

@@ -33,7 +33,7 @@ class Credentials:
 
     Args:
         scheme: the authentication scheme in lower case, such as ``bearer``; empty if it is missing.
-        token: the text after the scheme, or ``None``.
+        token: the text after the scheme; ``None`` if it is missing.
         headers: the headers of the request. Their names are converted to lower case.
         peer: the caller's address as the server sees it, for logs.
     """

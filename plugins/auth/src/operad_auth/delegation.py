@@ -96,7 +96,7 @@ class JWTDelegation:
             raise TokenRefused("its aud names other operations, too; expected the called one only")
         times = (claims["exp"], claims["iat"])
         if not all(isinstance(each, (int, float)) for each in times) or not 0 < times[0] - times[1] <= LIFETIME:
-            raise TokenRefused(f"its exp is not within {LIFETIME} s after its iat")
+            raise TokenRefused(f"its exp is not within {LIFETIME} s after its iat, got exp and iat {times!r:.80}")
         if len(claims["jti"]) > 256:
             raise TokenRefused(f"its jti is longer than 256 characters, got {len(claims['jti'])}")
         return claims

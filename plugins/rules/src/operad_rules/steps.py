@@ -148,7 +148,10 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
 
 
 class Retry(Step):
-    """A step that tries a query or an idempotent mutation again if it was unavailable or overloaded."""
+    """A step that tries a query or an idempotent mutation up to ``times`` more times if it is unavailable.
+
+    A call is unavailable if it fails with ``UNAVAILABLE``, ``OVERLOADED`` or ``NO_RESPONDERS``.
+    """
 
     def __init__(self, times: int) -> None:
         self._times = times

@@ -46,7 +46,10 @@ def recall(kind: str, slot: Any, key: Any) -> Any:
 
 
 def remember(kind: str, slot: Any, key: Any, value: Any, *, most: int = _MOST_FILES) -> None:
-    """Keep a JSON value, if the cache can be written. Only the latest ``most`` values of a kind are kept."""
+    """Keep a JSON value for `recall`, which describes the arguments. Do nothing if the cache cannot be written.
+
+    Only the latest ``most`` values of a kind are kept.
+    """
     write_private(_file(kind, slot), json.dumps({"slot": slot, "key": key, "value": value}).encode())
     with suppress(OSError), os.scandir(cache_folder()) as entries:
         own = sorted(

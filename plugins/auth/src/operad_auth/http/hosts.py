@@ -37,8 +37,8 @@ class HostRules:
         Args:
             server: the address and port of the server, as in ASGI's ``scope["server"]``; the path and ``None`` of
                 a Unix socket, for which the names of this machine are allowed too.
-            host: the header ``Host``, or ``None``.
-            origin: the header ``Origin``, or ``None``.
+            host: the header ``Host``; ``None`` if it is missing.
+            origin: the header ``Origin``; ``None`` if it is missing.
         """
         local = is_loopback(server) or _is_unix(server)
         if not self._is_host(host, local):

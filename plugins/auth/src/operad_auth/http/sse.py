@@ -40,7 +40,7 @@ class SSEParser:
 
     Attributes:
         last_event_id: the value that a client sends as ``Last-Event-ID`` when it reconnects.
-        retry: the reconnection time in ms that the server requested last, or ``None``.
+        retry: the reconnection time in ms that the server requested last; ``None`` if it requested none.
     """
 
     __slots__ = (
