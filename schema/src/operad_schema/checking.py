@@ -141,7 +141,7 @@ class Checks:
         return remember
 
     def remembering(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, with a memory for each call in which `remembered` keeps its results.
+        """Return `function`, wrapped so that each call has a memory for the results of `remembered`.
 
         Without that memory, a schema that refers to itself twice takes 2**depth steps.
         """

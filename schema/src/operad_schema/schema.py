@@ -262,7 +262,7 @@ def from_schema(
         ValueError: the dialect is unknown, the pointer is malformed, or the pointer is given without a document.
     """
     if dialect is not None and dialect not in get_args(Dialect):
-        raise ValueError(f"expected a dialect ({', '.join(get_args(Dialect))}), got {dialect!r}")
+        raise ValueError(f"expected a dialect ({', '.join(get_args(Dialect))}), got {dialect!r:.80}")
     if pointer:
         pointer = pointer.removeprefix("#")
         if pointer and not pointer.startswith("/"):
