@@ -40,8 +40,8 @@ def mcp_config(
 ) -> int:
     """Print the entry for an MCP host's configuration, or install it.
 
-    With this entry the host starts `operad serve --mcp stdio`, or connects to --url. --install writes it into the
-    host's own file and keeps a copy of the old one. The entry has the environment variables ${NAME} of the
+    With this entry the host starts `operad serve --mcp stdio`, or connects to --url. --install writes the entry to
+    the host's file and keeps a copy of the old file. The entry has the environment variables ${NAME} of the
     configuration, and the headers that the host sends to --url. --install writes their values, because a host does
     not know the environment of your shell. A printed entry has placeholders such as <value of NAME>.
 

@@ -35,7 +35,7 @@ class Terminal:
         """Do nothing. Observers show progress."""
 
     async def log(self, level: str, data: Any, source: str | None) -> None:
-        """Log the message, as a call without a client does."""
+        """Log ``data`` with the logger ``operad.cli``. A level without a counterpart in Python is critical."""
         logger.log(_LEVELS.get(level, logging.CRITICAL), "%s%s", f"{source}: " if source else "", data)
 
     async def elicit(

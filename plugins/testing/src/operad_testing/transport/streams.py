@@ -153,7 +153,7 @@ class Streams(TransportSuite):
 
     @with_kit
     async def test_a_stream_whose_consumer_is_silent_ends(self, kit: Kit) -> None:
-        """A stream ends after the lease without a heartbeat of its consumer, and continues with heartbeats."""
+        """A stream ends if its consumer sends no heartbeat during the lease, and continues with heartbeats."""
         async with kit.serving(lease=1.5), kit.calling(lease=1.5) as calls, kit.participant() as caller:
             alive = calls.subscribe("kit.count", {"to": 1, "then": "wait"})
             await anext(alive)
