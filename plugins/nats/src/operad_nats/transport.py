@@ -31,7 +31,7 @@ class NATSTransport(NATSConfig):
         Raises:
             LinkDownError: no server can be reached, or the server refuses the credentials.
             TransportError: ``durable`` is set, and JetStream is missing, refuses or does not respond.
-            ConfigError: a file of ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
+            ConfigError: a file of ``tls``, ``tls_ca``, ``tls_cert`` or ``tls_key`` cannot be used.
         """
         from operad_nats.link import NATSLink  # nats-py costs 60 ms to import
 

@@ -111,7 +111,7 @@ class Pipeline:
         return reply
 
     async def room(self, size: int) -> None:
-        """Wait while too many bytes are unwritten. The limit for small commands is twice as high.
+        """Wait while more than `HIGH_WATER` bytes are unwritten; for commands up to `SMALL`, twice as many.
 
         Args:
             size: the size of the command in bytes.
