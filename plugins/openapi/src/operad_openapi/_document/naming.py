@@ -37,7 +37,7 @@ class Naming:
             return wanted_name(raw)
         if not isinstance(wanted, str) or not wanted.isprintable() or not wanted or _SPACE.search(wanted):
             where = f"{raw.method} {raw.path}"
-            raise ConfigError(f"names: {where}: expected a printable name without spaces, got {wanted!r}")
+            raise ConfigError(f"names: {where}: expected a printable name without spaces, got {wanted!r:.100}")
         return wanted
 
     def _configured(self, raw: RawOperation) -> str | None:

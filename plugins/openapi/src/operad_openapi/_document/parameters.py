@@ -61,7 +61,7 @@ def unusable(name: str, location: str) -> str | None:
     if location not in _LOCATIONS:
         return f'parameter "{name:.100}": in: expected one of {", ".join(_LOCATIONS)}, got "{location:.100}"'
     if location == "header" and not is_token(name):
-        return f"parameter {name!r:.100} is in the header, but its name cannot be the name of a header"
+        return f'parameter {name!r:.100}: expected a name that a header can have: letters, digits, "-" or "_"'
     return None
 
 

@@ -95,7 +95,7 @@ class Gate:
         if target.scheme not in ("http", "https") or not target.host:
             raise refuse(f'expected a redirect to an http or https URL, got scheme "{target.scheme}"')
         if response.url.scheme == "https" and target.scheme == "http":
-            raise refuse("a redirect from https to http is not followed")
+            raise refuse("expected a redirect from https to https, got one to http, which is not followed")
         source = response.url.host or ""
         if target.host != source:
             if await is_link_local(target.host) and not await is_link_local(source):

@@ -171,7 +171,7 @@ class Files:
     @staticmethod
     def _local(path: Path, **common: Any) -> Content:
         if not path.is_file():
-            raise SerializationError(f'file "{path.name}" does not exist')
+            raise SerializationError(f'expected an existing file, got "{path.name}"')
         return Content(path=path, **{**common, "filename": common.get("filename") or path.name})
 
     def _allowed(self, name: str) -> Path:

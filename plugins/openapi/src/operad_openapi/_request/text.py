@@ -108,12 +108,12 @@ def defined_items(value: Sequence[Any]) -> list[Any]:
 def check_header_value(text: str) -> str:
     """Return ``text`` unchanged. Raises `SerializationError` for a character that a header cannot contain."""
     if match := _HEADER_FORBIDDEN.search(text):
-        raise SerializationError(f"a header value must not contain the character {match[0]!r}")
+        raise SerializationError(f"expected a header value without the character {match[0]!r}; remove it")
     return text
 
 
 def check_cookie_text(text: str) -> str:
     """Return ``text`` unchanged. Raises `SerializationError` for a character that a cookie cannot contain."""
     if match := _COOKIE_FORBIDDEN.search(text):
-        raise SerializationError(f"a cookie must not contain the character {match[0]!r}")
+        raise SerializationError(f"expected a cookie without the character {match[0]!r}; remove it")
     return text
