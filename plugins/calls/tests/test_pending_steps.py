@@ -95,7 +95,7 @@ def test_a_request_that_has_no_time_left_says_so(limit, left):
         (timeout_error("t.op", 5.0), "TIMEOUT", '"t.op" did not respond in time', {"deadline": 5.0}, None),
         (lost_error("t.op", "why"), "UNAVAILABLE", '"t.op": why', {"operationId": "t.op", "sent": True}, None),
         (not_begun_error("t.op", "why"), "UNAVAILABLE", '"t.op": why', {"operationId": "t.op", "sent": False}, False),
-        (overloaded_error("too many", "max_x", 3), "OVERLOADED", "too many (max_x)", {"limit": "max_x", "value": 3},
+        (overloaded_error("too many", "max_x", 3), "OVERLOADED", "too many (max_x); retry later", {"limit": "max_x", "value": 3},
          False),
         (call_error({"code": "OVERLOADED", "message": "m"}), "OVERLOADED", "m", None, False),
         (call_error({"code": "BROKEN", "message": "m"}), "BROKEN", "m", None, None),
