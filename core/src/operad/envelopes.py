@@ -289,7 +289,8 @@ class EnvelopeKinds:
                 data = wire["data"] if "encoding" not in meta else _data_from_wire(wire["data"], meta)
                 return local_envelope(data, operation_id, timestamp)
         if not isinstance(wire, Mapping) or "data" not in wire or not isinstance(wire.get("meta"), Mapping):
-            raise _malformed(f"expected an object with data and meta, got {type(wire).__name__}")
+            got = "another object" if isinstance(wire, Mapping) else type(wire).__name__
+            raise _malformed(f"expected an object with data and, as meta, an object, got {got}")
         meta = wire["meta"]
         source = meta.get("source")
         if not isinstance(source, str) or not source:

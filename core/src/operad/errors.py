@@ -60,7 +60,7 @@ class ErrorCode(StrEnum):
     NO_RESPONDERS = "NO_RESPONDERS"
     """A broker reports that no server offers this operation. Details: ``{operationId}``."""
     UNAVAILABLE = "UNAVAILABLE"
-    """The peer or server cannot be reached, or was lost during the call."""
+    """The peer or server cannot be reached, or was lost. Details ``{sent: false}`` mean that nothing ran."""
     OVERLOADED = "OVERLOADED"
     """A limit on concurrent work is reached. Details name the limit."""
     SLOW_CONSUMER = "SLOW_CONSUMER"

@@ -61,11 +61,11 @@ class SourceContext:
     base_dir: Path | None = None
     """The folder from which relative paths start; ``None`` means the current folder."""
     trusted: bool = False
-    """Whether the configuration trusts the source's documents."""
+    """Whether the configuration trusts the source's documents to refer to other files and addresses."""
     registry: Any = attrs.field(default=None, repr=False)
     """The `OperationRegistry` that loads the source."""
     operation: str | None = None
-    """The id of the only operation that will be called, if it is known; the source may load just this one."""
+    """The only operation that will be called, by id, so that the source may load just this one; else ``None``."""
     logger: logging.Logger = attrs.field(factory=lambda: logging.getLogger("operad"))
     """The logger for diagnostics: ``operad.<name of the source plugin>``."""
 

@@ -53,28 +53,28 @@ class Capabilities:
     max_payload: int | None = None
     """The size of the largest encoded event in bytes; ``None`` means no limit."""
     balances: bool = False
-    """Requests to an address are spread over the members of the group that registered it."""
+    """Whether requests to an address are spread over the members of the group that registered it."""
     redelivers: bool = False
-    """An event may arrive twice (marked `Delivery.redelivered` if the transport can detect it)."""
+    """Whether an event may arrive twice (marked `Delivery.redelivered` if the transport can detect it)."""
     detects_no_responders: bool = False
-    """If no link has registered the address of a request, `Link.send` raises `NoRespondersError`.
+    """Whether `Link.send` raises `NoRespondersError` if no link has registered the address of a request.
 
     If a broker reports it only afterwards, the link itself makes a ``call.error`` ``NO_RESPONDERS`` for the
     request.
     """
     detects_peer_loss: bool = False
-    """A lost peer is reported to the links that wait for it: by an event ``link.lost {peer}`` that the transport
-    makes itself, or by ``call.error`` and ``call.aborted`` for each request. The transport also routes the events
-    that follow a request, such as an abort.
+    """Whether a lost peer is reported to the links that wait for it: by an event ``link.lost {peer}`` that the
+    transport makes itself, or by ``call.error`` and ``call.aborted`` for each request. Such a transport also
+    routes the events that follow a request, such as an abort.
     """
     authenticates_peer: bool = False
-    """The transport has authenticated the identity in `Delivery.identity`."""
+    """Whether the transport has authenticated the identity in `Delivery.identity`."""
     same_process: bool = False
-    """Both ends are one process, hence one trust domain."""
+    """Whether both ends are in one process, hence in one trust domain."""
     stores: bool = False
-    """Requests for operations registered as ``queue:<operation id>`` are stored until their work has ended, even
-    while no server is connected. The caller's link reports this by an event ``link.stored {requestId}``, which
-    it makes itself; such a request survives the loss of the connection.
+    """Whether requests for operations registered as ``queue:<operation id>`` are stored until their work has
+    ended, even while no server is connected. The caller's link reports this by an event ``link.stored
+    {requestId}``, which it makes itself; such a request survives the loss of the connection.
     """
 
 
@@ -89,7 +89,7 @@ class Delivery:
     redelivered: bool = False
     """Whether the event may have been delivered before."""
     to: str | None = None
-    """The address to which it was sent (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``).
+    """The address to which the event was sent (``op:…``, ``queue:…``, ``all:…``, ``inbox:…``).
 
     If ``None``, the transport does not report it, and checks itself that a request arrives at the address of its
     operation, and that only ``operad.discover`` arrives through ``all:``.
@@ -97,7 +97,7 @@ class Delivery:
     done: Callable[[], None] | None = None
     """A function to call when the work of a request has ended; ``None`` if there is nothing to acknowledge."""
     held: float | None = None
-    """Milliseconds for which the transport held the event, by its own clock; ``None`` if it does not know.
+    """Milliseconds for which the transport held the event, by its own clock; ``None`` if this is not known.
 
     If ``None``, the deadline of a redelivered request depends on a common clock of caller and server.
     """

@@ -523,7 +523,7 @@ async def test_going_on_with_what_is_no_call_and_changing_one_in_place_are_told(
         return await proceed(call)
 
     for interceptor, says in (
-        (lost, r"proceed takes the call or call\.evolve"),
+        (lost, r"proceed takes call or call\.evolve"),
         (changed, "can't set attribute|FrozenInstanceError"),
     ):
         remove = registry.use(interceptor)

@@ -61,7 +61,10 @@ class RegistryOptions:
     max_threads: int = attrs.field(default=32, validator=attrs.validators.ge(1))
     """The number of plain functions that run at the same time, each in a thread."""
     limits: Limits | None = None
-    """The table ``[registry.limits]``: limits for all schemas, by the names that error messages use."""
+    """The table ``[registry.limits]``: limits for all schemas, by the names that error messages use.
+
+    By default each schema has its own limits.
+    """
 
 
 @record

@@ -34,7 +34,7 @@ class SourceOptions:
     on_mismatch: OnMismatch | None = None
     """How to treat a result that does not match its schema; by default as in ``[registry]``."""
     trusted: bool = False
-    """Whether the source's documents may read other files and addresses."""
+    """Whether the source's documents may refer to other files and addresses, which are then read."""
     exclusive: bool = False
     """Whether a reload closes the source before it opens it again, for a source that cannot be open twice. Its
     operations are missing meanwhile."""

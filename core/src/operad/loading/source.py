@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("operad")
 
 _LAST_CALLS = 60.0
-"""Seconds that a replaced source waits for its calls in progress."""
+"""The maximum time, in seconds, that a replaced source waits for its calls in progress."""
 
 
 @attrs.define(eq=False, repr=False)  # a repr would show secrets of the options

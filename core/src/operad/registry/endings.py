@@ -21,7 +21,7 @@ class Errors:
         operation_id: the id of the operation, for messages.
         deadline: the deadline of the call in epoch ms, for the details of ``TIMEOUT``.
         request_id: the id of the call, for the log.
-        entry: the entry of the operation, once it is known.
+        entry: the entry of the operation; ``None`` until it is known.
         of_handler: whether a `CallError` comes from the handler, and not from the registry.
     """
 

@@ -70,7 +70,7 @@ class Execution:
         self.observed = bool(observers)
         self.interceptors = Interceptors(contributed, self._unprepare)
         self.why_missing: Callable[[str], str] = lambda operation_id: ""
-        """Returns the end of a message about an unknown id, which names failed sources."""
+        """Returns the end of a message about an unknown id, which names empty or failed sources."""
         self.why_held: Callable[[str], str | None] = lambda operation_id: None
         """Returns the reason why a source does not register an operation that it knows, or ``None``."""
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -85,7 +85,7 @@ class Selection:
 
 
 def combined_access(first: AccessControl, second: AccessControl, where: str) -> AccessControl:
-    """Return the requirements of both. Raises `RegistrationError`, with ``where``, if they cannot be combined."""
+    """Return the requirements of both. Raises `RegistrationError`, with ``where``, if that is impossible."""
     any_of = [control.required_scopes_any for control in (first, second) if control.required_scopes_any]
     resources = [control for control in (first, second) if control.resource_type is not None]
     if (len(any_of) == 2 and set(any_of[0]) != set(any_of[1])) or len(resources) == 2:
