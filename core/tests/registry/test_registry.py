@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
 from datetime import date
 from typing import Any
 
@@ -24,6 +26,7 @@ from operad import (
     from_schema,
     operation,
 )
+from operad.plugin import Interceptor
 from operad_testing import make_plugin, plugins_of
 
 PAIR = {
@@ -513,3 +516,108 @@ async def test_closing_awaits_each_function_in_reverse_order_even_if_one_fails()
     with pytest.raises(OSError, match="no"):
         await registry.aclose()
     assert closed == ["second", "first"]
+
+
+# --- interceptors of registrations -----------------------------------------------------------------------
+
+
+def leaving_out(condition: Any) -> OperationRegistry:
+    registry = OperationRegistry()
+    registry.intercept(Interceptor(change=lambda given: None if condition(given) else given))
+    return registry
+
+
+def test_what_an_interceptor_leaves_out_takes_the_operation_away_that_was_there() -> None:
+    for_spec = leaving_out(lambda given: given.spec.deprecated)
+    for_spec.register(spec(), add)
+    for_spec.register(spec(deprecated=True), add, replace=True)
+    assert len(for_spec) == 0
+    for_spec.register(spec(deprecated=True), add)
+    assert len(for_spec) == 0
+    for_handler = leaving_out(lambda given: given.handler is not None)
+    for_handler.register_spec(spec())
+    assert len(for_handler) == 1
+    for_handler.register_handler(spec().id, add)
+    assert len(for_handler) == 0
+
+
+async def test_the_handler_of_a_registration_goes_before_one_that_waits_for_its_spec() -> None:
+    async def other(input: Any, context: OperationContext) -> str:
+        return "other"
+
+    registry = OperationRegistry()
+    registry.register_handler(spec().id, other)
+    with pytest.raises(
+        RegistrationError, match=r"handler already, from the application \(.*other\), and now .*add"
+    ):
+        registry.register(spec(), add)
+    registry.register(spec(), add, replace=True)
+    assert registry.get_handler(spec().id) is add
+
+
+async def test_an_error_of_a_handler_is_raised_as_it_is_and_without_a_cause() -> None:
+    async def refuse(input: Any, context: OperationContext) -> None:
+        raise CallError("MINE", "no")
+
+    registry = OperationRegistry()
+    registry.register(spec(), refuse)
+    with pytest.raises(CallError, match="MINE") as caught:
+        await registry.execute(spec().id, {"a": 1, "b": 2})
+    assert caught.value.__cause__ is None
+
+
+async def test_an_envelope_is_made_now_and_the_call_of_one_item_has_the_deadline_of_its_subscription() -> None:
+    async def when(input: Any, context: OperationContext) -> float | None:
+        return context.remaining()
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="a", name="when"), when)
+    before = time.time_ns() // 1_000_000
+    made = await registry.execute("a.when")
+    assert made.data is None
+    assert before <= made.meta.timestamp <= time.time_ns() // 1_000_000
+    (item,) = [envelope.data async for envelope in registry.subscribe("a.when", timeout=500)]
+    assert 0 < item <= 500
+
+
+@pytest.mark.parametrize(("asked", "meant"), [("shop.getPetByIdent", True), ("shop.getPetByIdentif", False)])
+async def test_an_id_that_is_at_most_three_characters_longer_is_meant(asked: str, meant: bool) -> None:
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="shop", name="getPetById"), add)
+    with pytest.raises(CallError, match="OPERATION_NOT_FOUND") as caught:
+        await registry.execute(asked)
+    assert ('did you mean "shop.getPetById"?' in caught.value.message) is meant
+
+
+async def test_of_plugins_that_resolve_an_id_the_first_that_knows_it_is_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(operation_id: str) -> None:
+        raise OSError("no listing")
+
+    resolvers = [
+        fails, lambda operation_id: None, lambda operation_id: 3,
+        lambda operation_id: Operation(OperationSpec(namespace="b", name="other"), add),
+        lambda operation_id: Operation(OperationSpec(namespace="a", name="b"), add),
+    ]  # fmt: skip
+    for order in (resolvers, resolvers[::-1]):
+        made = [make_plugin(f"p{at}", operad_resolve_operation=each) for at, each in enumerate(order)]
+        registry = OperationRegistry(plugins_of(*made))
+        assert (await registry.execute("a.b", {"a": 1, "b": 2})).data == 3
+    registry = OperationRegistry(plugins_of(make_plugin("p", operad_resolve_operation=fails)))
+    with pytest.raises(CallError, match="no listing"):
+        await registry.execute("a.b")
+    assert 'failed to resolve operation "a.b"' in caplog.text
+
+
+def test_one_registry_streams_in_one_event_loop_after_the_other() -> None:
+    async def count(input: Any, context: OperationContext) -> AsyncIterator[int]:
+        yield 1
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="a", name="count"), count)
+
+    async def read() -> list[Any]:
+        return [envelope.data async for envelope in registry.subscribe("a.count")]
+
+    assert [asyncio.run(read()) for _ in range(2)] == [[1], [1]]

@@ -185,3 +185,53 @@ async def test_a_search_that_does_not_wait_makes_the_index_itself() -> None:
     assert ids(registry, "operation_7", 1) == ["t.operation_7"]
     await asyncio.gather(*waiting)
     assert ids(registry, "operation_7", 1) == ["t.operation_7"]
+
+
+class Counted(Reversed):
+    """It notes how many operations each index had when it was made."""
+
+    made: list[int]
+
+    def __init__(self, specs: Iterable[OperationSpec]) -> None:
+        super().__init__(specs)
+        self.made.append(len(self.ids))
+
+
+@pytest.fixture
+def counting() -> OperationRegistry:
+    Counted.made = []
+    return registry_of(*CATALOGUE, plugins=searching(lambda: Counted))
+
+
+@pytest.mark.parametrize(("prepared", "sizes"), [(False, [4, 91, 207]), (True, [0, 91, 207])])
+async def test_an_index_is_made_again_after_64_changes_and_a_quarter_of_the_operations(
+    counting: OperationRegistry, prepared: bool, sizes: list[int]
+) -> None:
+    assert ids(counting, "x", 0) == []
+    assert Counted.made == [], "nothing was asked for"
+    if prepared:
+        await counting.prepare_search()
+    ids(counting, "x")
+    for number in range(210):
+        counting.register_spec(spec(f"zoo.n{number}"))
+        ids(counting, "x")
+    assert Counted.made == sizes
+
+
+@pytest.mark.usefixtures("steps")
+async def test_what_is_removed_takes_the_place_of_nothing_that_is_there(counting: OperationRegistry) -> None:
+    growing = asyncio.create_task(counting.prepare_search())
+    await asyncio.sleep(0)
+    counting.unregister("petstore.getPetById")
+    await growing
+    assert ids(counting, "x", 1) == ["petstore.addPet"]
+    words = registry_of(*CATALOGUE)
+    assert ids(words, "find pet", 1) == ["petstore.getPetById"]
+    words.unregister("petstore.getPetById")
+    assert ids(words, "find pet", 1) == ["petstore.addPet"]
+
+
+def test_a_search_that_cannot_be_made_leaves_the_place_to_that_of_another_plugin() -> None:
+    broken = make_plugin("broken", operad_search=lambda: 1 / 0)
+    plugins = plugins_of(make_plugin("p", operad_search=lambda: Reversed), broken)
+    assert ids(registry_of(*CATALOGUE, plugins=plugins), "x", 1) == ["petstore.getPetById"]

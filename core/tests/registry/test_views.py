@@ -329,3 +329,35 @@ def test_a_search_finds_ten_unless_it_is_told_otherwise() -> None:
         made.register_spec(OperationSpec(namespace="t", name=f"n{number}", description="alpha"))
     for one in (made, made.view()):
         assert [len(one.search("alpha", *limit)) for limit in ((), (11,), (1,))] == [10, 11, 1]
+
+
+def test_an_operation_that_is_left_out_of_a_view_is_warned_of_each_time_that_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = {"m.add": "v.one", "m.guarded": "v.two", "m.count": "v.three"}
+    registry = OperationRegistry()
+    registry.register(add)
+    view = registry.view(rename=lambda id: names[id])
+
+    def shown() -> list[str]:
+        return [spec.id for spec in view.specs()]
+
+    registry.register(guarded)
+    names["m.guarded"] = "v.one"
+    registry.register(guarded, replace=True)
+    assert shown() == ["v.one"], "an operation whose new name is taken is not there under its old one"
+    assert len(caplog.messages) == 1
+    registry.register(guarded, replace=True)
+    assert len(caplog.messages) == 1, "it is still left out"
+    registry.unregister("m.guarded")
+    registry.register(guarded)
+    assert len(caplog.messages) == 2
+    names["m.guarded"] = "v.two"
+    registry.register(guarded, replace=True)
+    assert shown() == ["v.one", "v.two"]
+    names["m.guarded"] = "v.one"
+    registry.register(guarded, replace=True)
+    assert len(caplog.messages) == 3
+    names["m.add"] = "v.new"
+    registry.register(add, replace=True)
+    assert shown() == ["v.new", "v.one"], "the name that has become free is that of the other operation"

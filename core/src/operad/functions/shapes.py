@@ -176,9 +176,7 @@ class Shapes:
 
     def with_default(self, shape: dict[str, Any], default: Any) -> dict[str, Any]:
         """Return the schema with a default; unchanged if JSON cannot represent the default."""
-        if default.__class__ in (bool, str, type(None)) and str(default).isascii():
-            return {**shape, "default": default}
-        if default.__class__ is int and abs(default) < 2**63:
+        if default.__class__ in (bool, int, str, type(None)) and str(default).isascii():
             return {**shape, "default": default}
         try:
             value = self.types.to_json(default)

@@ -45,7 +45,7 @@ class Catalogue:
         self._sorted: tuple[OperationSpec, ...] | None = None
         self.make_index = make_index
         self._index: SearchIndex | None = None
-        self._index_age = 0  # changes since it was made
+        self._index_age: int  # changes since it was made
         self._index_lock = asyncio.Lock()
         self._late: set[str] | None = None
         """The ids that changed since a new index has been growing."""

@@ -202,10 +202,8 @@ class Interceptors:
         self._changed()
 
         def remove() -> None:
-            kept = [other for other in self._all if other is not interceptor]
-            if len(kept) < len(self._all):
-                self._all = kept
-                self._changed()
+            self._all = [other for other in self._all if other is not interceptor]
+            self._changed()
 
         return remove
 

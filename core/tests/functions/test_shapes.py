@@ -1,0 +1,244 @@
+"""The JSON Schema of each type hint, and the values that it converts."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import enum
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypedDict
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from core.tests.functions.parts import assert_structured, call, made_of
+from operad import CallError, Conversions, OperationRegistry, RegistrationError, operation
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Mixed(enum.Enum):
+    ONE = 1
+    TWO = "two"
+
+
+class Titled(TypedDict):
+    title: str
+
+
+class Film(Titled, total=False):
+    """A film."""
+
+    year: int
+
+
+@dataclasses.dataclass
+class Item:
+    size: int = 3
+    words: list[str] = dataclasses.field(default_factory=list)
+    made: int = dataclasses.field(default=0, init=False)
+
+
+@attrs.frozen
+class Box:
+    """A box.
+
+    With items.
+    """
+
+    item: Item
+    name: str = "é"
+    price: Decimal = Decimal("1.5")
+    odd: Any = object()
+    made: int = attrs.field(default=0, init=False)
+
+
+class Model(pydantic.BaseModel):
+    children: list[Model] = []
+
+
+class Flat(pydantic.BaseModel):
+    size: int = 1
+
+
+ITEM = {
+    "title": "Item", "type": "object", "additionalProperties": False,
+    "properties": {"size": {"type": "integer", "default": 3}, "words": {"type": "array", "items": {"type": "string"}}},
+}  # fmt: skip
+BOX = {
+    "title": "Box", "type": "object", "additionalProperties": False, "description": "A box.\n\nWith items.",
+    "required": ["item"],
+    "properties": {
+        "item": {"$ref": "#/$defs/Item"}, "name": {"type": "string", "default": "é"},
+        "price": {"type": "string", "format": "decimal", "default": "1.5"}, "odd": {},
+    },
+}  # fmt: skip
+FILM = {
+    "title": "Film", "type": "object", "additionalProperties": False, "description": "A film.", "required": ["title"],
+    "properties": {"title": {"type": "string"}, "year": {"type": "integer"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema", "definitions"),
+    [
+        (list, {"type": "array"}, {}),
+        (dict, {"type": "object"}, {}),
+        (set, {"type": "array"}, {}),
+        (object, {}, {}),
+        (dict[int, str], {"type": "object", "additionalProperties": {"type": "string"},
+                          "propertyNames": {"pattern": "^(0|-?[1-9][0-9]*)$"}}, {}),
+        (dict[Any, str], {"type": "object", "additionalProperties": {"type": "string"}}, {}),
+        (Mapping[Literal["a"], int], {"type": "object", "additionalProperties": {"type": "integer"},
+                                      "propertyNames": {"enum": ["a"]}}, {}),
+        (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}, {}),
+        (tuple[int, str], {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}],
+                           "minItems": 2, "maxItems": 2}, {}),
+        (Colour, {"$ref": "#/$defs/Colour"}, {"Colour": {"title": "Colour", "enum": ["red", "blue"]}}),
+        (Mixed, {"enum": [1, "two"]}, {}),
+        (Item, {"$ref": "#/$defs/Item"}, {"Item": ITEM}),
+        (list[Box], {"type": "array", "items": {"$ref": "#/$defs/Box"}}, {"Item": ITEM, "Box": BOX}),
+        (Film, {"$ref": "#/$defs/Film"}, {"Film": FILM}),
+        (pydantic.HttpUrl, {"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083}, {}),
+        (Flat, {"$ref": "#/$defs/Flat"}, {"Flat": {"title": "Flat", "type": "object", "properties": {
+            "size": {"type": "integer", "default": 1, "title": "Size"}}}}),
+        (Annotated[int, pydantic.Field(json_schema_extra={"x-unit": "m"})], {"type": "integer", "x-unit": "m"}, {}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_hint_has_this_schema(hint: Any, schema: dict[str, Any], definitions: dict[str, Any]) -> None:
+    raw = made_of(hint)[0].spec.input_schema.raw
+    assert raw["properties"]["a"] == schema
+    assert raw.get("$defs", {}) == definitions
+
+
+def test_a_recursive_model_is_a_definition_of_itself() -> None:
+    raw = made_of(Model)[0].spec.input_schema.raw
+    assert raw["properties"]["a"] == {"$ref": "#/$defs/Model"}
+    assert raw["$defs"]["Model"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Model"}
+
+
+def test_two_classes_of_one_name_have_two_definitions_also_if_one_contains_the_other() -> None:
+    inner = dataclasses.make_dataclass("Node", [("a", int)])
+    outer = dataclasses.make_dataclass("Node", [("inner", inner), ("again", inner)])
+    outer.__doc__ = inner.__doc__ = None
+    definitions = made_of(outer)[0].spec.input_schema.raw["$defs"]
+    assert len(definitions) == 2
+    (other,) = definitions.keys() - {"Node"}
+    assert definitions["Node"]["properties"] == dict.fromkeys(("inner", "again"), {"$ref": f"#/$defs/{other}"})
+    assert other.endswith(".Node")
+    assert definitions[other]["properties"] == {"a": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        (list[Iterator[int]], "is a stream, which is supported only as the whole result of a function"),
+        (list[AsyncIterator], "is a stream, which is supported only"),
+        (pydantic.Field(gt=1), r"write Annotated\[<type>, FieldInfo\(…\)\]"),
+        (dict[str, Conversions], r"has no JSON Schema \(.*\); register the type \(Conversions.register\)"),
+        (attrs.make_class("Bad", {"a": attrs.field(type="Missing")}), "the type hints of Bad cannot be read"),
+    ],
+    ids=str,
+)
+def test_a_hint_without_a_schema_is_an_error_that_says_what_to_write(hint: Any, words: str) -> None:
+    with pytest.raises(RegistrationError, match=rf'"local.f", result: .*{words}'):
+        made_of(hint)
+
+
+class Struct(msgspec.Struct):
+    size: int
+
+
+@attrs.frozen
+class Guarded:
+    when: datetime.date
+    size: int = attrs.field(validator=attrs.validators.ge(1))
+
+
+@attrs.frozen
+class Renamed:
+    when: datetime.date
+    _size: int = attrs.field(alias="length")
+
+
+@dataclasses.dataclass
+class Later:
+    when: datetime.date
+    given: dataclasses.InitVar[int] = 0
+    total: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self, given: int) -> None:
+        self.total = given
+
+
+DAY = datetime.date(2024, 5, 6)
+ID = uuid.UUID(int=7)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (uuid.UUID | datetime.date, str(ID), ID),
+        (dict[int, datetime.date], {"1": "2024-05-06"}, {1: DAY}),
+        (list[Item | Struct], [{"size": 5}], [Item(5)]),
+        (Guarded, {"when": "2024-05-06", "size": 2}, Guarded(DAY, 2)),
+        (Renamed, {"when": "2024-05-06", "length": 2}, Renamed(DAY, 2)),
+        (tuple[Guarded, ...], [{"when": "2024-05-06", "size": 2}], (Guarded(DAY, 2),)),
+        (Guarded | None, {"when": "2024-05-06", "size": 2}, Guarded(DAY, 2)),
+        (list[Struct | Guarded], [{"size": 2}], [Struct(2)]),
+        (Mixed | None, 1, Mixed.ONE),
+        (int | float, 5.5, 5.5),
+        (list[Item], [{"size": 5.0}], [Item(5)]),
+    ],
+    ids=str,
+)
+async def test_a_value_is_converted_as_its_hint_says(hint: Any, value: Any, expected: Any) -> None:
+    await assert_structured(hint, value, expected)
+
+
+async def test_what_a_class_checks_or_computes_itself_is_left_to_the_class() -> None:
+    made, seen = made_of(Later)
+    assert await call(made, {"a": {"when": "2024-05-06"}}) == {"when": "2024-05-06"}
+    assert seen == [Later(DAY)]
+
+
+async def test_a_registered_type_is_used_also_by_conversions_that_have_converted_before() -> None:
+    conversions = Conversions()
+
+    for unit in ("j", "k"):
+        conversions.register(
+            complex,
+            schema={"type": "string"},
+            structure=lambda text, unit=unit: complex(text.replace(unit, "j")),
+            unstructure=lambda value, unit=unit: str(value).replace("j", unit),
+        )
+        made, seen = made_of(list[complex] | dict[str, Guarded], conversions=conversions)
+        assert await call(made, {"a": [f"1{unit}"]}) == [f"1{unit}"]
+        assert seen == [[1j]]
+
+
+async def test_arguments_of_a_typed_call_become_the_input() -> None:
+    @operation(namespace="t")
+    async def f(when: datetime.date, size: int = 1, *, note: str = "", **rest: datetime.date) -> dict[str, Any]:
+        return {"when": when, "size": size, "note": note, "rest": rest}
+
+    async with OperationRegistry() as registry:
+        registry.register(f)
+        day = "2024-05-06"
+        assert await registry.call(f, DAY, 2) == {"when": day, "size": 2, "note": "", "rest": {}}
+        assert await registry.call(f, when=DAY, note="n") == {"when": day, "size": 1, "note": "n", "rest": {}}
+        assert (await registry.call(f, DAY, other=DAY))["rest"] == {"other": day}
+        for args, words in (((DAY, 2, "n"), "too many positional arguments"), ((), "VALIDATION_ERROR")):
+            with pytest.raises((TypeError, CallError), match=words):
+                await registry.call(f, *args)
+        with pytest.raises(TypeError, match="multiple values for argument 'when'"):
+            await registry.call(f, DAY, when=DAY)
+    assert f.spec.input_schema.raw["additionalProperties"] == {"type": "string", "format": "date"}
