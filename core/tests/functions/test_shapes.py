@@ -56,7 +56,7 @@ class Box:
     item: Item
     name: str = "é"
     price: Decimal = Decimal("1.5")
-    odd: Any = object()
+    odd: Any = attrs.field(default=object())
     made: int = attrs.field(default=0, init=False)
 
 
@@ -132,7 +132,7 @@ def test_two_classes_of_one_name_have_two_definitions_also_if_one_contains_the_o
     definitions = made_of(outer)[0].spec.input_schema.raw["$defs"]
     assert len(definitions) == 2
     (other,) = definitions.keys() - {"Node"}
-    assert definitions["Node"]["properties"] == dict.fromkeys(("inner", "again"), {"$ref": f"#/$defs/{other}"})
+    assert definitions["Node"]["properties"] == {key: {"$ref": f"#/$defs/{other}"} for key in ("inner", "again")}
     assert other.endswith(".Node")
     assert definitions[other]["properties"] == {"a": {"type": "integer"}}
 

@@ -522,9 +522,8 @@ async def test_closing_awaits_each_function_in_reverse_order_even_if_one_fails()
 
 
 def leaving_out(condition: Any) -> OperationRegistry:
-    registry = OperationRegistry()
-    registry.intercept(Interceptor(change=lambda given: None if condition(given) else given))
-    return registry
+    interceptor = Interceptor(change=lambda given: None if condition(given) else given)
+    return OperationRegistry(plugins_of(make_plugin("p", operad_interceptors=lambda registry: [interceptor])))
 
 
 def test_what_an_interceptor_leaves_out_takes_the_operation_away_that_was_there() -> None:

@@ -337,7 +337,7 @@ def test_an_operation_that_is_left_out_of_a_view_is_warned_of_each_time_that_it_
     names = {"m.add": "v.one", "m.guarded": "v.two", "m.count": "v.three"}
     registry = OperationRegistry()
     registry.register(add)
-    view = registry.view(rename=lambda id: names[id])
+    view = registry.view(rename=names.__getitem__)
 
     def shown() -> list[str]:
         return [spec.id for spec in view.specs()]
