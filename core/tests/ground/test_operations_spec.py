@@ -22,7 +22,7 @@ FULL = OperationSpec(
     title="Cancel",
     description="Cancel an order",
     input_schema={"type": "object", "properties": {"id": {"type": "integer"}}},
-    output_schema=True,
+    output_schema={"type": "integer"},
     access_control={"required_scopes": ["orders"], "resource_type": "order", "resource_action": "cancel"},
     error_schemas=[
         {"code": "GONE", "description": "too late", "schema": {"type": "object"}, "httpStatus": 410},
@@ -30,6 +30,7 @@ FULL = OperationSpec(
     ],
     tags=["orders", "danger"],
     deprecated=True,
+    idempotent=True,
     metadata={"origin": "test"},
 )
 
@@ -48,10 +49,13 @@ def test_the_json_form_is_right_and_complete() -> None:
         "access_control",
         "tags",
         "deprecated",
+        "idempotent",
         "metadata",
     ):
         assert getattr(again, field) == getattr(FULL, field)
     assert again.input_schema.errors({"id": "x"})
+    assert again.output_schema.errors("x")
+    assert again.error_schemas[0].schema.errors("x")
     assert [definition.code for definition in again.error_schemas] == ["GONE", "BUSY"]
     assert again.error_schemas[0].http_status == 410
 

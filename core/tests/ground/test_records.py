@@ -103,7 +103,13 @@ def test_equality_and_text_of_its_own_stay() -> None:
         def __repr__(self) -> str:
             return self.name
 
+        def __eq__(self, other: object) -> bool:
+            return other == self.name
+
+        __hash__ = object.__hash__
+
     assert repr(Named("a")) == "a"
+    assert Named("a") == "a"
 
 
 SPEC = OperationSpec(namespace="a", name="b")

@@ -105,6 +105,10 @@ BROKEN = {
     "recursion": ("def f(): f()\nf()", "RecursionError"),
     "baseexception": ("class Odd(BaseException): pass\nraise Odd('odd')", "Odd: odd"),
     "dependency": ("import a_module_nobody_has", "must add the distribution of a_module_nobody_has"),
+    "nameless": (
+        "raise ImportError('no')",
+        "report it to its author, or disable it: OPERAD_DISABLE_PLUGINS=nameless",
+    ),
     "older": ("from operad.plugin import Cage", "made for another version of operad"),
     "misspelt": ("from operad.plugin import hookimpl\n@hookimpl\ndef operad_sorces(): ...", "operad_sources"),
     "future": ("operad_api_version = 99", "expected 1, got 99"),

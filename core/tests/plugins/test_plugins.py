@@ -153,7 +153,18 @@ LOUD = TransportFactory(("LOFT",), Nowhere)
 LOCAL = EnvelopeKind("local", LocalResponseMeta)
 
 
+def beside(module: ModuleType, **names: Any) -> ModuleType:
+    vars(module).update(names)
+    return module
+
+
 UNUSABLE = {
+    "beside a mark": (beside(plugin(operad_commands=lambda: 1), operad_sources=lambda: 1), "is not marked"),
+    "beside a number": (beside(plugin(), operad_a=1, operad_sources=lambda: 1), "is not marked"),
+    "beside an optional one": (
+        unmarked(operad_aa=hookimpl(lambda: 1, optionalhook=True), operad_sources=hookimpl(wrapper, wrapper=True)),
+        "wrapper",
+    ),
     "misspelt": (plugin(operad_sorces=lambda: None), "operad_sorces is not a hook.*operad_sources"),
     "no known name": (plugin(operad_zzz=lambda: None), "operad_zzz is not a hook.*operad_envelope_kinds"),
     "without the mark": (unmarked(operad_sources=lambda: None), "operad_sources is not marked"),
@@ -386,6 +397,19 @@ def test_what_is_missing_says_what_to_install(look: Any, install: str, monkeypat
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(PluginError, match=install):
         look(Plugins())
+
+
+def test_what_is_missing_although_it_is_installed_says_how_to_load_it() -> None:
+    says = r"openapi is installed but not loaded: use OperationRegistry\(load_plugins\(\)\) \(known: none\)"
+    with pytest.raises(PluginError, match=says):
+        Plugins().source("openapi")
+
+
+def test_a_hook_is_checked_also_if_another_plugin_has_it() -> None:
+    plugins = Plugins()
+    plugins.register(contributing_all())
+    assert "wrapper" in refusal(plugins, unmarked(operad_sources=hookimpl(wrapper, wrapper=True)), name="late")
+    assert re.fullmatch(r"Plugins\(.*: loaded, late: failed\)", repr(plugins))
 
 
 def test_what_is_missing_because_its_plugin_is_broken_says_so() -> None:

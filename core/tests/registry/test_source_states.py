@@ -253,6 +253,7 @@ async def test_an_exclusive_source_is_closed_before_it_is_opened_again() -> None
             await registry.execute("a.get")
         await reload
         assert (await registry.execute("a.get")).data == 1
+        assert len(registry.sources.states()) == 1
 
 
 async def test_an_unknown_id_names_the_source_that_is_empty(tmp_path: Path) -> None:
@@ -263,6 +264,9 @@ async def test_an_unknown_id_names_the_source_that_is_empty(tmp_path: Path) -> N
         with pytest.raises(CallError) as caught:
             await registry.execute("a.get")
         assert str(caught.value).endswith('"a.get" not found; source [sources.a] has no operations at present')
+        with pytest.raises(CallError) as caught:
+            await registry.execute("b.get")
+        assert str(caught.value).endswith('"b.get" not found')
 
 
 async def test_an_id_that_a_source_holds_back_is_refused_with_its_reason(tmp_path: Path) -> None:
@@ -294,6 +298,8 @@ async def test_an_unknown_id_names_the_source_that_failed_and_why_but_not_to_pee
         assert "b.json" not in str(caught.value.to_wire())
         with pytest.raises(CallError, match="these sources are not loaded: a, b"):
             await registry.execute("c.get")
+        await registry.sources.reload("b")
+        assert [failure.name for failure in registry.failures] == ["a", "b"], "each is tried by itself"
 
         async def outer(input: Any, context: OperationContext) -> Any:
             return await context.env["b.get"]()

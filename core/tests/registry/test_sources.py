@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from operad import (
     RegistrationError,
     SourceError,
 )
-from operad.plugin import Source, SourceContext, SourceSession
+from operad.plugin import Source, SourceContext, SourceSession, Table
 from operad_testing import make_plugin, plugins_of
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
@@ -334,3 +335,20 @@ async def test_a_source_is_told_of_the_operation_that_alone_will_be_called(
             assert len(registry.specs()) == (2 if operation is None else 1)
     assert told == [None, "shop.buy"]
     assert "matches no operation" not in caplog.text  # of those that were left out
+
+
+def test_a_path_of_an_unknown_user_is_an_error() -> None:
+    with pytest.raises(operad.ConfigError, match="~no-such-user/a: no such user"):
+        SourceContext(plugins=operad.Plugins()).path("~no-such-user/a")
+
+
+def test_a_table_that_changes_calls_needs_a_plugin_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "operad.toml").write_text('\n[[rules]]\nid = "a"\n')
+    with pytest.raises(
+        operad.ConfigError, match=r"no loaded plugin reads \[rules\].*operad-rules @ .*toml:2: rules"
+    ):
+        OperationRegistry.from_config(tmp_path, operad.Plugins())
+    for name, fails in (("rules", False), ("credentials", True)):
+        reads = make_plugin("p", operad_tables=lambda name=name: [Table(name, Options)])
+        with pytest.raises(operad.ConfigError) if fails else nullcontext():
+            OperationRegistry.from_config(tmp_path, plugins_of(reads))
