@@ -7,6 +7,9 @@ import pytest
 FIGURES = {
     "registry.execution": {"_MEANT": 3, "_MEANT_OF": 2000},
     "functions.handles": {"_LISTED": 100},
+    "config.variables": {"SECRET_LENGTH": 4},
+    "context": {"LONGEST_KEY": 255},
+    "hookspecs": {"API_VERSION": 1},
 }
 
 

@@ -27,9 +27,9 @@ async def call(made: Any, input: Any = None) -> Any:
         return (await registry.execute(made.id, json.loads(json.dumps(input)))).data
 
 
-async def assert_structured(hint: Any, value: Any, expected: Any) -> None:
+async def assert_structured(hint: Any, value: Any, expected: Any, **options: Any) -> None:
     """Check that a value arrives as the hint says, and comes back as JSON that the operation takes again."""
-    made, seen = made_of(hint)
+    made, seen = made_of(hint, **options)
     back = await call(made, {"a": value})
     assert seen == [expected]
     assert type(seen[0]) is type(expected)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operad import CallError, OperationContext, OperationRegistry, build_env, operation
+from operad import CallError, OperationContext, OperationRegistry, OperationSpec, build_env, operation
 from operad.names import attribute_names, keyword_names
 
 PARTS = {"part": {"properties": {"if": {"type": "integer"}}}}
@@ -48,6 +48,9 @@ def registry() -> OperationRegistry:
 
 
 async def test_a_client_answers_data_by_the_names_that_python_has(registry: OperationRegistry) -> None:
+    for name, texts in (("one", {"description": "d", "title": "t"}), ("two", {"title": "t"})):
+        registry.register_spec(OperationSpec(namespace="told", name=name, **texts))
+    assert [registry.client("told")[name].__doc__ for name in ("one", "two", "none")] == ["d", "t", None]
     shop = registry.client("shop")
     assert dir(shop) == ["books_find", "nested", "ticks"]
     assert await shop.books_find(from_=1, to_=2, timeout_=3, if_=4, timeout=5.0) == {
@@ -57,6 +60,7 @@ async def test_a_client_answers_data_by_the_names_that_python_has(registry: Oper
         "if": 4,
     }
     assert await shop["books/find"]({"from": 1}) == {"from": 1}
+    assert (shop.books_find.__name__, shop.books_find.__qualname__) == ("books/find", "books/find")
     assert [item async for item in shop.ticks(count=2)] == [0, 1]
     with pytest.raises(CallError, match="both an input and keywords"):
         shop.books_find({"from": 1}, to_=1)

@@ -201,11 +201,11 @@ ID = uuid.UUID(int=7)
     ids=str,
 )
 async def test_a_value_is_converted_as_its_hint_says(hint: Any, value: Any, expected: Any) -> None:
-    await assert_structured(hint, value, expected)
+    await assert_structured(hint, value, expected, conversions=Conversions())
 
 
 async def test_what_a_class_checks_or_computes_itself_is_left_to_the_class() -> None:
-    made, seen = made_of(Later)
+    made, seen = made_of(Later, conversions=Conversions())
     assert await call(made, {"a": {"when": "2024-05-06"}}) == {"when": "2024-05-06"}
     assert seen == [Later(DAY)]
 

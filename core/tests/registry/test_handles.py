@@ -160,3 +160,24 @@ def test_without_await_it_answers_at_once() -> None:
         assert "3 operations" in registry._repr_html_()
         with pytest.raises(KeyError):
             registry["math.sub"]
+
+
+def test_a_page_is_a_table_with_texts_of_at_most_300_characters() -> None:
+    registry = OperationRegistry()
+    registry.register(add)
+    head, cell = '<th scope="col" style="text-align:left">', '<td style="text-align:left">'
+    row = f"{cell}{{}}</td>{cell}integer</td>{cell}{{}}</td>{cell}</td>"
+    assert registry["math.add"].__name__ == "math.add"
+    assert registry["math.add"]._repr_html_() == (
+        "<h4>math.add <small>(query)</small></h4><p>Add two integers.</p><table><thead><tr>"
+        + "".join(f"{head}{name}</th>" for name in ("field", "type", "required", "what it is"))
+        + f"</tr></thead><tbody><tr>{row.format('a', 'yes')}</tr><tr>{row.format('b', '')}</tr></tbody></table>"
+    )
+    for number in range(99):
+        registry.register(
+            OperationSpec(namespace="z", name=f"{number:02}", description="x" * (203 + number)), echo
+        )
+    page = registry._repr_html_()
+    assert "x" * 300 + "<" in page
+    assert "x" * 300 + "…<" in page
+    assert "more" not in page, "100 operations are shown"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
@@ -507,3 +508,59 @@ async def test_an_observer_sees_the_input_as_the_caller_gave_it() -> None:
     async for _ in registry.subscribe("o.one", {"id": 2}):
         pass
     assert seen == [("o.one", given) for given in ({"id": 1}, {"wrong": 1}, None, {"id": 2})]
+
+
+async def test_a_call_is_observed_until_it_ends_with_its_start_duration_and_log() -> None:
+    seen: list[Any] = []
+
+    async def kept(input: Any, context: Any) -> Any:
+        assert context.is_observed
+        await context.log("info", {"a": "é"})
+        return context
+
+    plugin = make_plugin(
+        "p",
+        operad_call_reported=lambda call, report: seen.append(report.message),
+        operad_call_finished=lambda call, outcome: seen.append((call.started, outcome.duration_ms)),
+    )
+    before, start = time.time() * 1000, time.perf_counter()
+    registry = registry_of(plugin, kept=kept)
+    context = (await registry.execute("o.kept")).data
+    watch = context.watch
+    assert watch is None
+    assert not context.is_observed
+    text, (started, duration) = seen
+    assert text == '{"a": "é"}'
+    assert 0 < duration <= (time.perf_counter() - start) * 1000
+    assert before <= started <= time.time() * 1000
+
+
+async def test_an_interceptor_s_own_context_is_observed_too_and_a_thread_that_runs_on_reports_nothing() -> None:
+    told: list[str] = []
+    gate, done = threading.Event(), threading.Event()
+
+    def work(input: Any, context: Any) -> None:
+        context.report("log", "in time")
+        assert gate.wait(30)
+        context.report("log", "late")
+        done.set()
+
+    plugin = make_plugin("p", operad_call_reported=lambda call, report: told.append(report.message))
+    registry = registry_of(plugin, work=work)
+
+    async def tap(call: Any, proceed: Any) -> Any:
+        return await proceed(call.evolve(context=OperationContext()))
+
+    registry.use(tap)
+    async with registry:
+        call = asyncio.create_task(registry.execute("o.work"))
+        while not told:
+            await asyncio.sleep(0.005)
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await call
+        gate.set()
+        while not done.is_set():
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0)
+    assert told == ["in time"]

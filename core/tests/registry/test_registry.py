@@ -26,7 +26,6 @@ from operad import (
     from_schema,
     operation,
 )
-from operad.plugin import Interceptor
 from operad_testing import make_plugin, plugins_of
 
 PAIR = {
@@ -522,8 +521,9 @@ async def test_closing_awaits_each_function_in_reverse_order_even_if_one_fails()
 
 
 def leaving_out(condition: Any) -> OperationRegistry:
-    interceptor = Interceptor(change=lambda given: None if condition(given) else given)
-    return OperationRegistry(plugins_of(make_plugin("p", operad_interceptors=lambda registry: [interceptor])))
+    registry = OperationRegistry()
+    registry.use(change=lambda given: None if condition(given) else given)
+    return registry
 
 
 def test_what_an_interceptor_leaves_out_takes_the_operation_away_that_was_there() -> None:
