@@ -71,7 +71,8 @@ class DocumentPages:
         """Return the items of a page: the list that the rule names, the page itself, or its only list.
 
         If the rule names a value that is not a list, the result has only that value; if it is missing, the result
-        is empty. Raises `CallError` if the rule names no list, and the page neither is nor has exactly one list.
+        is empty. Raises `CallError` if the rule names no list, and the page is neither a list nor an object with
+        exactly one list.
         """
         rule, data = self._rule, envelope.data
         if rule.items is not None:

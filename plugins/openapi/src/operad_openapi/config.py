@@ -166,7 +166,8 @@ class Pagination:
         if len(ways) > 1:
             raise ConfigError(f"pagination: expected one of next, cursor, offset and page, got {', '.join(ways)}")
         if (self.cursor is None) != (self.parameter is None):
-            raise ConfigError("pagination: expected both cursor and parameter, got one of them")
+            only = "cursor" if self.parameter is None else "parameter"
+            raise ConfigError(f"pagination: expected both cursor and parameter, got only {only}")
 
 
 def _pagination(value: Mapping[str, Any]) -> dict[str, Pagination]:

@@ -11,7 +11,10 @@ _DEFAULT_PORT = re.compile(r"^(http://[^/?#]*(?=:80(?:[/?#]|$))|https://[^/?#]*(
 
 
 def origin_of(url: str) -> str:
-    """Return ``scheme://host:port`` in lower case (RFC 6454), or ``""`` if the URL is invalid or has no host."""
+    """Return ``scheme://host:port`` of an http or https URL in lower case (RFC 6454), also with a default port.
+
+    Returns ``""`` if the URL is invalid or has no host.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
