@@ -83,6 +83,9 @@ async def test_overrides_that_fit_no_tool_or_argument_are_reported(caplog: pytes
     assert "overrides name adt, which the server does not offer" in caplog.text
     assert "the unknown argument 'c'; the tool has a, b" in caplog.text
     assert "hide the argument 'seconds', which is required; set a value for it" in caplog.text
+    async with features(overrides={"add": {"arguments": {"a": {"name": "b"}}}}) as registry:
+        assert "add" not in names(registry)
+    assert "overrides give the name 'b' to two arguments" in caplog.text
 
 
 async def test_a_pinned_tool_that_changes_is_reported_and_held(caplog: pytest.LogCaptureFixture) -> None:
@@ -301,6 +304,10 @@ async def test_each_call_has_its_own_meta_and_trace() -> None:
         wrong = OperationContext(metadata={"mcp": {"header": {}}})
         with pytest.raises((ConfigError, CallError), match="headers"):
             await registry.execute("m.told", {}, wrong)
+        secret = OperationContext(metadata={"mcp": {"headers": {"x-key": "two\nlines"}}})
+        with pytest.raises((ConfigError, CallError), match="got another value for 'x-key'") as refused:
+            await registry.execute("m.told", {}, secret)
+        assert "two" not in str(refused.value)
 
 
 @MODES

@@ -696,7 +696,7 @@ async def test_a_listener_of_2026_hears_of_tools_and_of_the_resource_that_it_wat
     [
         ({"tool": "all"}, "tools"),
         ({"tools": "some"}, "tools"),
-        ({"resource_url": "https://x/mcp"}, "authorization_servers"),
+        ({"resource_url": "https://x/mcp"}, "authorization_servers, got only resource_url"),
         ({"state_key": "short"}, "32 bytes"),
         ({"poll_after": 1.0}, "resumable"),
         ({"identity": {"scopes": []}}, "identity"),

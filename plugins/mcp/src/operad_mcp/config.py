@@ -139,7 +139,7 @@ class MCPAuth:
     client_id: str | None = None
     """The id of this client at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
-    """The secret of ``client_id``, if it has one."""
+    """The secret of this client at the authorization server, if it has a secret."""
     client_name: str = "operad"
     """The name that users see when they authorize this client."""
     client_metadata_url: str | None = None
@@ -166,7 +166,7 @@ class MCPAuth:
     signing_algorithm: str = "ES256"
     """The algorithm with which ``private_key`` signs."""
     assertion: Any = attrs.field(default=None, repr=False)
-    """The JWT for ``jwt_bearer``, or ``assertion(issuer, resource)``, a function that returns or awaits it."""
+    """The JWT for ``jwt_bearer``, or a function ``assertion(issuer, resource)`` that returns it; can be async."""
     store: Any = None
     """The store of the tokens: an ``operad.auth.TokenStore``, or an object with the four methods of
     ``mcp.client.auth.TokenStorage``. The default depends on the type: a ``TokenStore`` for ``oauth``, memory for

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Complete", "MCPServeConfig", "MCPServing", "app", "serve", "to_mcp"]
 
 Complete = Callable[[OperationSpec, str, str], "Sequence[str] | Awaitable[Sequence[str] | None] | None"]
-"""A function ``complete(spec, argument, value)`` that returns, or awaits, values for an argument of a prompt or
-resource template. ``value`` is the text typed so far. If the result is ``None``, the schema's values are used."""
+"""A function ``complete(spec, argument, value)``, sync or async, that returns values for an argument of a prompt
+or resource template. ``value`` is the text typed so far. If the result is ``None``, the schema's values are used.
+"""
 
 
 def to_mcp(

@@ -38,7 +38,7 @@ _CORS = {
     "headers": "Authorization, *",  # further headers carry arguments of tools; * does not include Authorization
     "expose": "Mcp-Session-Id, WWW-Authenticate",
 }
-"""What pages of an allowed origin may send and read."""
+"""The methods and headers that pages of an allowed origin may send, and the headers that they may read."""
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 

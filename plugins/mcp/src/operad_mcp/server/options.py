@@ -19,13 +19,13 @@ class MCPServeConfig:
     """The options for serving a registry as an MCP server, of `to_mcp` and of the table ``[serve.mcp]``."""
 
     name: str | None = None
-    """The server's name. None: the name of its only source, else ``operad``."""
+    """The server's name. ``None``: the name of the source, or ``operad`` if there is not exactly one source."""
     version: str = "1.0.0"
     """The server's version."""
     title: str | None = None
-    """The server's name for people. None: the titles of its sources."""
+    """The server's name for people. ``None``: the titles of the sources."""
     instructions: str | None = None
-    """Instructions for models that use the server. None: the descriptions of its sources."""
+    """Instructions for models that use the server. ``None``: the instructions of the sources."""
     tools: Literal["all", "search", "code"] | None = attrs.field(
         default=None, validator=attrs.validators.in_((None, "all", "search", "code"))
     )
@@ -101,7 +101,7 @@ class MCPServeConfig:
     All processes of one address need the same secret. ``None``: a new secret in each process.
     """
     listen: str | None = None
-    """``HOST:PORT`` of this machine at which to serve over HTTP. None: standard streams."""
+    """``HOST:PORT`` of this machine at which to serve over HTTP. ``None``: standard streams."""
 
     def __attrs_post_init__(self) -> None:
         if bool(self.resource_url) != bool(self.authorization_servers):

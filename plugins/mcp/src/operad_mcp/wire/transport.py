@@ -28,7 +28,7 @@ from yarl import URL
 _HEAD = 100 * 1024
 """The maximum number of bytes in one line of a status or a header."""
 _PIECE = 32 * 1024
-"""The bytes of a body that are passed on in one piece. Decoding may make them a thousand times as many."""
+"""The bytes of a body that are passed on in one piece. Decompression may make them a thousand times as many."""
 _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add to a request."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
