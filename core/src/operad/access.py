@@ -123,7 +123,7 @@ def check_access(access_control: AccessControl, identity: Identity | None, input
 
 
 def missing_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> dict[str, Any]:
-    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``, or ``{}``."""
+    """Return the requirements that ``identity`` does not meet, as details of ``ACCESS_DENIED``; else ``{}``."""
     if access_control.is_open:
         return {}
     scopes = frozenset() if identity is None else identity.scopes

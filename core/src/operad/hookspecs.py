@@ -40,7 +40,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-body]  # hookspecs have no body
     """Return the kinds of envelopes that the plugin's operations return.
 
-    A plugin with a kind whose ``source`` is already taken is not loaded.
+    If the ``source`` of one of them is already taken, the plugin is not loaded.
     """
 
 
@@ -49,7 +49,7 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-bod
 
 @hookspec
 def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the sources for ``registry.load(name, …)``. A plugin with a name that is taken is not loaded."""
+    """Return the sources for ``registry.load(name, …)``. If a name is taken, the plugin is not loaded."""
 
 
 @hookspec
@@ -103,7 +103,7 @@ def operad_operation_removed(spec: OperationSpec) -> None:
 
 @hookspec
 def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return servers, which offer a registry to clients. A plugin with a name that is taken is not loaded."""
+    """Return servers, which offer a registry to clients. If a name is taken, the plugin is not loaded."""
 
 
 @hookspec
@@ -121,7 +121,7 @@ def operad_commands(cli: Any) -> None:
 
 @hookspec
 def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the factories of the plugin's transports. A plugin with a URL scheme that is taken is not loaded."""
+    """Return the factories of transports. If one of their URL schemes is taken, the plugin is not loaded."""
 
 
 @hookspec(firstresult=True)
@@ -135,7 +135,7 @@ def operad_call_map(transport: Transport, options: Options) -> CallMap | None:
 
 @hookspec(firstresult=True)
 def operad_call_server(registry: OperationRegistry, transport: Transport, options: Options) -> CallServer | None:
-    """Return a call server for a registry and a transport, or ``None``; the rules of `operad_call_map` apply."""
+    """Return a call server for a registry and a transport; all rules of `operad_call_map` apply, also ``None``."""
 
 
 @hookspec

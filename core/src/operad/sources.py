@@ -81,8 +81,8 @@ class SourceSession:
     """
 
     usage: Usage | None = None
-    """A started `Lifespan`, whose state the handlers receive, or ``None``. A source may replace it before it calls
-    `changed`; calls in progress keep the previous one, which the source closes."""
+    """A started `Lifespan`, whose state the handlers receive; ``None`` without one. A source may replace it, then
+    call `changed`; calls in progress keep the previous one, which the source closes."""
 
     def __init__(self, operations: Sequence[Operation[..., Any]] = ()) -> None:
         self._operations = tuple(operations)

@@ -1,4 +1,4 @@
-"""Subscriptions: streams of envelopes, which end at their origin when the consumer leaves."""
+"""Subscriptions: streams of envelopes that are closed when the consumer leaves."""
 
 from __future__ import annotations
 

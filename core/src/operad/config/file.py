@@ -131,7 +131,7 @@ class Configuration:
         return values
 
     def array(self, table: str, config_type: type[T]) -> list[T]:
-        """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``; perhaps empty.
+        """Return the tables ``[[table]]`` in their order, each as an instance of ``config_type``, or ``[]``.
 
         Raises:
             ConfigError: a table cannot be used, see `table`; the message has its number, from 1.
@@ -145,7 +145,8 @@ class Configuration:
     def transport_options(self) -> Mapping[str, Any]:
         """Return the table ``[transport]``, with the paths of its certificates resolved from this file's folder.
 
-        Without the table, it is empty. Raises `ConfigError` if a variable is not set, or ``url`` is not a string.
+        The result is empty if the table is missing. Raises `ConfigError` if a variable is not set, or ``url`` is
+        not a string.
         """
         from operad.config.options import with_paths
 

@@ -261,7 +261,7 @@ class LoadedSources:
         return sorted(states, key=lambda state: state.name)
 
     def why_missing(self, operation_id: str) -> str:
-        """Return the end of a message about an unknown id, which names empty or failed sources, or ``""``."""
+        """Return the end of a message about an unknown id, which names empty or failed sources; else ``""``."""
         for loaded in self._loaded:
             if not loaded.ids and operation_id.startswith(f"{loaded.name}."):
                 return f"; source [sources.{loaded.name}] has no operations at present"

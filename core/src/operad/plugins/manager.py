@@ -110,7 +110,7 @@ class Plugins:
         """
         scheme, separator, _ = url.lower().partition("://")
         if not separator:
-            raise PluginError(f'transport URL "{url}": expected scheme://…, such as ws://127.0.0.1:8765')
+            raise PluginError(f'transport URL "{url:.80}": expected scheme://…, such as ws://127.0.0.1:8765')
         factory: TransportFactory = self._get("transports", scheme)
         try:
             made: Transport = factory.create(url, **options)

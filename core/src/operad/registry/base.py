@@ -133,7 +133,7 @@ class RegistryBase(TypedCalls, Browsable):
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes of a result as they arrive, for results too large for memory.
 
-        Raises `CallError` if the call fails, or if the source of the operation does not support downloads.
+        Raises `CallError` if the call fails, or if the operation or an interceptor does not support downloads.
         """
         execution = self._execution
         call = execution.new_call(context)

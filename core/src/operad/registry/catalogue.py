@@ -97,7 +97,7 @@ class Catalogue:
     def add_handler(
         self, operation_id: str, handler: Handler, blocking: bool | None, *, replace: bool = False
     ) -> None:
-        """Add a handler for an id. Raises `RegistrationError` if it has one already and ``replace`` is false."""
+        """Add the handler of an id. Raises `RegistrationError` if the id has one and ``replace`` is false."""
         old = self.entries.get(operation_id)
         taken = self.handlers.get(operation_id, (None,))[0] if old is None else old.handler
         if taken is not None and not replace:
@@ -162,7 +162,7 @@ class Catalogue:
     # --- finding ---------------------------------------------------------------------------------
 
     def handler(self, operation_id: str) -> Handler | None:
-        """Return the handler of an id, even if the id has no spec yet; ``None`` if it has no handler."""
+        """Return the handler of an id, even if the id has no spec yet; ``None`` without a handler."""
         entry = self.entries.get(operation_id)
         return self.handlers.get(operation_id, (None,))[0] if entry is None else entry.handler
 

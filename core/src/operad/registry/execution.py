@@ -72,7 +72,7 @@ class Execution:
         self.why_missing: Callable[[str], str] = lambda operation_id: ""
         """Returns the end of a message about an unknown id, which names empty or failed sources."""
         self.why_held: Callable[[str], str | None] = lambda operation_id: None
-        """Returns the reason why a source does not register an operation that it knows, or ``None``."""
+        """Returns the reason why a source does not register an operation that it knows; else ``None``."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = os.getpid()
         # An unguessable prefix and a counter: unique across processes, at a tenth of the cost of a UUID.
@@ -100,7 +100,7 @@ class Execution:
         self._loop, self._process = get_running_loop(), os.getpid()
 
     def id_of(self, operation: Operation[..., Any]) -> str:
-        """Return the id of an operation here. Raises `CallError` if this is a view that does not show it."""
+        """Return the id of an operation here. Raises `CallError` if this is a view without the operation."""
         return operation.id
 
     def new_call(self, context: OperationContext | Any) -> OperationContext:
