@@ -180,7 +180,7 @@ class Forward:
         Raises `CallError` ``ACCESS_DENIED`` if the caller sent no token, or the table does not list the origin.
         """
         if _origin(origin) not in self._origins:
-            raise denied(context, f"has a token that may not be sent to {origin}")
+            raise denied(context, f"has a token that may not be sent to {origin}; add this origin to origins")
         return {"type": "bearer", "token": _bearer(context)}
 
 

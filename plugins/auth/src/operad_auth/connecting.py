@@ -163,7 +163,7 @@ class UserTokens:
             identity: the id of the identity as which the browser is authenticated.
 
         Raises:
-            ConnectRefused: the ticket is for another identity, was used, or has expired.
+            ConnectRefused: the ticket is not valid, has expired, was used, or is for another identity.
             CallError: ``UNAVAILABLE`` if the authorization server does not respond.
             ConfigError: the authorization endpoint is unknown.
         """

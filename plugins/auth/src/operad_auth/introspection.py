@@ -64,7 +64,7 @@ class IntrospectionOptions:
     def __attrs_post_init__(self) -> None:
         if not self.audience or not all(self._audience):
             raise ConfigError(
-                "introspection: audience is required; without it tokens for other services would be valid"
+                "introspection: audience is required, or tokens for other services are valid; name this service"
             )
         if self.issuer is None and self.url is None:
             raise ConfigError("introspection: expected an issuer or a url, got neither; set one of them")

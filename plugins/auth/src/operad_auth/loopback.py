@@ -69,7 +69,7 @@ class LoopbackListener:
         return f"http://{host}:{self._port}{self._path}"
 
     async def wait(self, timeout: float = 300.0) -> dict[str, str]:
-        """Return the query parameters of the first redirect with the right ``state``, which may name an error.
+        """Return the query parameters of the first redirect with the right ``state``, also if it has an ``error``.
 
         Raises:
             CallError: ``TIMEOUT`` if there was no such redirect within ``timeout`` seconds.

@@ -124,7 +124,7 @@ class AuthorizationServer:
         """Return the metadata of the issuer, loaded once; an empty mapping if ``issuer`` is not set.
 
         Raises:
-            ConfigError: there are no metadata and no ``token_url``.
+            ConfigError: the metadata cannot be used, and ``token_url`` is not set.
             CallError: ``UNAVAILABLE`` if the server does not respond.
         """
         if self._metadata is None:

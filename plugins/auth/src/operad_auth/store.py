@@ -280,7 +280,8 @@ class TokenStore:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             return os.open(self.folder / name, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise ConfigError(f"tokens cannot be stored in {self.folder}: {error.strerror}") from None
+            message = f"tokens cannot be stored in {self.folder}: {error.strerror}; make it a writable folder"
+            raise ConfigError(message) from None
 
 
 def _held(path: Path, seconds: float) -> CallError:

@@ -77,7 +77,7 @@ class StaticTokens:
     def from_file(cls, path: str | Path) -> Self:
         """Load tokens from a file, as JSON if its name ends in ``.json``, else as TOML.
 
-        The file has a table ``{token = "id"}`` or an array of records, as a whole or under the name ``tokens``.
+        The file is a table ``{token = "id"}`` or, in JSON, a list of records, or has one of them as ``tokens``.
 
         Raises:
             ConfigError: the file cannot be read, or has another form. The message quotes no token.

@@ -41,7 +41,10 @@ class ResultStore(Protocol):
     """
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Store ``value`` and return ``None`` if ``name`` is free, else return the stored value; atomic."""
+        """Store ``value`` for ``seconds`` and return ``None`` if ``name`` is free; else return its value.
+
+        Of concurrent calls for one free name, exactly one must store its value.
+        """
 
     async def put(self, name: str, value: bytes, seconds: float) -> None:
         """Store ``value`` under ``name`` for ``seconds``; replace a value that is stored there."""
@@ -66,7 +69,7 @@ class MemoryResults:
         return len(self._kept)
 
     async def claim(self, name: str, value: bytes, seconds: float) -> bytes | None:
-        """Store ``value`` and return ``None`` if ``name`` is free, else return the stored value."""
+        """Store ``value`` for ``seconds`` and return ``None`` if ``name`` is free; else return its value."""
         ends, kept = self._kept.get(name, (0.0, b""))
         if kept and ends > self._clock():
             return kept

@@ -128,7 +128,7 @@ class Rules:
             await pool.disconnect()
 
     def start(self) -> None:
-        """Register the operations that the rules need, observe calls for ``audit``, and close with the registry.
+        """Register the operations that the rules need, and observe calls for ``audit`` until the registry closes.
 
         Raises `RegistrationError` if other rules of the registry have registered these operations.
         """

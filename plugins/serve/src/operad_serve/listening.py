@@ -93,7 +93,7 @@ def listen(address: Address, *, is_guarded: bool) -> Iterator[socket.socket]:
     """Bind a socket to an address, yield it, and close it on exit.
 
     Args:
-        address: host and port, where 0 takes a free port; or the path of a Unix socket.
+        address: host and port, or the path of a Unix socket. Port 0 is any free port.
         is_guarded: whether callers are authenticated. If not, only a loopback address or a Unix socket is allowed.
 
     Raises:

@@ -34,7 +34,7 @@ class Problem(Exception):
         status: the HTTP status.
         detail: the error and how to fix it, as a message for the user.
         code: the error code, as in `CallError`; if None, it is left out.
-        details: further data about the error, for programs.
+        details: further data about the error, for programs; if None, they are left out.
         headers: further response headers.
     """
 

@@ -52,8 +52,8 @@ class HostRules:
     def ambiguity(headers: Sequence[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         """Return the HTTP status and the reason to refuse an ambiguous request; ``None`` if it is unambiguous.
 
-        A proxy may read another ``Host`` or ``Authorization`` in such a request than this server, or another end
-        of the body (RFC 9112, 6.1 and 11.2).
+        A proxy and this server may see different values of ``Host`` or ``Authorization`` in such a request, or
+        different lengths of its body (RFC 9112, 6.1 and 11.2).
 
         Args:
             headers: names in lower case and values, as in ASGI's ``scope["headers"]``.

@@ -121,7 +121,10 @@ class RetryPolicy:
         return wished if wished <= self.max_delay else None
 
     def jitter(self, attempt: int) -> float:
-        """Return a random delay in seconds for an attempt (from 0), so that callers retry at different times."""
+        """Return a random delay in seconds for an attempt (from 0): up to ``backoff * 2 ** attempt``.
+
+        The delay is not longer than ``max_delay``.
+        """
         return random.uniform(0, min(self.max_delay, self.backoff * 2**attempt))  # noqa: S311  # no secret
 
 

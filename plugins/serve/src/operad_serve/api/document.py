@@ -66,7 +66,7 @@ _COMPONENT_HEADERS: Json = {
 
 
 class DocumentMaker:
-    """A writer of a registry's documents, which keeps them until the operations change.
+    """A writer of the OpenAPI documents of a registry, which keeps each document until the operations change.
 
     Args:
         registry: the registry whose operations are described.

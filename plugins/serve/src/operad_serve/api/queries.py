@@ -113,7 +113,7 @@ def query_form(
 ) -> QueryForm | None:
     """Return the form of an operation's input as a query string; None if the operation has no such form.
 
-    The input must be an object of declared fields. Required fields must be scalars or lists of scalars.
+    The input must be an object. Its required fields must be scalars or lists of scalars.
 
     Args:
         spec: the operation. A mutation has no form as a query string: a GET must be safe (RFC 9110, 9.2.1).

@@ -79,7 +79,9 @@ class FrontDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[asyncio.Event]:
-        """Serve, and drain on exit. Yield an event; it is set when MCP on standard streams ends, if served alone.
+        """Serve, and drain on exit. Yield an event that ends the command.
+
+        The event is set when standard input ends, if the plan serves only MCP on standard streams.
 
         Raises:
             ConfigError: an address cannot be used, a server cannot start, or no plugin serves over HTTP.

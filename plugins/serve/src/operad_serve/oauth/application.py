@@ -313,7 +313,7 @@ class OAuthApplication:
         await self._redirect(exchange, f"{self._options.base}{page}{'&' if '?' in page else '?'}proof={proof}")
 
     async def proven(self, exchange: Exchange, proof: str) -> str | None:
-        """Use up a proof and return its user's id, or None if it is not valid. Raises `Problem`: the store failed."""
+        """Use up a proof; return its user's id, None if invalid. Raises `Problem` (503) if the store fails."""
         browser = self._browser(exchange)
         if browser is None:
             return None

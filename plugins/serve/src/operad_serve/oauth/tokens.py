@@ -123,7 +123,8 @@ class TokenEndpoint:
             id = named
         client = None if not id else self._clients.of_grant(id)
         if client is None or not client.proves(secret or None):
-            raise TokenError("invalid_client", "the client is not registered here, or its secret is wrong")
+            detail = "the client is not registered here, or its secret is wrong; register it again"
+            raise TokenError("invalid_client", detail)
         return client
 
     async def respond(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class TokenEndpoint:
         id = grant_of(code, "ac")
         grant = None if id is None else await self._store.redeem(id, client.id, code)
         if grant is None:
-            raise TokenError("invalid_grant", "the code is not valid or has expired or was used; log in again")
+            raise TokenError("invalid_grant", "the code is not valid, has expired or was used; log in again")
         verifier, expected = form.get("code_verifier", ""), grant.record
         is_proven = _VERIFIER.fullmatch(verifier) and hmac.compare_digest(
             challenge_of(verifier), expected["challenge"]
