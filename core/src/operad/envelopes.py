@@ -68,7 +68,7 @@ class ResponseEnvelope(_Received, Generic[T_co]):
     def received(self) -> Any:
         """The handler's data before they were cast to the output schema: the same object, not a copy.
 
-        If this process cast nothing, as for an envelope of another process, this is `data`.
+        If this process cast nothing, as for an envelope from another process, it is the same as `data`.
         """
         try:
             return self._received

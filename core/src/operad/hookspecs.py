@@ -49,7 +49,7 @@ def operad_envelope_kinds() -> Iterable[EnvelopeKind]:  # type: ignore[empty-bod
 
 @hookspec
 def operad_sources() -> Iterable[Source]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the sources for ``registry.load(name, …)``. If a name is taken, the plugin is not loaded."""
+    """Return sources for ``registry.load(name, …)``. If the name of one is taken, the plugin is not loaded."""
 
 
 @hookspec
@@ -103,7 +103,7 @@ def operad_operation_removed(spec: OperationSpec) -> None:
 
 @hookspec
 def operad_servers() -> Iterable[Server]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return servers, which offer a registry to clients. If a name is taken, the plugin is not loaded."""
+    """Return servers, which offer a registry to clients. If the name of one is taken, the plugin is not loaded."""
 
 
 @hookspec
@@ -121,7 +121,7 @@ def operad_commands(cli: Any) -> None:
 
 @hookspec
 def operad_transports() -> Iterable[TransportFactory]:  # type: ignore[empty-body]  # hookspecs have no body
-    """Return the factories of transports. If one of their URL schemes is taken, the plugin is not loaded."""
+    """Return factories of transports. If a URL scheme of one is taken, the plugin is not loaded."""
 
 
 @hookspec(firstresult=True)

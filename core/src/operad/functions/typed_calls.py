@@ -163,7 +163,7 @@ def with_key(context: OperationContext | None, key: str | None) -> OperationCont
 
 
 class BoundCalls(TypedCalls):
-    """The calls of a registry with one context and timeout (s), in a stream for each item."""
+    """The calls of a registry with one context and timeout (s), which limits each item of a stream."""
 
     def __init__(
         self, target: TypedCalls, context: OperationContext | None = None, timeout: float | None = None

@@ -53,7 +53,7 @@ class RegistryBase(TypedCalls, Browsable):
         return self._catalogue.search(query, limit)
 
     async def prepare_search(self) -> None:
-        """Make the index of `search` without blocking the event loop; do nothing if it exists."""
+        """Make the index of `search` without blocking the event loop; do nothing if the index exists."""
         await self._catalogue.prepare_search()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:

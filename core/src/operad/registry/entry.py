@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False, repr=False)
 class Entry:
-    """A spec, its handler and their owner. `prepare` sets the fields after `original`; it sets `invoke` last."""
+    """A spec, its handler and their owner. `prepare` sets the fields after `original`; `invoke` is set last."""
 
     spec: OperationSpec
     handler: Handler | None

@@ -92,8 +92,7 @@ class InterceptedCall:
             TypeError: ``changed`` is not an `InterceptedCall`.
         """
         if not isinstance(changed, InterceptedCall):
-            got = type(changed).__name__
-            raise TypeError(f'an interceptor of "{self.spec.id}": proceed takes call or call.evolve(…), got {got}')
+            raise TypeError(f'"{self.spec.id}": proceed takes call or call.evolve(), got {type(changed).__name__}')
         context, (identity, trusted, deadline) = changed.context, self._checked
         if changed.spec is not self.spec or context.trusted is not trusted:
             raise RuntimeError(f'an interceptor of "{self.spec.id}" changed spec or trusted; use call.evolve(…)')
