@@ -16,6 +16,8 @@ from operad_mcp.hosts.files import load_mcp_servers
 from operad_mcp.pins import FILE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from operad_mcp.client.servers import MCPClientWrapper
 
 # The client and asyncio are imported where they are used: every application that finds this plugin imports
@@ -91,7 +93,7 @@ async def login(config: Any, context: SourceContext, account: str | None) -> Log
     """Return the login at the server of a source, for ``account`` if it is not ``None``.
 
     Raises:
-        ConfigError: the server needs no login, or ``config`` is a file and ``name`` does not select a server.
+        ConfigError: the server needs no login, or ``config`` is a file and ``name`` selects no server that is on.
     """
     values = _values(config, context)
     name = context.namespace or "mcp"
@@ -102,7 +104,10 @@ async def login(config: Any, context: SourceContext, account: str | None) -> Log
         raise ConfigError('config is a file of servers; select the server to log in to with name = "…"')
     else:
         path = context.path(config.config)
-        server = _shared(load_mcp_servers(path, inputs=config.inputs, name=config.name)[config.name], values)
+        found = load_mcp_servers(path, inputs=config.inputs, name=config.name)
+        if not found:
+            raise _disabled(path, config.name)
+        server = _shared(found[config.name], values)
     if server.auth is not None and server.auth.type == "caller":  # the user logs in for the listing
         server = attrs.evolve(server, auth=server.list_auth, list_auth=None)
     if server.url is None or server.auth is None or server.auth.type != "oauth":
@@ -112,6 +117,10 @@ async def login(config: Any, context: SourceContext, account: str | None) -> Log
 
     auth = server.auth if account is None else attrs.evolve(server.auth, account=account)
     return MCPLogin(name, attrs.evolve(server, auth=auth))
+
+
+def _disabled(path: Path, name: str) -> ConfigError:
+    return ConfigError(f'{path}: the server "{name}" is disabled in this file; enable it there')
 
 
 async def _load_one(name: str, config: MCPClientConfig, context: SourceContext) -> SourceSession:
@@ -139,7 +148,7 @@ async def _load_file(config: Any, values: dict[str, Any], context: SourceContext
     servers = await asyncio.to_thread(load_mcp_servers, path, **options)
     servers = {name: _shared(server, values) for name, server in servers.items()}
     if config.name is not None and not servers:
-        raise ConfigError(f'{path}: the server "{config.name}" is disabled in this file; enable it there')
+        raise _disabled(path, config.name)
     if config.name is not None:
         return await _load_one(
             config.name,
