@@ -44,7 +44,7 @@ def test_the_site_builds_strictly_and_has_an_api_reference_and_a_list_for_models
         page = read(f"api/{face}.html")
         names = {name.lower() for name in importlib.import_module(face).__all__}
         assert names - set(re.findall(r'<h2 id="([^"]+)"', page)) == set()
-    assert "Call an operation; for a subscription" in read("api/operad.html")
+    assert "Call an operation and return its envelope; for a subscription" in read("api/operad.html")
     assert "to_mcp</span><span" in read("api/operad_mcp.html")
     link = 'href="api/operad.plugin.html#callmap"><code>operad.plugin.CallMap</code>'
     assert link in read("hooks.html")
