@@ -97,7 +97,7 @@ _set_received: Callable[[Any, Any], None] = _Received.__dict__["_received"].__se
 
 
 def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvelope[T]:
-    """Set `received` of a new envelope, which no caller has yet, and return the envelope."""
+    """Set `received` of an envelope that was just made, and return the envelope."""
     _set_received(envelope, received)
     return envelope
 
@@ -251,7 +251,7 @@ class EnvelopeKinds:
         return kind is not None and kind.is_error is not None and kind.is_error(envelope.meta)
 
     def passes(self, envelope: ResponseEnvelope[Any]) -> bool:
-        """Return True if the data must not be cast, because the call failed or the kind is not known (logged)."""
+        """Return True if the data must not be cast: the call failed, or the kind is not known, which is logged."""
         meta = envelope.meta
         kind = self._kinds.get(meta.source)
         if kind is None:

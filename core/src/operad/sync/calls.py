@@ -59,6 +59,6 @@ class PendingRequestMap(Opened):
     def subscribe(
         self, operation_id: str, input: Any = None, **options: Any
     ) -> Subscription[ResponseEnvelope[Any]]:
-        """Return an iterator over the envelopes of an operation; it raises `CallError` if the call fails."""
+        """Return an iterator over the envelopes of an operation; see `operad.calls.CallMap.subscribe`."""
         here = self._portal()
         return Subscription(here, here.call(self.asynchronous.subscribe, operation_id, input, **options))
