@@ -223,7 +223,7 @@ async def verified_claims(
     header = unverified_header(token)
     algorithm, kind = header.get("alg"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
-        raise TokenRefused("its algorithm is not accepted")
+        raise TokenRefused(f"its algorithm is not accepted; expected {', '.join(checks.algorithms)}")
     if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
         raise TokenRefused("its typ is for another kind of token")
     candidates = await keys.find(header.get("kid"), algorithm)

@@ -62,7 +62,8 @@ def _parts(body: bytes, content_type: str) -> list[_Part]:
     # A delimiter is a line of its own (RFC 2046, 5.1.1). What is before the first one is ignored.
     pieces = (b"\r\n" + body).split(b"\r\n--" + boundary.encode("latin-1", "replace"), _MAX_PARTS + 2)[1:]
     if not pieces or not pieces[-1].startswith(b"--"):
-        raise _unreadable(f"expected at most {_MAX_PARTS} parts, and the boundary with -- after the last one")
+        expected = f"expected at most {_MAX_PARTS} parts, and the boundary with -- after the last one"
+        raise _unreadable(f"{expected}, got the boundary {len(pieces)} times")
     found = []
     for piece in pieces[:-1]:
         head, separator, data = piece.lstrip(b" \t").removeprefix(b"\r\n").partition(b"\r\n\r\n")

@@ -87,7 +87,9 @@ class QueryForm:
             )
         except ValueError:
             raise Problem(
-                400, f"query string: expected percent-encoded UTF-8 with at most {_MAX_FIELDS} fields"
+                400,
+                f"query string: expected percent-encoded UTF-8 with at most {_MAX_FIELDS} fields, "
+                f"got {len(query)} bytes of other text",
             ) from None
         texts: dict[str, list[str]] = {}
         for name, text in pairs:

@@ -21,9 +21,9 @@ MAX_META = 4_096
 
 
 def wants_envelope(accept: str | None) -> bool:
-    """Return True if ``accept``, the header, names the type of envelopes and not also ``application/json``.
+    """Return True if ``accept``, the header, names the type of envelopes but not ``application/json``.
 
-    A client that accepts both types gets plain JSON, as does a client without the header (None).
+    Return False for a client that accepts both types, and for a client without the header (None).
     """
     return accept is not None and ENVELOPE_TYPE in accept and "application/json" not in accept
 

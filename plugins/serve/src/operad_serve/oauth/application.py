@@ -434,7 +434,8 @@ def _fields(encoded: bytes) -> dict[str, str]:
         text = encoded.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     except ValueError:
-        raise Refused(f"Expected at most {_FIELDS} parameters in percent-encoded UTF-8.") from None
+        got = f"{len(encoded)} bytes of other text"
+        raise Refused(f"Expected at most {_FIELDS} parameters in percent-encoded UTF-8, got {got}.") from None
     found = dict(pairs)
     if len(found) != len(pairs):
         raise Refused(f"Expected each parameter once, got {len(pairs)} parameters with {len(found)} names.")

@@ -79,7 +79,7 @@ class Client:
         )
 
     def proves(self, secret: str | None) -> bool:
-        """Return True if ``secret`` is the client's secret, which is None for a public client."""
+        """Return True if ``secret`` is the client's secret. A public client proves itself with None."""
         if self.secret is None:
             return secret is None
         return secret is not None and hmac.compare_digest(digest(secret).hex(), self.secret)
