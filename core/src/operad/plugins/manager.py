@@ -212,7 +212,7 @@ class Plugins:
         return [(self._loaded[id(impl.plugin)][1], _callable(impl)) for impl in found]
 
     def observers(self) -> Observers:
-        """Return the observers of calls: the plugins' implementations of the three hooks ``operad_call_…``."""
+        """Return the plugins' observers of calls: ``operad_call_started``, ``…_reported`` and ``…_finished``."""
         hooks = ("operad_call_started", "operad_call_finished", "operad_call_reported")
         return Observers(*map(self.implementations, hooks))
 
