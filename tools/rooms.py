@@ -101,7 +101,7 @@ BUDGETS: dict[str, int] = {
     # With the parser of server-sent events for openapi and mcp, 180 lines; metrics, 10; the interface `Login`, 30.
     # And what callers see of errors of upstream servers, 45 lines from operad_serve.
     # And docstrings with arguments, errors and special values, and messages with what was received, 240.
-    "operad_auth": 4228,  # and credentials of callers, 305; accounts that users connect, 330; introspection, 215
+    "operad_auth": 4232,  # and credentials of callers, 305; accounts that users connect, 330; introspection, 215
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     # And Python values in inputs, 20.
     "operad_calls": 5187,  # with the docstrings of its three folders, 3

@@ -225,7 +225,8 @@ async def verified_claims(
     if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
         raise TokenRefused(f"its algorithm is not accepted; expected {', '.join(checks.algorithms)}")
     if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
-        raise TokenRefused("its typ is for another kind of token")
+        known = ", ".join(str(each) for each in checks.types if each is not None)
+        raise TokenRefused(f"its typ is for another kind of token; expected one of {known}")
     candidates = await keys.find(header.get("kid"), algorithm)
     if not candidates:
         raise TokenRefused("the issuer has no key for its key id and algorithm")

@@ -170,7 +170,7 @@ class _Kept:
 
 
 class LargeResults:
-    """The large results of one registry, kept by handle; each is returned to its own caller only.
+    """The large results of one registry by handle. A result is returned only to the caller who got its handle.
 
     Args:
         clock: returns the time in seconds; for tests.

@@ -185,7 +185,10 @@ class RateLimits:
         self._until[key] = now + wait
 
     def wait(self, key: Hashable, now: float | None = None) -> float:
-        """Return the seconds until the limit of a key ends; 0 if a request may be sent at ``now``."""
+        """Return the seconds until the limit of a key ends; 0 if a request may be sent at ``now``.
+
+        ``now`` is in seconds since 1970; default: the time of the system.
+        """
         until = self._until.get(key)
         if until is None:
             return 0.0

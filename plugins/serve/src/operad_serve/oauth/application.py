@@ -445,5 +445,5 @@ def _fields(encoded: bytes) -> dict[str, str]:
 def _text(fields: Mapping[str, str], name: str) -> str:
     value = fields.get(name)
     if not value:
-        raise Refused(f"The parameter {name} is missing.")
+        raise Refused(f"Expected the parameter {name}, got none. Start the login again in the application.")
     return value
