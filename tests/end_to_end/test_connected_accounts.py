@@ -8,10 +8,8 @@ import logging
 import os
 import re
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from html import unescape
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -19,15 +17,12 @@ import attrs
 import pytest
 from aiohttp import web
 from cryptography.fernet import Fernet
-from yarl import URL
 
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad_auth.callers import CallerCredentials
 from operad_auth.connecting import UserTokens, user_tokens
-from operad_serve.oauth.options import OAuthServerOptions
 from plugins.auth.tests.conftest import AuthorizationServer
-from plugins.serve.tests import oidc_server
-from plugins.serve.tests.oidc_server import CLIENT, Provider
+from plugins.serve.tests.browser import Browser
 from tests.kit import free_port, front_door, listening, openapi, session_call, session_headers, tool_call
 
 ANY = {"responses": {"200": {"description": ""}}}
@@ -76,56 +71,8 @@ class Place:
             assert "is connected" in await browser.open(url)
 
 
-class Browser(AsyncExitStack):
-    """Keeps cookies, sends forms with their origin, and shows where it was sent."""
-
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        jar = aiohttp.CookieJar(unsafe=True)
-        self.session = await self.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
-        self.page, self.at, self.status = "", "", 0
-        self.headers: Any = {}
-        return self
-
-    async def open(self, url: str) -> str:
-        """Follow a link with all redirects; return the text of the page."""
-        async with self.session.get(URL(url, encoded=True)) as response:
-            self.page, self.at, self.status = await response.text(), str(response.url), response.status
-            self.headers = response.headers
-        return self.page
-
-    async def send(self, token: str | None, login: str = "", **headers: str) -> Any:
-        """Send the form of the page."""
-        fields = re.findall(r'name="(ticket|proof)" value="([^"]*)"', self.page)
-        form = {name: unescape(value) for name, value in fields} | ({"login": login} if login else {})
-        parts = urlsplit(self.at)
-        sent = {"origin": f"{parts.scheme}://{parts.netloc}", **headers}
-        async with self.session.post(
-            URL(self.at, encoded=True),
-            data=form if token is None else {**form, "token": token},
-            headers={name: value for name, value in sent.items() if value},
-            allow_redirects=False,
-        ) as response:
-            self.status, text = response.status, await response.text()
-            return response.headers.get("location"), text
-
-    async def agree(self, token: str | None) -> str:
-        """Send the form; return the URL of the authorization server."""
-        url, text = await self.send(token)
-        assert url is not None, text
-        return str(url)
-
-
 @pytest.fixture
 async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
-    async with placed(tmp_path, monkeypatch) as made:
-        yield made
-
-
-@asynccontextmanager
-async def placed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, login: Provider | None = None
-) -> AsyncIterator[Place]:
     monkeypatch.setenv("OPERAD_TOKEN_KEY", Fernet.generate_key().decode())
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     accounts, refused, shown = AuthorizationServer(), set[str](), list[str]()
@@ -145,14 +92,9 @@ async def placed(
             '[idempotency]\n[sources.echo]\ntype = "openapi"\nspec = "echo.json"\n'
             f'base_url = "{api}"\nauth = {{type = "caller", provider = "users"}}\n'
         )
-        oauth = None
-        if login is not None:
-            given = {"users": {"ann": [], "bob": []}, "store": str(tmp_path / "oauth.db"), **CLIENT}
-            oauth = OAuthServerOptions(url=url, issuer=login.issuer, **given)
-        options = {"oauth": oauth, "allowed_origins": ["https://app.example.com"], "access_log": True}
         async with (
             OperationRegistry.from_config(tmp_path, load_plugins(), strict=True) as registry,
-            front_door(registry, TOKENS, port=port, **options),
+            front_door(registry, TOKENS, port=port, access_log=True),
         ):
             yield Place(accounts, registry, url, refused, shown, tmp_path)
 
@@ -194,64 +136,6 @@ async def test_a_gateway_without_a_key_refuses_to_keep_tokens(
     )
 
 
-async def test_the_link_of_another_user_connects_nothing(place: Place) -> None:
-    """The attacker sends a link to a victim, whose account would belong to the attacker."""
-    link = await place.link("ann")
-    async with Browser() as victim:
-        await victim.open(link)
-        url, text = await victim.send(TOKENS["bob"])
-        assert (victim.status, url) == (400, None)
-        assert "made for another user" in text
-    assert place.accounts.seen["authorize"] == 0
-    async with Browser() as ann:  # the link was not used up
-        await ann.open(link)
-        assert await ann.agree(TOKENS["ann"])
-
-
-async def test_a_login_that_another_browser_began_is_not_finished(place: Place) -> None:
-    """The attacker begins, and sends the victim to the authorization server."""
-    async with Browser() as attacker, Browser() as victim:
-        await attacker.open(await place.link("ann"))
-        page = await victim.open(await attacker.agree(TOKENS["ann"]))
-        assert victim.status == 400
-        assert "did not begin in this browser" in page
-    assert place.accounts.seen["token"] == 0
-    assert (await place.call("ann"))[0] == 403
-
-
-async def test_the_code_of_another_login_is_not_accepted(place: Place) -> None:
-    """The attacker agrees, and lets the victim's browser finish: the victim would use the attacker's account."""
-    async with Browser() as attacker, Browser() as victim:
-        await attacker.open(await place.link("ann"))
-        url = await attacker.agree(TOKENS["ann"])
-        async with attacker.session.get(URL(url, encoded=True), allow_redirects=False) as response:
-            stolen = response.headers["location"]
-        await victim.open(await place.link("bob"))
-        await victim.agree(TOKENS["bob"])
-        page = await victim.open(stolen)
-        assert "belongs to another login" in page
-    assert place.accounts.seen["token"] == 0
-
-
-async def test_a_link_works_once_and_a_preview_does_not_use_it_up(place: Place) -> None:
-    link = await place.link("ann")
-    async with Browser() as browser:
-        for _ in range(3):
-            await browser.open(link)
-        await browser.agree(TOKENS["ann"])
-        url, text = await browser.send(TOKENS["ann"])
-        assert (browser.status, url) == (400, None)
-        assert "used already" in text
-
-
-@pytest.mark.parametrize("ticket", ["", "x", "gAAAA" * 20, "x" * 10_000, "%00"])
-async def test_a_link_that_this_server_did_not_make_is_refused(place: Place, ticket: str) -> None:
-    async with Browser() as browser:
-        page = await browser.open(f"{place.url}/connect/users?ticket={ticket}")
-        assert browser.status == 400
-        assert "has expired" in page
-
-
 async def test_a_token_of_the_store_is_no_link_and_a_login_is_no_link(place: Place) -> None:
     await place.connect("ann")
     entries = json.loads((place.folder / "home" / "operad" / "tokens.json").read_text())["entries"]
@@ -262,72 +146,6 @@ async def test_a_token_of_the_store_is_no_link_and_a_login_is_no_link(place: Pla
         for sealed in (*(entry["encrypted"] for entry in entries.values()), login):
             await browser.open(f"{place.url}/connect/users?ticket={sealed}")
             assert browser.status == 400
-
-
-async def test_a_response_of_another_issuer_brings_no_code_to_anyone(place: Place) -> None:
-    place.accounts.authorization_iss = "https://evil.example.com"
-    async with Browser() as browser:
-        await browser.open(await place.link("ann"))
-        page = await browser.open(await browser.agree(TOKENS["ann"]))
-        assert browser.status == 502
-        assert "another authorization server" in page
-    assert place.accounts.seen["token"] == 0
-
-
-async def test_a_user_who_refuses_is_not_connected(place: Place) -> None:
-    place.accounts.refuse = {"error": "access_denied", "error_description": "<b>no</b>"}
-    async with Browser() as browser:
-        await browser.open(await place.link("ann"))
-        page = await browser.open(await browser.agree(TOKENS["ann"]))
-        assert browser.status == 502
-        assert "access_denied" in page
-        assert "<b>no</b>" not in page
-    assert (await place.call("ann"))[0] == 403
-
-
-@pytest.mark.parametrize("origin", ["https://evil.example.com", "https://app.example.com", "null", ""])
-async def test_a_form_of_another_page_is_refused(place: Place, origin: str) -> None:
-    async with Browser() as browser:
-        await browser.open(await place.link("ann"))
-        url, _ = await browser.send(TOKENS["ann"], origin=origin)
-        assert browser.status == 403
-        assert url is None
-
-
-async def test_a_wrong_token_in_the_form_is_refused(place: Place) -> None:
-    async with Browser() as browser:
-        await browser.open(await place.link("ann"))
-        for token in ("wrong", "", None):
-            url, _ = await browser.send(token)
-            assert (browser.status, url) == (401, None)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "connect/users//%0d%0aX-Evil:%201",
-        "connect/users//more",
-        "connect/users/callback/more",
-        "disconnect/users/callback",
-        "connect//users",
-    ],
-)
-async def test_a_path_that_only_begins_as_that_of_a_page_is_unknown(place: Place, path: str) -> None:
-    async with Browser() as browser:
-        await browser.open(f"{place.url}/{path}")
-        assert browser.status == 404
-        await browser.open(f"{place.url}/connect/users/")
-        assert browser.status == 400  # a page without a link
-
-
-async def test_pages_run_no_script_and_cannot_be_framed(place: Place) -> None:
-    async with Browser() as browser:
-        page = await browser.open(await place.link("ann"))
-        policy = browser.headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "frame-ancestors 'none'" in policy
-        assert browser.headers["cache-control"] == "no-store"
-        assert "ann" not in re.sub(r'value="[^"]*"', "", page)  # the link alone does not say whose it is
 
 
 async def test_a_disconnected_account_is_revoked_and_asked_for_again(place: Place) -> None:
@@ -516,65 +334,3 @@ async def test_a_host_of_the_stateless_protocol_is_asked_once(place: Place) -> N
         assert (await result(**agreed))["isError"] is True
         await place.connect("ann")
         assert (await result(**agreed)).get("isError", False) is False
-
-
-# --- logins of this server ------------------------------------------------------------------------------
-
-
-async def _logged_in(browser: Browser, login: Provider, name: str) -> str:
-    """Send the form with the button that logs in; return the page to which the browser comes back."""
-    login.user = {"sub": name}
-    url, text = await browser.send(None, login="1")
-    assert url is not None, text
-    return await browser.open(url)
-
-
-@pytest.fixture
-async def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Place, Provider]]:
-    async with oidc_server.running() as login, placed(tmp_path, monkeypatch, login) as place:
-        yield place, login
-
-
-async def test_a_user_without_a_token_at_hand_logs_in_for_the_page(logins: tuple[Place, Provider]) -> None:
-    place, login = logins
-    async with Browser() as browser:
-        await browser.open(await place.link("ann"))
-        await _logged_in(browser, login, "ann")
-        proven = browser.page, browser.at
-        assert "is connected" in await browser.open(await browser.agree(None))
-        browser.page, browser.at = proven  # a proof works once
-        url, _ = await browser.send(None)
-        assert (browser.status, url) == (401, None)
-        await browser.open(f"{place.url}/disconnect/users")
-        await _logged_in(browser, login, "ann")
-        _, text = await browser.send(None)
-        assert "is disconnected" in text
-    assert (await place.call("ann"))[0] == 403
-
-
-async def test_who_logged_in_as_another_user_cannot_go_on(logins: tuple[Place, Provider]) -> None:
-    place, login = logins
-    link = await place.link("ann")
-    async with Browser() as victim:
-        await victim.open(link)
-        await _logged_in(victim, login, "bob")
-        url, text = await victim.send(None)
-        assert (victim.status, url) == (400, None)
-        assert "made for another user" in text
-        await victim.open(link)
-        await _logged_in(victim, login, "eve")  # not in users
-        assert victim.status == 400
-
-
-async def test_the_proof_of_one_browser_is_none_in_another(logins: tuple[Place, Provider]) -> None:
-    place, login = logins
-    link = await place.link("ann")
-    async with Browser() as ann, Browser() as attacker:
-        await ann.open(link)
-        await _logged_in(ann, login, "ann")
-        await attacker.open(link)
-        await _logged_in(attacker, login, "bob")
-        attacker.page, attacker.at = ann.page, ann.at
-        url, _ = await attacker.send(None)
-        assert (attacker.status, url) == (401, None)
-        assert await ann.agree(None)

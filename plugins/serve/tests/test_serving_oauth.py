@@ -10,7 +10,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import sqlite3
 import ssl
 import stat
@@ -33,6 +32,7 @@ from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth import store as limits
 from operad_serve.oauth.options import OAuthServerOptions
 from plugins.serve.tests import front_door, oidc_server
+from plugins.serve.tests.front_door import free_port
 from plugins.serve.tests.oidc_server import CLIENT, Provider
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
@@ -173,11 +173,6 @@ class Gateway:
         headers = {"Authorization": f"Bearer {token}"}
         async with self.session.get(f"{self.url}/operations/shop.whoami", headers=headers) as response:
             return response.status, await response.json()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager
