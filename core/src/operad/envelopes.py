@@ -46,7 +46,7 @@ class _Received:
     _received: Any
 
 
-@record(init=False)
+@record
 class ResponseEnvelope(_Received, Generic[T_co]):
     """The result of a call: its data, and metadata about where they came from.
 
@@ -102,7 +102,7 @@ def with_received(envelope: ResponseEnvelope[T], received: Any) -> ResponseEnvel
     return envelope
 
 
-@record(init=False)
+@record
 class LocalResponseMeta:
     """Metadata of a result made in this process."""
 

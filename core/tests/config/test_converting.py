@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from operad import ConfigError
+from operad.config.sources import check_keys
 from operad.config.structuring import structure
 from operad.plugin import check_options
 
@@ -126,6 +127,14 @@ class Outer:
 
 AS_TEXTS = attrs.frozen(type("Texts", (), dict(vars(Outer))))
 AS_TYPES = attrs.resolve_types(attrs.frozen(type("Types", (), dict(vars(Outer)))), globals())
+
+
+NOT_YET_RESOLVED = attrs.frozen(type("Unresolved", (), dict(vars(Outer))))
+
+
+def test_a_key_of_a_table_inside_a_source_s_table_is_told_where_it_belongs() -> None:
+    with pytest.raises(ConfigError, match=r'^unknown key "token"; it is a key of auth @ here$'):
+        check_keys(NOT_YET_RESOLVED, {"token": "x"}, "here")
 
 
 @pytest.mark.parametrize("outer", [AS_TEXTS, AS_TYPES])

@@ -423,6 +423,14 @@ async def test_a_namespace_that_is_none_is_blamed_on_its_table(tmp_path: Path) -
     assert "namespace: expected one or more of A-Z a-z 0-9 _ -" in str(failure.error)
 
 
+async def test_a_table_whose_name_is_no_namespace_needs_one(tmp_path: Path) -> None:
+    text = '[sources."a b"]\ntype = "folder"\n[sources."c d"]\ntype = "folder"\nnamespace = "c"\n'
+    async with registry_of(written(tmp_path, text)) as registry:
+        assert [spec.id for spec in registry.specs()] == ["c.where"]
+        (failure,) = registry.failures
+    assert 'got "a b"; rename the table, or write namespace = "…" in it' in str(failure.error)
+
+
 async def test_two_tables_of_one_namespace_are_told_apart(tmp_path: Path) -> None:
     text = "".join(f'[sources.{name}]\ntype = "folder"\nnamespace = "n"\n' for name in "ab")
     async with registry_of(written(tmp_path, text)) as registry:

@@ -106,7 +106,7 @@ def test_tables_that_may_occur_several_times_are_read_in_their_order_and_told_ap
 
 
 NOT_READ: list[tuple[bytes, str]] = [
-    (b'a = "x"\n# \xff', "operad.toml:2: byte 0xff is not UTF-8; save the file as UTF-8"),
+    (b"\n# \xff", "operad.toml:2: byte 0xff is not UTF-8; save the file as UTF-8"),
     (b"\xfe\xff\x00a", "is written as UTF-16"),
     (b"a\x00 \x00", "is written as UTF-16"),
     (b"a" * 63 + b"\x00", "is written as UTF-16"),

@@ -17,6 +17,7 @@ import pytest
 
 from core.tests.functions.parts import assert_structured, call, made_of
 from operad import CallError, Conversions, OperationRegistry, RegistrationError, operation
+from operad.functions.kinds import Types
 
 
 class Colour(enum.Enum):
@@ -202,6 +203,35 @@ ID = uuid.UUID(int=7)
 )
 async def test_a_value_is_converted_as_its_hint_says(hint: Any, value: Any, expected: Any) -> None:
     await assert_structured(hint, value, expected, conversions=Conversions())
+
+
+class Aliased(pydantic.BaseModel):
+    size: int = pydantic.Field(alias="Size")
+
+
+def test_keys_of_json_are_strings_and_aliases() -> None:
+    types = Types()
+    assert types.to_json({1: {2: DAY}}) == {"1": {"2": "2024-05-06"}}
+    assert types.to_json([Aliased(Size=3)]) == [{"Size": 3}]
+    with pytest.raises(TypeError, match="expected a JSON value, got object"):
+        types.to_json(object())
+
+
+def test_classes_that_do_more_than_set_their_fields_are_not_left_to_msgspec() -> None:
+    checked = attrs.make_class("A", {"a": attrs.field(type=int, validator=attrs.validators.ge(1))}, frozen=True)
+    cast = attrs.make_class("A", {"a": attrs.field(type=int, converter=int)}, frozen=True)
+    renamed = attrs.make_class("A", {"a": attrs.field(type=int, alias="b")}, frozen=True)
+    plain = attrs.make_class("A", {"a": attrs.field(type=int)}, frozen=True)
+    told = attrs.make_class(
+        "A", {"a": attrs.field(type=int)}, class_body={"__attrs_pre_init__": lambda self: None}
+    )
+    types = Types()
+    assert [types.is_whole(each) for each in (checked, cast, renamed, told, Later, plain, Item)] == [
+        False, False, False, False, False, True, False,
+    ]  # fmt: skip
+    assert [types.is_whole(each) for each in (Item | Struct, Struct | None, uuid.UUID | DAY.__class__, Colour)] == [
+        False, True, False, True,
+    ]  # fmt: skip
 
 
 async def test_what_a_class_checks_or_computes_itself_is_left_to_the_class() -> None:

@@ -19,6 +19,7 @@ from operad import (
     OperationContext,
     OperationRegistry,
     OperationSpec,
+    RegistrationError,
     ResponseEnvelope,
     local_envelope,
     operation,
@@ -102,6 +103,16 @@ async def test_arguments_by_name_and_by_position_and_defaults(registry: Operatio
     assert await registry.call(add, 1, b=2) == 3
     assert await registry.call(add, a=1) == 11
     assert await registry.call(rest, 1, two=2, three=3) == 6
+
+
+def test_a_schema_of_which_a_part_would_be_ignored_is_refused() -> None:
+    with pytest.raises(RegistrationError, match='"local.raw": output_schema: '):
+        operation(output_schema={"type": "strin"})(raw.function)
+    assert rest.spec.input_schema.raw["additionalProperties"] == {"type": "integer"}
+
+    def anything(**more: Any) -> None: ...
+
+    assert operation(anything).spec.input_schema.raw["additionalProperties"] is True
 
 
 async def test_values_of_the_functions_types_go_in_and_come_out(registry: OperationRegistry) -> None:

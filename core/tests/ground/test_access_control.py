@@ -123,7 +123,9 @@ def test_details_name_what_is_required_and_never_what_the_caller_has(
 
 def test_an_id_from_the_input_counts_for_this_resource_only() -> None:
     control = AccessControl(resource_type="doc", resource_action="read", resource_id_from="id")
-    ann = Identity("ann", (), {"doc:1": ["read"], "user:2": ["read"], "doc:true": ["read"]})
+    ann = Identity(
+        "ann", (), dict.fromkeys(("doc:1", "user:2", "doc:True", "doc:None", "doc:['1']", "doc:1.0"), ["read"])
+    )
     assert allowed(control, ann, {"id": "1"})
     assert allowed(control, ann, {"id": 1})
     hostile: Any

@@ -233,5 +233,5 @@ async def test_what_is_removed_takes_the_place_of_nothing_that_is_there(counting
 
 def test_a_search_that_cannot_be_made_leaves_the_place_to_that_of_another_plugin() -> None:
     broken = make_plugin("broken", operad_search=lambda: 1 / 0)
-    plugins = plugins_of(make_plugin("p", operad_search=lambda: Reversed), broken)
+    plugins = plugins_of(broken, make_plugin("p", operad_search=lambda: Reversed))
     assert ids(registry_of(*CATALOGUE, plugins=plugins), "x", 1) == ["petstore.getPetById"]

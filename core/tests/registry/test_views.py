@@ -360,4 +360,7 @@ def test_an_operation_that_is_left_out_of_a_view_is_warned_of_each_time_that_it_
     assert len(caplog.messages) == 3
     names["m.add"] = "v.new"
     registry.register(add, replace=True)
-    assert shown() == ["v.new", "v.one"], "the name that has become free is that of the other operation"
+    assert shown() == ["v.new", "v.one"]
+    free = view.get_spec("v.one")
+    assert free is not None
+    assert free.description == guarded.spec.description, "the name that has become free is that of the other one"
