@@ -226,3 +226,14 @@ async def test_a_method_is_called_without_its_self() -> None:
     registry.register(counter.up)
     assert await registry.call(counter.up, 2) == 2
     assert await registry.call(counter.up, by=3) == 5
+
+
+class Shop:
+    @operation(namespace="shop", name="books/find")
+    async def find(self) -> int:
+        return 1
+
+
+def test_a_method_of_a_class_without_an_object_is_refused_by_its_name_in_python() -> None:
+    with pytest.raises(RegistrationError, match=r"without an object; use registry.register\(Shop\(…\)\.find\)"):
+        OperationRegistry().register(Shop.find)

@@ -124,7 +124,7 @@ def test_details_name_what_is_required_and_never_what_the_caller_has(
 def test_an_id_from_the_input_counts_for_this_resource_only() -> None:
     control = AccessControl(resource_type="doc", resource_action="read", resource_id_from="id")
     ann = Identity(
-        "ann", (), dict.fromkeys(("doc:1", "user:2", "doc:True", "doc:None", "doc:['1']", "doc:1.0"), ["read"])
+        "ann", (), {key: ["read"] for key in ("doc:1", "user:2", "doc:True", "doc:None", "doc:['1']", "doc:1.0")}
     )
     assert allowed(control, ann, {"id": "1"})
     assert allowed(control, ann, {"id": 1})

@@ -12,6 +12,7 @@ import pytest
 
 import operad.sync
 from operad import OperationContext, OperationRegistry, SourceError, operation
+from operad.usage import Usage
 
 
 class Shared:
@@ -185,3 +186,33 @@ def test_the_registry_of_programs_without_an_event_loop_runs_it() -> None:
         registry.register(is_open)
         assert registry.execute("n.is_open").data is True
     assert shared.log == ["start", "end"]
+
+
+async def test_the_end_waits_for_streams_in_progress() -> None:
+    shared = Shared()
+    registry = OperationRegistry(lifespan=shared.lifespan)
+    registry.register(is_open_stream)
+    await registry.__aenter__()
+    stream = registry.subscribe("n.is_open_stream")
+    assert (await anext(stream)).data is True
+    closing = asyncio.create_task(registry.aclose())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert shared.log == ["start"]
+    await stream.aclose()
+    await closing
+    assert shared.log == ["start", "end"]
+
+
+async def test_the_end_waits_for_a_call_also_if_another_one_has_ended_before() -> None:
+    usage = Usage()
+    with usage:
+        pass
+    with usage:
+        ending = asyncio.create_task(usage.end(30))
+        await asyncio.sleep(0)
+        assert not ending.done()
+    await ending
+    await usage.end(30)
+    with usage:
+        await usage.end(0)  # no longer than that
