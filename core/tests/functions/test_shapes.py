@@ -198,6 +198,7 @@ ID = uuid.UUID(int=7)
         (Mixed | None, 1, Mixed.ONE),
         (int | float, 5.5, 5.5),
         (list[Item], [{"size": 5.0}], [Item(5)]),
+        (dict[int, int], {"1": 5.0}, {1: 5}),
     ],
     ids=str,
 )

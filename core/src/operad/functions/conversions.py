@@ -140,10 +140,10 @@ def _is_array(hint: Any) -> bool:
 def _convert(value: Any, *, hint: Any) -> Any:
     msgspec = library()
     try:
-        return msgspec.convert(value, hint, strict=True, str_keys=True)
+        return msgspec.convert(value, hint, str_keys=True)
     except msgspec.ValidationError:
         # JSON Schema accepts 5.0 as an integer, and what the schema accepts must be converted.
-        return msgspec.convert(_integral(value), hint, strict=True, str_keys=True)
+        return msgspec.convert(_integral(value), hint, str_keys=True)
 
 
 def _integral(value: Any) -> Any:
