@@ -55,7 +55,7 @@ class ResponseEnvelope(_Received, Generic[T_co]):
         meta: an instance of an `EnvelopeKind`'s ``meta_type``; ``meta.source`` names the kind.
     """
 
-    data: T_co  # type: ignore[misc]  # mypy thinks of __attrs_init__, a constructor as well
+    data: T_co
     meta: Any
 
     def __init__(self, data: T_co, meta: Any) -> None:
