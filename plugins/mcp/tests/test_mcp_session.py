@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from mcp_types import version as sdk_versions
 
+from operad import CallError
 from operad_mcp import MCPClientConfig
-from operad_mcp.errors import ConnectionLost, ServerError
+from operad_mcp.errors import ConnectionLost, Fault, ServerError, Unreadable
 from operad_mcp.wire import protocol
 from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls
@@ -19,6 +20,8 @@ from operad_mcp.wire.link import Link
 from operad_mcp.wire.messages import Answer, Json, message_of
 from operad_mcp.wire.protocol import ServerLogger
 from operad_mcp.wire.session import Session
+from operad_mcp.wire.watching import Watchers, listen, updates
+from plugins.mcp.tests.peers import fails
 
 
 class Recorded(Link):
@@ -27,18 +30,27 @@ class Recorded(Link):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.sent: list[Json] = []
+        self.headers: list[dict[str, str]] = []
+        self.fault: Fault | None = None
 
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         from operad_mcp.wire.messages import encode
 
         encode(message)
+        if self.fault is not None:
+            raise self.fault
         self.sent.append(message)
+        self.headers.append(headers)
 
 
-def opened(**options: Any) -> tuple[Session, Recorded, Callable[[Json], None]]:
+def opened(watchers: Watchers | None = None, **options: Any) -> tuple[Session, Recorded, Callable[[Json], None]]:
     """A session, its transport, and what takes a message of the server."""
-    config, logger = MCPClientConfig(command="none", **options), ServerLogger("s")
-    session = Session(config, Callbacks(config, logger, Calls("s")), lambda _method, _params: None, logger)
+    config, logger = (
+        MCPClientConfig(**{"command": None if "url" in options else "none", **options}),
+        ServerLogger("s"),
+    )
+    notified = (watchers or Watchers(None)).notified
+    session = Session(config, Callbacks(config, logger, Calls("s")), notified, logger)
     link = Recorded(session)
     session.link = link
 
@@ -53,6 +65,28 @@ def opened(**options: Any) -> tuple[Session, Recorded, Callable[[Json], None]]:
 async def turns() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+async def talked(link: Recorded, arrive: Callable[[Json], None], asking: Awaitable[Any], *replies: Json) -> Any:
+    """The result of something that sends requests, each of which gets the next of the replies."""
+    task = asyncio.ensure_future(asking)
+    for reply in replies:
+        await turns()
+        arrive({"id": next(each["id"] for each in reversed(link.sent) if "id" in each), **reply})
+    return await task
+
+
+def discovered(**more: Any) -> Json:
+    return {"result": {"supportedVersions": ["2025-11-25", protocol.MODERN], **more}}
+
+
+async def modern(**options: Any) -> tuple[Session, Recorded, Callable[[Json], None]]:
+    """A session of the stateless protocol, of which nothing was recorded yet."""
+    session, link, arrive = opened(**options)
+    await talked(link, arrive, session.discover(), discovered())
+    link.sent.clear()
+    link.headers.clear()
+    return session, link, arrive
 
 
 async def test_the_first_answer_to_a_request_counts_and_an_id_may_come_back_as_text() -> None:
@@ -232,3 +266,430 @@ def test_a_header_of_the_protocol_is_written_as_the_sdk_writes_it(text: str) -> 
     from mcp.shared.inbound import encode_header_value
 
     assert protocol.header_value(text) == encode_header_value(text)
+
+
+# --- negotiation ---------------------------------------------------------------------------------------
+
+
+def refused(code: int, data: Any) -> Json:
+    return {"error": {"code": code, "message": "no", "data": data}}
+
+
+async def test_a_server_that_names_this_revision_in_its_refusal_is_asked_once_more() -> None:
+    session, link, arrive = opened()
+    first = refused(protocol.UNSUPPORTED_VERSION, {"supported": ["1", protocol.MODERN]})
+    await talked(link, arrive, session.discover(), first, discovered())
+    assert session.modern
+    assert [each["method"] for each in link.sent] == ["server/discover"] * 2
+    assert {each[protocol.VERSION_HEADER] for each in link.headers} == {protocol.MODERN}
+
+
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        (protocol.UNSUPPORTED_VERSION, {"supported": ["2025-11-25"]}),
+        (protocol.UNSUPPORTED_VERSION, {"supported": protocol.MODERN}),
+        (protocol.UNSUPPORTED_VERSION, protocol.MODERN),
+        (-32601, {"supported": [protocol.MODERN]}),
+    ],
+)
+async def test_any_other_refusal_of_the_question_is_its_answer(code: int, data: Any) -> None:
+    session, link, arrive = opened()
+    with pytest.raises(ServerError):
+        await talked(link, arrive, session.discover(), refused(code, data))
+    assert len(link.sent) == 1
+    assert not session.modern
+
+
+@pytest.mark.parametrize(
+    ("method", "found", "expected"),
+    [
+        ("discover", None, "expected an object as the result of server/discover, got None"),
+        ("discover", {"supportedVersions": protocol.MODERN}, "among the supportedVersions, got '2026-07-28'"),
+        ("discover", {"supportedVersions": ["2025-11-25"]}, "expected 2026-07-28 among the supportedVersions"),
+        ("initialize", [], "expected an object as the result of initialize"),
+        (
+            "initialize",
+            {"protocolVersion": protocol.MODERN},
+            "one of the protocol versions 2024-11-05, .* 2025-11-25",
+        ),
+        ("initialize", {}, "got None"),
+    ],
+)
+async def test_an_answer_to_the_negotiation_without_a_known_version_is_unreadable(
+    method: str, found: Any, expected: str
+) -> None:
+    session, link, arrive = opened()
+    with pytest.raises(Unreadable, match=expected):
+        await talked(link, arrive, getattr(session, method)(), {"result": found})
+    assert len(link.sent) == 1
+    assert session.protocol_version == ""
+
+
+@pytest.mark.parametrize("version", protocol.HANDSHAKES)
+async def test_the_handshake_takes_the_version_of_the_server_and_is_confirmed(version: str) -> None:
+    session, link, arrive = opened(elicitation="caller", sampling="caller", roots=[])
+    await talked(link, arrive, session.initialize(), {"result": {"protocolVersion": version}})
+    assert (session.protocol_version, session.modern) == (version, False)
+    asked, confirmed = link.sent
+    assert asked["params"]["protocolVersion"] == protocol.HANDSHAKES[-1]
+    assert asked["params"]["clientInfo"]["name"] == "operad"
+    assert asked["params"]["capabilities"] == {
+        "elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True},
+        "extensions": {protocol.TASKS: {}},
+    }  # fmt: skip
+    assert confirmed == {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert link.headers == [{}, {protocol.VERSION_HEADER: version}]
+
+
+@pytest.mark.parametrize(
+    ("found", "server", "capabilities", "instructions"),
+    [
+        ({}, {}, {}, None),
+        ({"capabilities": [], "_meta": [], "instructions": 5}, {}, {}, None),
+        ({"_meta": {protocol.META_SERVER: "s"}, "capabilities": {"tools": True, "logging": False}}, {}, {"tools": {}}, None),
+        (
+            {
+                "_meta": {protocol.META_SERVER: {"name": "a\u200bb", "n": 5}}, "instructions": "c\u200bd",
+                "capabilities": {"tools": {"listChanged": True}, "prompts": None, "vendor": {}},
+            },
+            {"name": "ab", "n": 5}, {"tools": {"listChanged": True}}, "cd",
+        ),
+    ],
+)  # fmt: skip
+async def test_the_description_of_a_server_is_kept_as_far_as_it_is_known_and_clean(
+    found: Json, server: Json, capabilities: Json, instructions: str | None
+) -> None:
+    session, link, arrive = opened()
+    await talked(link, arrive, session.discover(), discovered(**found))
+    assert (session.server, session.capabilities, session.instructions) == (server, capabilities, instructions)
+
+
+# --- the stateless protocol ----------------------------------------------------------------------------
+
+
+async def test_a_request_of_the_stateless_protocol_describes_its_client_and_itself() -> None:
+    session, link, arrive = await modern(log_level="warning", roots=[])
+    for method, params in (
+        ("tools/call", {"name": "a", "_meta": {"tenant": 1, protocol.META_VERSION: "forged"}}),
+        ("resources/read", {"uri": "a:\u00e9", "name": "other"}),
+        ("tools/list", {"name": "a"}),
+    ):
+        await talked(link, arrive, session.request(method, params, headers={"x-more": "1"}), {"result": {}})
+    meta = link.sent[0]["params"]["_meta"]
+    assert meta.pop(protocol.META_CLIENT)["name"] == "operad"
+    assert meta == {
+        "tenant": 1,
+        protocol.META_LOG_LEVEL: "warning",
+        protocol.META_VERSION: protocol.MODERN,
+        protocol.META_CAPABILITIES: {"roots": {"listChanged": True}, "extensions": {protocol.TASKS: {}}},
+    }
+    named = [(each[protocol.METHOD_HEADER], each.get(protocol.NAME_HEADER)) for each in link.headers]
+    assert named == [("tools/call", "a"), ("resources/read", "=?base64?YTrDqQ==?="), ("tools/list", None)]
+    assert {(each["x-more"], each[protocol.VERSION_HEADER]) for each in link.headers} == {("1", protocol.MODERN)}
+
+
+def tool(name: Any, header: Any, kind: str = "string") -> Json:
+    return {
+        "name": name,
+        "inputSchema": {"type": "object", "properties": {"r": {"type": kind, "x-mcp-header": header}}},
+    }
+
+
+async def test_arguments_are_headers_over_http_as_the_server_declares(caplog: pytest.LogCaptureFixture) -> None:
+    listed = {"tools": [tool("good", "Region"), tool("bad", "no token"), tool(5, "no token"), "odd"], "more": 1}
+    for url, left in (("http://h.invalid/mcp", [0, 2, 3]), (None, [0, 1, 2, 3])):
+        session, link, arrive = await modern(**({} if url is None else {"url": url}))
+        found = await talked(link, arrive, session.request("tools/list", {}), {"result": listed})
+        assert found == {"tools": [listed["tools"][index] for index in left], "more": 1}  # type: ignore[index]  # a list
+        for name in ("good", "bad"):
+            call = session.request("tools/call", {"name": name, "arguments": {"r": "eu"}})
+            await talked(link, arrive, call, {"result": {}})
+        sent = [each.get("Mcp-Param-Region") for each in link.headers]
+        assert sent == [None, None if url is None else "eu", None]
+    assert "the tool 'bad' is left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "listed", [None, {"tools": {"x-mcp-header": 1}}, {"tools": [{"name": "plain"}]}, ["x-mcp-header"]]
+)
+async def test_a_listing_that_declares_no_headers_is_unchanged(listed: Any) -> None:
+    session, link, arrive = await modern(url="http://h.invalid/mcp")
+    assert await talked(link, arrive, session.request("tools/list", {}), {"result": listed}) is listed
+
+
+# --- what a server asks --------------------------------------------------------------------------------
+
+FORM = {"requestedSchema": {"properties": {"a": {"default": 1}, "b": {"default": 2}, "c": {}, "d": 5}}}
+
+
+def returns(value: Any) -> Any:
+    async def callback(*_: Any) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return callback
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "value", "answer"),
+    [
+        ("ping", "roots", None, {}),
+        ("elicitation/create", "elicitation", None, {"action": "cancel"}),
+        ("elicitation/create", "elicitation", {"action": "decline", "content": None}, {"action": "decline"}),
+        (
+            "elicitation/create", "elicitation", {"action": "accept", "content": {"b": 5}},
+            {"action": "accept", "content": {"a": 1, "b": 5}},
+        ),
+        ("elicitation/create", "elicitation", {"action": "perhaps"}, -32603),
+        ("elicitation/create", "elicitation", "accept", -32603),
+        ("elicitation/create", "elicitation", CallError("EXECUTION_ERROR", "busy"), -32000),
+        ("elicitation/create", "elicitation", ValueError("no"), -32603),
+        ("elicitation/create", "sampling", None, -32600),
+        ("sampling/createMessage", "sampling", {"role": "user", "x": None, "y": 1}, {"role": "user", "y": 1}),
+        ("roots/list", "roots", ["a:b", {"uri": "c:d"}], {"roots": [{"uri": "a:b"}, {"uri": "c:d"}]}),
+    ],
+)  # fmt: skip
+async def test_a_question_of_a_server_has_the_answer_of_its_callback(
+    method: str, option: str, value: Any, answer: Any
+) -> None:
+    session, link, arrive = opened(**{option: returns(value)})
+    arrive({"id": "q", "method": method, "params": FORM})
+    await turns()
+    (reply,) = link.sent
+    assert reply["id"] == "q"
+    assert reply.get("result", reply.get("error", {}).get("code")) == answer
+    await session.aclose()
+
+
+@pytest.mark.parametrize("content", [None, "text"])
+async def test_a_form_without_content_has_the_defaults_alone(content: Any) -> None:
+    for form, filled in ((FORM, {"a": 1, "b": 2}), ({"requestedSchema": {"properties": []}}, {})):
+        session, link, arrive = opened(elicitation=returns({"action": "accept", "content": content}))
+        arrive({"id": 1, "method": "elicitation/create", "params": form})
+        await turns()
+        assert link.sent[0]["result"] == {"action": "accept", "content": filled}
+        await session.aclose()
+
+
+async def test_a_reply_that_cannot_be_sent_is_dropped_and_the_next_question_is_answered() -> None:
+    session, link, arrive = opened(roots=[])
+    link.fault = ConnectionLost("gone")
+    arrive({"id": 1, "method": "roots/list"})
+    await turns()
+    link.fault = None
+    arrive({"id": 1, "method": "roots/list"})
+    await turns()
+    assert link.sent == [{"jsonrpc": "2.0", "id": 1, "result": {"roots": []}}]
+    await session.aclose()
+
+
+async def test_the_end_of_a_session_cancels_its_callbacks_and_lets_those_who_wait_for_room_go() -> None:
+    ended: list[str] = []
+
+    async def roots() -> list[str]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("roots")
+        return []
+
+    session, _, arrive = opened(roots=roots)
+    for number in range(300):
+        arrive({"id": number, "method": "roots/list"})
+    waiting = [asyncio.create_task(session.room()) for _ in range(2)]
+    await turns()
+    assert not any(each.done() for each in waiting)
+    await session.aclose()
+    await asyncio.gather(*waiting)
+    assert ended == ["roots"] * 300
+    with pytest.raises(ConnectionLost):
+        await session.request("a", {})
+    await session.notify("a")  # dropped
+
+
+async def test_a_flood_of_logs_and_reports_waits_for_no_more_than_256_of_each() -> None:
+    started, hold = 0, asyncio.Event()
+
+    async def slow(*_: Any) -> None:
+        nonlocal started
+        started += 1
+        await hold.wait()
+
+    session, link, arrive = opened(on_log=slow)
+    for number in range(300):
+        arrive({"method": "notifications/message", "params": {"data": number}})
+    await turns()
+    assert started == 256
+    hold.set()
+    await turns()
+    arrive({"method": "notifications/message", "params": {"data": "later"}})
+    await turns()
+    assert started == 257
+    started = 0
+    hold.clear()
+    asking = asyncio.create_task(session.request("tools/call", {}, progress=slow))
+    await turns()
+    for number in range(300):
+        arrive(
+            {
+                "method": "notifications/progress",
+                "params": {"progressToken": link.sent[0]["id"], "progress": number},
+            }
+        )
+    hold.set()
+    arrive({"id": link.sent[0]["id"], "result": 1})
+    assert await asking == 1
+    assert started == 256
+    await session.aclose()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_callback_for_logs_that_raises_is_logged_and_ends_with_the_session(
+    is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = asyncio.Event()
+
+    def log(params: Json) -> Any:
+        if params["data"] == "raise" and not is_async:
+            raise ValueError("a hawk")
+        return later(params["data"])
+
+    async def later(data: str) -> None:
+        if data == "raise":
+            raise ValueError("a hawk")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    session, _, arrive = opened(on_log=log)
+    for data in ("raise", "wait"):
+        arrive({"method": "notifications/message", "params": {"data": data}})
+    await turns()
+    assert "on_log raised" in caplog.text
+    assert "a hawk" in caplog.text
+    await session.callbacks.end()
+    assert ended.is_set()
+
+
+# --- what a server reports -----------------------------------------------------------------------------
+
+
+async def test_an_update_reaches_each_who_watches_its_resource_and_the_end_reaches_all() -> None:
+    changed: list[str] = []
+    watchers = Watchers(changed.append)
+    _, _, arrive = opened(watchers)
+    (one, first), (two, second), (other, _) = (watchers.add(uri) for uri in ("a:b", "a:b", "a:c"))
+    assert (first, second) == (True, False)
+    for _ in range(1_030):
+        arrive({"method": "notifications/resources/updated", "params": {"uri": "a:b", "n": 1}})
+    assert (one.qsize(), two.qsize(), other.qsize()) == (1024, 1024, 0)
+    assert one.get_nowait() == {"uri": "a:b", "n": 1}
+    for what in ("tools", "resources", "prompts"):
+        arrive({"method": f"notifications/{what}/list_changed"})
+    assert changed == ["tools", "resources", "prompts"]
+    assert watchers.remove("a:b", one) is False
+    watchers.lost()
+    assert (one.qsize(), two.qsize(), other.get_nowait()) == (1023, 1025, None)
+    assert watchers.remove("a:b", two) is True
+    assert watchers.add("a:b")[1] is True
+
+
+def told(link: Recorded, arrive: Callable[[Json], None], method: str, **params: Any) -> None:
+    """Send a notification on the stream that the last request opened."""
+    meta = {protocol.META_SUBSCRIPTION: link.sent[-1]["id"]}
+    arrive({"method": f"notifications/{method}", "params": {**params, "_meta": meta}})
+
+
+ACKNOWLEDGED = "subscriptions/acknowledged"
+LOST = CallError("UNAVAILABLE", "lost")
+
+
+async def test_updates_of_a_resource_begin_when_the_server_offers_them_and_end_with_the_connection() -> None:
+    session, link, arrive = await modern()
+    watching = updates(session, "s", "a:b", LOST)
+    first = asyncio.ensure_future(anext(watching))  # type: ignore[arg-type]  # a coroutine
+    await turns()
+    assert link.sent[0]["params"]["notifications"] == {"resourceSubscriptions": ["a:b"]}
+    told(link, arrive, "resources/updated", uri="too:early")
+    told(link, arrive, ACKNOWLEDGED, notifications={"resourceSubscriptions": ["a:b"]})
+    told(link, arrive, ACKNOWLEDGED, notifications={})
+    told(link, arrive, "tools/list_changed")
+    told(link, arrive, "resources/updated", uri="a:b/c")
+    told(link, arrive, "resources/updated")
+    assert await first == {"uri": "a:b/c"}
+    assert await anext(watching) == {"uri": "a:b"}
+    session.end()
+    assert await fails(anext(watching)) is LOST
+
+
+@pytest.mark.parametrize("honored", [{}, {"resourceSubscriptions": []}, None, "all"])
+async def test_updates_that_a_server_does_not_offer_are_an_error(honored: Any) -> None:
+    session, link, arrive = await modern()
+    first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))  # type: ignore[arg-type]  # a coroutine
+    await turns()
+    told(link, arrive, ACKNOWLEDGED, notifications=honored)
+    error = await fails(first)
+    assert (error.code, error.message) == ("EXECUTION_ERROR", "s does not offer subscriptions to a:b")
+    assert link.sent[-1]["method"] == "notifications/cancelled"
+
+
+async def test_a_refused_subscription_is_the_error_of_the_server_and_one_that_ends_is_its_end() -> None:
+    for acknowledged, reply in ((False, refused(-32602, None)), (False, {"result": {}}), (True, {"result": {}})):
+        session, link, arrive = await modern()
+        first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))  # type: ignore[arg-type]  # a coroutine
+        await turns()
+        if acknowledged:
+            told(link, arrive, ACKNOWLEDGED, notifications={"resourceSubscriptions": ["a:b"]})
+        arrive({"id": link.sent[0]["id"], **reply})
+        raised = StopAsyncIteration if acknowledged else ServerError if "error" in reply else CallError
+        with pytest.raises(raised):
+            await first
+
+
+CHANGES = {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "resources": {"subscribe": True}}
+
+
+async def test_changed_listings_are_listened_for_as_the_server_offers_them_and_again_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changed: list[str] = []
+    session, link, arrive = opened(Watchers(changed.append))
+    await talked(link, arrive, session.discover(), discovered(capabilities=CHANGES))
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def paused(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("operad_mcp.wire.watching.asyncio.sleep", paused)
+    listening = asyncio.create_task(listen(session, ServerLogger("s")))
+    await turns()
+    assert link.sent[-1]["params"]["notifications"] == {"toolsListChanged": True}
+    told(link, arrive, "tools/list_changed")
+    for _ in range(10):
+        arrive({"id": link.sent[-1]["id"], **refused(-32603, None)})
+        await turns()
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
+    told(link, arrive, ACKNOWLEDGED)
+    arrive({"id": link.sent[-1]["id"], "result": {}})
+    await turns()
+    assert pauses[10:] == [0.1]
+    session.end()
+    await listening
+    assert changed == ["tools"]
+
+
+async def test_a_server_that_reports_no_changes_is_not_listened_to() -> None:
+    for session, link, _ in (opened(), await modern()):
+        await listen(session, ServerLogger("s"))
+        assert link.sent == []
+    session, link, arrive = opened()
+    found = {"protocolVersion": "2025-11-25", "capabilities": CHANGES}
+    await talked(link, arrive, session.initialize(), {"result": found})
+    await listen(session, ServerLogger("s"))
+    assert len(link.sent) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from operad import CallError, ConfigError, Identity, OperationContext, OperationRegistry, load_plugins, operation
-from operad_auth import Credentials
-from operad_mcp import MCPClientConfig, client_of, to_mcp
+from operad_auth import CredentialProvider, Credentials
+from operad_mcp import MCPClientConfig, client_of, from_mcp, to_mcp
+from operad_mcp.client.sessions import CallerSessions, without_credentials
 from operad_mcp.config import MCPAuth
-from plugins.serve.tests.front_door import served
+from plugins.mcp.tests.peers import fails, listening
 
 TABLE = """
 [[credentials]]
@@ -80,7 +82,7 @@ async def upstream() -> AsyncIterator[Upstream]:
     upstream = Upstream()
     async with (
         upstream.registry() as registry,
-        served(to_mcp(registry, authenticate=upstream.authenticate).asgi(), lifespan="on") as url,
+        listening(to_mcp(registry, authenticate=upstream.authenticate).asgi()) as url,
     ):
         upstream.url = f"{url}/mcp"
         yield upstream
@@ -272,7 +274,7 @@ async def test_a_redirect_of_an_mcp_server_takes_no_token_to_another_origin(
         await send({"type": "http.response.start", "status": 500, "headers": []})
         await send({"type": "http.response.body"})
 
-    async with served(thief) as elsewhere:
+    async with listening(thief) as elsewhere:
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] != "http" or not moved.is_set():
@@ -282,7 +284,7 @@ async def test_a_redirect_of_an_mcp_server_takes_no_token_to_another_origin(
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body"})
 
-        async with served(app, lifespan="on") as url:
+        async with listening(app) as url:
             upstream.url = f"{url}/mcp"
             async with gateway(upstream, tmp_path, table=FORWARD.format(url)) as registry:
                 moved.set()
@@ -290,3 +292,163 @@ async def test_a_redirect_of_an_mcp_server_takes_no_token_to_another_origin(
                     await registry.execute("up.up.who", {}, forwarded("ann"))
                 assert "own-token-of-ann" not in str(caught.value) + repr(caught.value.details)
         assert stolen == []
+
+
+# --- the pool -------------------------------------------------------------------------------------------
+
+
+def pool(
+    url: str = "http://127.0.0.1:9/mcp", *, get: Any = None, refused: Any = None, **options: Any
+) -> CallerSessions:
+    """Sessions whose callers have a token each; no request is sent unless a test sends one."""
+
+    async def token(context: OperationContext, _origin: str) -> Any:
+        assert context.identity is not None
+        return {"token": f"token-of-{context.identity.id}"}
+
+    provider = CredentialProvider("users", get or token, refused=refused or (lambda *_: False))
+    auth = MCPAuth(type="caller", provider=provider)
+    return CallerSessions("up", MCPClientConfig(url=url, auth=auth, **options))
+
+
+async def test_a_caller_has_one_session_for_each_of_its_credentials() -> None:
+    tables: list[Any] = [{"type": "bearer", "token": "x"}, {"token": "x", "type": "bearer"}, {"token": "y"}]
+    asked: list[str] = []
+
+    async def get(context: OperationContext, origin: str) -> Any:
+        asked.append(origin)
+        return tables[context.metadata.get("table", 0)]
+
+    sessions = pool("https://mcp.example.com/some/path", get=get)
+    first = await sessions.of(caller("ann"))
+    assert await sessions.of(caller("ann", metadata={"table": 1})) is first
+    others = [caller("ann", metadata={"table": 2}), caller("bob"), OperationContext()]
+    assert len({first, *[await sessions.of(each) for each in others]}) == len(sessions) == 4
+    assert set(asked) == {"https://mcp.example.com"}
+    assert first.config.auth == MCPAuth(token="x")
+    assert first.config.list_auth is None
+    await sessions.aclose()
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"type": "oauth"}, {"type": "bearer"}, {"type": "bearer", "token": 5}, {"unknown": "hush"},
+        {"type": "caller", "provider": CredentialProvider("x", pool)}, {"token": "hush\n"},
+    ],
+)  # fmt: skip
+async def test_a_credential_of_a_caller_that_cannot_be_used_is_refused_without_its_value(table: Any) -> None:
+    async def get(_context: OperationContext, _origin: str) -> Any:
+        return table
+
+    sessions = pool(get=get)
+    error = await fails(sessions.of(caller("ann")))
+    assert error.code == "EXECUTION_ERROR"
+    assert '"bearer", "client_credentials", "jwt_bearer"' in error.message
+    assert "hush" not in error.message
+    assert len(sessions) == 0
+
+
+async def test_the_session_that_was_used_least_recently_makes_room() -> None:
+    sessions = pool(max_sessions=2)
+    ann, bob = await sessions.of(caller("ann")), await sessions.of(caller("bob"))
+    assert await sessions.of(caller("ann")) is ann
+    await sessions.of(caller("cid"))
+    assert len(sessions) == 2
+    assert await sessions.of(caller("ann")) is ann
+    assert await sessions.of(caller("bob")) is not bob
+    await sessions.aclose()
+
+
+async def test_closed_sessions_are_not_opened_again() -> None:
+    sessions = pool()
+    connections = [await sessions.of(caller(name)) for name in ("ann", "bob")]
+    for _ in range(2):
+        await sessions.aclose()
+    assert len(sessions) == 0
+    for asking in (sessions.of(caller("ann")), *(connection.open() for connection in connections)):
+        error = await fails(asking)
+        assert error.code == "UNAVAILABLE"
+        assert "closed" in error.message
+
+
+async def test_a_session_is_idle_from_the_end_of_its_last_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+
+    async def after(seconds: float) -> int:
+        nonlocal now
+        now += seconds
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return len(sessions)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never responds
+        sessions = pool(f"http://127.0.0.1:{silent.getsockname()[1]}/mcp", session_idle=10, connect_timeout=10_000)
+        await sessions.of(caller("ann"))
+        bob = await sessions.of(caller("bob"))
+        watching = asyncio.create_task(anext(bob.watch_resource("a:b")))
+        assert await after(6) == 2
+        await sessions.of(caller("ann"))
+        assert await after(6) == 2  # ann's was used 6 seconds ago, and bob's is in use
+        assert await after(4) == 1
+        watching.cancel()
+        assert await after(5) == 1
+        assert await sessions.of(caller("bob")) is bob
+        assert await after(9) == 1
+        assert await after(1) == 0
+        await sessions.of(caller("ann"))
+        assert await after(10) == 0  # the timer starts again with a new session
+        await sessions.aclose()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_refused_credential_is_reported_and_the_call_is_sent_again_with_a_newer_one(
+    upstream: Upstream,
+) -> None:
+    reported: list[Any] = []
+    tokens = ["old", "new"]
+
+    async def authenticate(credentials: Credentials) -> Identity | None:
+        return None if credentials.bearer in ("old", "older") else Identity("somebody")
+
+    async def get(context: OperationContext, _origin: str) -> Any:
+        return {"token": tokens[0]}
+
+    def refused(_context: OperationContext, table: Any) -> bool:
+        reported.append(dict(table))
+        return tokens.pop(0) == "old"
+
+    auth = MCPAuth(type="caller", provider=CredentialProvider("users", get, refused=refused))
+    app: Any = to_mcp(upstream.registry(), authenticate=authenticate).asgi()
+    async with (
+        listening(app) as url,
+        OperationRegistry() as registry,
+        await from_mcp("up", url=f"{url}/mcp", auth=auth, list_auth=MCPAuth(token="x")) as up,
+    ):
+        for each in up.operations:
+            registry.register(each)
+        assert (await registry.execute("up.up.who", {}, caller("ann"))).data == "somebody 0"
+        assert reported == [{"token": "old"}]
+        tokens[:] = ["older", "new"]
+        error = await fails(registry.execute("up.up.who", {}, caller("ann")))
+        assert isinstance(error.details, dict)
+        assert error.details["statusCode"] == 401
+        assert reported == [{"token": "old"}, {"token": "older"}]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "sent"),
+    [
+        ({}, {}),
+        ({"mcp": 5}, {"mcp": 5}),
+        ({"mcp": {"headers": 5}}, {"mcp": {"headers": 5}}),
+        (
+            {"a": 1, "mcp": {"b": 2, "headers": {"Cookie": "c", "PROXY-authorization": "d", "x": "e"}}},
+            {"a": 1, "mcp": {"b": 2, "headers": {"x": "e"}}},
+        ),
+    ],
+)
+def test_metadata_of_a_call_lose_their_credentials_alone(metadata: Any, sent: Any) -> None:
+    assert without_credentials(metadata) == sent
