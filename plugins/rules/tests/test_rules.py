@@ -665,3 +665,16 @@ def test_the_command_shows_what_matches_an_operation_from_the_outside_in(tmp_pat
     listed = runner.invoke(rules, ["-c", str(tmp_path / "operad.toml")])
     assert listed.output == shown.output + "[[rules]] 2: match other.*\n"
     assert "No rule matches" in runner.invoke(rules, ["--explain", "x.y", "-c", str(tmp_path)]).output
+
+
+async def test_rules_are_added_to_those_of_a_configuration_and_to_each_other(tmp_path: Path) -> None:
+    registry = configured(tmp_path, '[[rules]]\nmatch = "shop.*"\nmax_bytes = 10\napprove = "queue"\n')
+    add_rules(registry, Rule(match="shop.*", rate="1/hour", max_bytes=20))
+    add_rules(registry, Rule(match="other.*", deny=True, approve="queue"), Rule(match="shop.*", retry=1))
+    found = await registry.execute(
+        "operad.rules.explain", {"operation": "shop.look"}, OperationContext(trusted=True)
+    )
+    assert [(each["rule"], each["keys"]) for each in found.data] == [
+        (1, {"approve": "queue", "max_bytes": 10}), (2, {"max_bytes": 20, "rate": "1/hour"}), (4, {"retry": 1}),
+    ]  # fmt: skip
+    assert {"operad.results.read", "operad.rules.explain"} <= set(registry)

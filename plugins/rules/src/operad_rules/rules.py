@@ -13,6 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -42,8 +43,26 @@ CHANGES = ("hide", "set", "rename")
 
 
 @attrs.frozen
+class Shared:
+    """What all rules of a registry have in common: the rules themselves, large results, and pending approvals."""
+
+    rules: list[Rule] = attrs.field(factory=list)
+    results: LargeResults = attrs.field(factory=LargeResults)
+    queue: Queue = attrs.field(factory=Queue)
+    operations: set[str] = attrs.field(factory=set)
+    """The ids of the operations that rules have registered."""
+
+    async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
+        """Return `explained` for an operation. This is the handler of ``operad.rules.explain``."""
+        return explained(self.rules, input["operation"])
+
+
+_shared: WeakKeyDictionary[OperationRegistry, Shared] = WeakKeyDictionary()
+
+
+@attrs.frozen
 class Rules:
-    """The rules of one registry.
+    """Rules of a registry, which may have others, too.
 
     Args:
         rules: the rules, in the order in which they are written.
@@ -54,10 +73,12 @@ class Rules:
     rules: Sequence[Rule]
     registry: OperationRegistry
     base_dir: Path
-    results: LargeResults = attrs.field(factory=LargeResults, init=False)
-    queue: Queue = attrs.field(factory=Queue, init=False)
+    shared: Shared = attrs.field(init=False)
     audits: list[Audit] = attrs.field(factory=list, init=False)
     _pools: dict[str, Any] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "shared", _shared.setdefault(self.registry, Shared()))
 
     def interceptors(self) -> list[Interceptor]:
         """Return the interceptors of all rules.
@@ -83,9 +104,9 @@ class Rules:
         if rule.deny:
             yield "deny", Deny(rule.deny if isinstance(rule.deny, str) else None)
         if rule.approve is not None:
-            yield "approve", approval(rule.approve, self.queue)
+            yield "approve", approval(rule.approve, self.shared.queue)
         if rule.max_bytes is not None:
-            yield "max_bytes", MaxBytes(rule.max_bytes, self.results, kinds)
+            yield "max_bytes", MaxBytes(rule.max_bytes, self.shared.results, kinds)
         if rule.redact:
             yield "redact", Redact(rule.redact, kinds)
         if rule.select is not None:
@@ -132,23 +153,24 @@ class Rules:
 
         Raises `RegistrationError` if other rules of the registry have registered these operations.
         """
-        if any(rule.max_bytes is not None for rule in self.rules):
-            self.registry.register(READ, self.results.read)
-        if any(rule.approve == "queue" for rule in self.rules):
-            self.registry.register(LIST, self.queue.list)
-            self.registry.register(DECIDE, self.queue.decide)
-        if self.rules:
-            self.registry.register(EXPLAIN, self.explain)
+        shared = self.shared
+        shared.rules.extend(self.rules)
+        has_queue = any(rule.approve == "queue" for rule in self.rules)
+        for spec, handler, is_needed in (
+            (READ, shared.results.read, any(rule.max_bytes is not None for rule in self.rules)),
+            (LIST, shared.queue.list, has_queue),
+            (DECIDE, shared.queue.decide, has_queue),
+            (EXPLAIN, shared.explain, bool(self.rules)),
+        ):
+            if is_needed and spec.id not in shared.operations:
+                self.registry.register(spec, handler)
+                shared.operations.add(spec.id)
         for rule in self.rules:
             if rule.audit is not None:
                 audit = Audit(self.base_dir / Path(rule.audit).expanduser(), rule, ORDERS["audit"])
                 audit.observe(self.registry)
                 self.audits.append(audit)
         self.registry.on_close(self.aclose)
-
-    async def explain(self, input: Mapping[str, Any], context: OperationContext) -> list[dict[str, Any]]:
-        """Return `explained` for an operation. This is the handler of ``operad.rules.explain``."""
-        return explained(self.rules, input["operation"])
 
 
 def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
@@ -190,7 +212,7 @@ def _order(key: str) -> int:
 
 
 def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None = None) -> Rules:
-    """Add rules to a registry whose configuration has no ``[[rules]]``, and return them. Call it once.
+    """Add rules to a registry, in addition to those that it has, and return the added ones.
 
     ``hide``, ``set`` and ``rename`` apply to operations that are registered afterwards.
 
@@ -202,7 +224,8 @@ def add_rules(registry: OperationRegistry, *rules: Rule, base_dir: Path | None =
     Raises:
         ConfigError: a function of ``approve`` cannot be used, or ``shared`` is set and its URL is invalid or the
             package redis is missing.
-        RegistrationError: the registry has rules already.
+        RegistrationError: the application has an operation with an id of these rules, such as
+            ``operad.rules.explain``.
     """
     added = Rules(rules, registry, Path() if base_dir is None else base_dir)
     for each in added.interceptors():
