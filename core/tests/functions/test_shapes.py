@@ -164,6 +164,15 @@ class Guarded:
     size: int = attrs.field(validator=attrs.validators.ge(1))
 
 
+def parsed(value: str | int) -> int:
+    return int(value)
+
+
+@attrs.frozen
+class Parsed:
+    size: int = attrs.field(converter=parsed)
+
+
 @attrs.frozen
 class Renamed:
     when: datetime.date
@@ -191,6 +200,7 @@ ID = uuid.UUID(int=7)
         (dict[int, datetime.date], {"1": "2024-05-06"}, {1: DAY}),
         (list[Item | Struct], [{"size": 5}], [Item(5)]),
         (Guarded, {"when": "2024-05-06", "size": 2}, Guarded(DAY, 2)),
+        (Parsed, {"size": "5"}, Parsed(5)),
         (Renamed, {"when": "2024-05-06", "length": 2}, Renamed(DAY, 2)),
         (tuple[Guarded, ...], [{"when": "2024-05-06", "size": 2}], (Guarded(DAY, 2),)),
         (Guarded | None, {"when": "2024-05-06", "size": 2}, Guarded(DAY, 2)),

@@ -21,6 +21,8 @@ from operad import (
     LocalResponseMeta,
     OpaqueMeta,
     OperadError,
+    OperationRegistry,
+    OperationSpec,
     ResponseEnvelope,
     is_response_envelope,
     local_envelope,
@@ -304,3 +306,17 @@ def test_json_of_the_strict_profile_is_read_back_and_other_text_is_an_error() ->
         deep = [deep]
     with pytest.raises(CallError, match="nested too deeply for JSON"):
         to_json(deep)
+
+
+async def test_a_handler_s_envelope_of_an_unknown_kind_is_passed_on_and_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = ResponseEnvelope(1, OpaqueMeta("strange", {"source": "strange"}))
+
+    async def give(input: Any, context: Any) -> ResponseEnvelope[Any]:
+        return made
+
+    registry = OperationRegistry()
+    registry.register(OperationSpec(namespace="a", name="b"), give)
+    assert await registry.execute("a.b") is made
+    assert "no plugin declares the envelope source 'strange'" in caplog.text

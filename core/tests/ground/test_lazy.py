@@ -36,7 +36,7 @@ def run(code: str, *hidden: str) -> subprocess.CompletedProcess[str]:
 
 def module(name: str) -> ModuleType:
     made = sys.modules[name] = ModuleType(name)
-    homes = {"collections": "OrderedDict", "operad_nowhere.inner": "Thing"}
+    homes = {"collections": "OrderedDict", "typing": "TYPE_CHECKING", "operad_nowhere.inner": "Thing"}
     made.__getattr__, made.__dir__ = lazily(name, homes)  # type: ignore[method-assign]  # a module's own (PEP 562)
     return made
 
@@ -50,9 +50,10 @@ def test_a_name_whose_distribution_is_missing_is_an_error_that_says_what_to_inst
         ModuleNotFoundError, match=r"^lazy_example\.Thing is part of operad-nowhere: pip install operad-nowhere$"
     ):
         _ = made.Thing
-    assert made.__all__ == ["OrderedDict"]
+    assert made.__all__ == ["TYPE_CHECKING", "OrderedDict"], "constants first"
     assert "Thing" not in dir(made)
     assert made.OrderedDict.__name__ == "OrderedDict"
+    assert "OrderedDict" in vars(made)
 
 
 @pytest.mark.parametrize(

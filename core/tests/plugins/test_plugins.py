@@ -526,3 +526,9 @@ def test_threads_that_ask_a_fresh_object_at_the_same_time_share_its_hooks() -> N
         )
     assert [record.status for record in found] == ["loaded"] * 4
     assert len(plugins.implementations("operad_operation_added")) == 4
+
+
+def test_the_options_of_a_transport_are_published_if_it_names_their_class() -> None:
+    options = attrs.make_class("Options", ["a"])
+    for given, found in ((None, None), (options, options), (lambda: options, options)):
+        assert TransportFactory("x", Nowhere, given).config_type is found

@@ -422,14 +422,16 @@ def test_one_that_does_not_close_keeps_no_other_one_open(
     left = items()
     own.run(begin())
     kept = [Kept(wait), Kept(close), Kept(fail), Kept(close)]
-    for each in kept:
+    for each in (*kept, forgotten := Kept(fail)):
         own.keep(each)
+    own.forget(forgotten)
     monkeypatch.setattr("operad.sync.portal._EXIT_SECONDS", 0.1)
     own.stop()
     assert closed == [1, 1, 2]
     assert caplog.text.count("at the end of the process failed") == 2
     with pytest.raises(RuntimeError, match="accepts no more calls"):
         own.run(wait())
+    own.soon(wait)  # nothing, and no error
 
 
 def test_an_interrupt_ends_the_wait_and_the_call() -> None:

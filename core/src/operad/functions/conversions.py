@@ -68,7 +68,7 @@ class Conversions:
         converter.register_structure_hook_factory(is_union, self._union)
         converter.register_unstructure_hook_func(is_model, dumped)
         converter.register_unstructure_hook_factory(
-            has_class, lambda cls: make_dict_unstructure_fn(cls, converter, _cattrs_use_alias=True)
+            has_class, lambda cls: make_dict_unstructure_fn(cls, converter)
         )
         return converter
 
@@ -112,7 +112,7 @@ class Conversions:
     def _object(self, cls: Any) -> Callable[[Any, Any], Any]:
         from cattrs.gen import make_dict_structure_fn
 
-        made: Any = make_dict_structure_fn(cls, self.converter, _cattrs_use_alias=True)
+        made: Any = make_dict_structure_fn(cls, self.converter)
         return lambda value, _: value if isinstance(value, cls) else made(value, cls)
 
     def _array(self, hint: Any) -> Callable[[Any, Any], Any]:
