@@ -11,7 +11,7 @@ import pytest
 
 from operad import CallError, ErrorCode, OperationContext, OperationRegistry, OperationSpec
 from operad import deadlines as module
-from operad.deadlines import DeadlineExpired, until
+from operad.deadlines import DeadlineExpired, earlier, until
 
 pytestmark = pytest.mark.usefixtures("standing_clock")
 
@@ -312,3 +312,15 @@ async def test_a_cancellation_that_comes_with_an_expiry_counts_although_both_wer
     task = asyncio.ensure_future(until(soon(), stubborn))
     await asyncio.wait({task})
     assert task.cancelled()
+
+
+def test_a_timeout_that_no_float_can_hold_is_endless_or_over() -> None:
+    assert earlier(None, 10**400) == float("inf")
+    assert earlier(5.0, -(10**400)) == float("-inf")
+    assert earlier(None, None) is None
+    assert earlier(5.0, 10**400) == 5.0
+
+
+async def test_what_has_to_end_now_does_not_begin() -> None:
+    with pytest.raises(DeadlineExpired):
+        await until(soon(0), pytest.fail, "it has begun")
