@@ -252,12 +252,12 @@ def run_again() -> None:
 
 def _watched(target: str | None, config: Path | None) -> list[Path]:
     """Return the folders whose files `--reload` watches."""
-    found = {Path.cwd()}
+    found = {Path.cwd().resolve()}
     if target is None:
-        path = require_configuration(config).absolute()
+        path = require_configuration(config).resolve()
         found.add(path if path.is_dir() else path.parent)
     elif (file := Path(target.rpartition(":")[0] or target)).suffix == ".py":
-        found.add(file.absolute().parent)
+        found.add(file.resolve().parent)
     # A folder below another one is watched with it.
     return [each for each in sorted(found) if not any(other in each.parents for other in found)]
 
