@@ -240,9 +240,7 @@ class Calls:
                 envelope = await self._registry.execute(operation_id, input, context)
             accept, exposed = exchange.header("accept"), self._config.expose_upstream
             if wants_envelope(accept):
-                body, content_type, headers = envelope_response(
-                    envelope, expose_upstream=self._config.expose_upstream
-                )
+                body, content_type, headers = envelope_response(envelope, expose_upstream=exposed)
             elif self._registry.plugins.envelope_kinds.is_error(envelope):
                 raise error_response(envelope)
             else:
@@ -271,7 +269,7 @@ class Calls:
         )
         self._streams += 1
         try:
-            async with Watch(exchange.receive, self._sweep, at_once=True):
+            async with Watch(exchange.receive, self._sweep):
                 await stream.run(self._registry.subscribe(spec.id, input, context))
         except CallError as error:
             problem = self._problem(error, exchange, spec, spec.id)

@@ -9,7 +9,7 @@ from typing import Any
 from operad_serve.asgi import ClientGoneError, Receive
 
 _WATCH_AFTER = 0.02
-"""Seconds between ticks. A call's connection is watched from its second tick; a quick call costs no task."""
+"""Seconds between ticks. A connection is watched from the second tick of its call; a quick call costs no task."""
 
 
 class Sweep:
@@ -53,25 +53,20 @@ class Watch:
     Args:
         receive: the ASGI receive function of the request, whose body has been read.
         sweep: the timer that starts the watch if the call takes long.
-        at_once: whether to watch from the beginning.
     """
 
-    __slots__ = ("__weakref__", "_at_once", "_is_gone", "_listener", "_receive", "_sweep", "_task")
+    __slots__ = ("__weakref__", "_is_gone", "_listener", "_receive", "_sweep", "_task")
 
-    def __init__(self, receive: Receive, sweep: Sweep, *, at_once: bool = False) -> None:
+    def __init__(self, receive: Receive, sweep: Sweep) -> None:
         self._receive = receive
         self._sweep = sweep
-        self._at_once = at_once
         self._task: asyncio.Task[Any] | None = None
         self._listener: asyncio.Task[None] | None = None
         self._is_gone = False
 
     async def __aenter__(self) -> None:
         self._task = asyncio.current_task()
-        if self._at_once:
-            self.listen()
-        else:
-            self._sweep.add(self)
+        self._sweep.add(self)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

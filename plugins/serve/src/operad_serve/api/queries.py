@@ -159,9 +159,7 @@ def field_of(name: str, node: Any, root: Root, required: bool) -> Field:
 
 
 def _scalar(name: str, node: Any, types: frozenset[str], required: bool) -> Field:
-    if "string" not in types:
-        return Field(name, "scalar", node, types, required)
-    if types == {"string"}:
+    if "string" not in types or types == {"string"}:
         return Field(name, "scalar", node, types, required)
     if types == {"string", "null"}:
         # Every text is a string, also `null`. A client omits the parameter to send null.
@@ -169,9 +167,7 @@ def _scalar(name: str, node: Any, types: frozenset[str], required: bool) -> Fiel
     return Field(name, "json", node, frozenset(), required)
 
 
-def _without_null(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
+def _without_null(node: Json) -> Json:
     out = dict(node)
     if out.get("default", 0) is None:
         del out["default"]
