@@ -167,6 +167,31 @@ async def client_of(app: Any) -> AsyncIterator[Client]:
         yield Client(session, base)
 
 
+async def asked(
+    app: Any, method: str, path: str, body: bytes = b"", query: bytes = b"", root: str = "", **headers: str
+) -> Answer:
+    """The response of an application in this process, without a server. Underscores in headers become hyphens."""
+    found = {"host": "127.0.0.1", "content-type": "application/json", **headers}
+    scope = {
+        "type": "http", "method": method, "path": path, "query_string": query, "root_path": root,
+        "server": ("127.0.0.1", 80),
+        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in found.items()],
+    }  # fmt: skip
+    requests = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return requests.pop() if requests else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    content = b"".join(message["body"] for message in sent[1:])
+    return Answer(sent[0]["status"], answered, answered.get("content-type", ""), content)
+
+
 @operation(namespace="shop", type="query", tags=["math"])
 async def add(a: Annotated[int, "The first."], b: int = 2) -> int:
     """Add two integers."""

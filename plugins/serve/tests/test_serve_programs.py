@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -17,8 +19,11 @@ from typing import Any
 
 import pytest
 
-from operad import ConfigError
+from operad import ConfigError, OperationRegistry, Plugins
+from operad_serve import Plan, ServeOptions
+from operad_serve.door import front_door, processes
 from operad_serve.door.target import registry_of
+from plugins.serve.tests import commands
 
 OPERATIONS = """
 import os
@@ -215,6 +220,104 @@ def test_workers_with_idempotency_keys_in_memory_are_refused(folder: Path) -> No
     pytest.importorskip("operad_rules")
     (folder / "operad.toml").write_text('[serve]\nhttp = "127.0.0.1:0"\n[idempotency]\n')
     assert "set store in [idempotency]" in str(serve("--workers", "2").exception)
+
+
+def test_workers_share_the_sockets_of_a_plan_and_one_signal_stops_them_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    told: list[str] = []
+    monkeypatch.setattr(processes, "tell_manager", told.append)
+    address = ("127.0.0.1", 0)
+    plan = Plan(options=ServeOptions(), http=address, health=address)
+    assert front_door.run_workers(OperationRegistry(Plugins()), plan, commands.serve_until_stopped, 2) == 0
+    started = sorted(file.read_text() for file in folder.glob("started-*"))
+    assert started == ["False health,http", "True health,http"]
+    assert told[-1] == "STOPPING=1"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_worker_that_ends_before_it_is_ready_ends_the_command_with_its_code(folder: Path) -> None:
+    assert processes.Supervisor(commands.end_before_ready).run(1) == 3
+
+
+def test_a_worker_that_ends_later_is_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert processes.Supervisor(commands.end_once).run(1) == 0
+    assert re.findall(r"worker \d+ ended with code 0; starting another", capsys.readouterr().err)
+
+
+def test_a_process_that_ended_starts_again_with_the_next_change(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert processes.Supervisor(commands.change_a_file).run_reloading([folder]) == 0
+    assert f"{folder / 'changed.py'} changed; reloading" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "watched"),
+    [
+        ("one@.py", None, ["."]),
+        ("one@", None, ["."]),
+        ("sub/app.py:make", None, ["."]),
+        ("../app.py", None, [".."]),
+        (None, "../operad.toml", [".."]),
+        (None, "../other", [".", "../other"]),
+        (None, "sub", ["."]),
+    ],
+)
+def test_reload_watches_the_current_folder_and_that_of_the_program_or_configuration(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str | None, config: str | None, watched: list[str]
+) -> None:
+    here = folder / "here"
+    for each in (folder, here, here / "sub", folder / "other"):
+        each.mkdir(exist_ok=True)
+        (each / "operad.toml").write_text("")
+    monkeypatch.chdir(here)
+    found: list[Path] = []
+
+    def run_reloading(supervisor: object, folders: list[Path]) -> int:
+        found.extend(folders)
+        return 0
+
+    monkeypatch.setattr(processes.Supervisor, "run_reloading", run_reloading)
+    serve(*([target] if target else ["--config", config]), "--reload")
+    assert found == [(here / each).resolve() for each in watched]
+
+
+def test_a_process_of_a_supervisor_serves_with_its_sockets_and_only_the_first_one_reports(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[Plan] = []
+
+    async def served(registry: OperationRegistry, plan: Plan, load: object) -> int:
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(front_door, "serve", served)
+    with socket.socket() as shared:
+        for is_first in (True, False):
+            given = processes.Share({"http": shared}, multiprocessing.get_context("spawn").Event(), is_first)
+            monkeypatch.setattr(processes, "share", lambda given=given: given)
+            assert serve(named(folder, "one@.py"), "--reload").exit_code == 0
+            plan = plans.pop()
+            assert (plan.sockets, plan.is_quiet) == ({"http": shared}, not is_first)
+            assert plan.http == ("127.0.0.1", 8000)
+            assert plan.on_ready is not None
+            plan.on_ready()
+            assert given.ready.is_set()
+
+
+def test_the_modules_beside_a_program_come_before_others_of_the_same_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = named(folder, "beside@")
+    other = folder / "other"
+    other.mkdir()
+    (other / f"{name}.py").write_text("raise OSError('the wrong module')")
+    monkeypatch.syspath_prepend(other)
+    for target in ("one@.py", "two@:other"):
+        sys.modules.pop(name, None)
+        assert registry_of(named(folder, target)) is not None
 
 
 async def test_a_program_without_a_registry_may_have_a_lifespan(folder: Path) -> None:

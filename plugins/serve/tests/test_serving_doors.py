@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -13,6 +14,7 @@ from operad import CallError, Identity, OperationContext, OperationRegistry, Ope
 from operad_auth import Credentials, StaticTokens
 from operad_serve import to_openapi
 from operad_serve.api.places import place_of
+from operad_serve.asgi import run_lifespan
 from operad_testing import hostile_schemas
 from plugins.serve.tests import front_door
 
@@ -112,6 +114,107 @@ async def test_the_explorer_is_static_and_asks_nobody_else(registry: OperationRe
         assert [(await client("GET", path)).status for path in ("/", "/explorer/state")] == [404, 404]
 
 
+@pytest.mark.parametrize(("method", "path", "status", "allow"), TABLES["methods"])
+async def test_each_path_has_its_methods_and_head_is_get_without_a_body(
+    registry: OperationRegistry, method: str, path: str, status: int, allow: str | None
+) -> None:
+    app = to_openapi(registry)
+    answer = await front_door.asked(app, method, path)
+    assert (answer.status, answer.headers.get("allow")) == (status, allow)
+    assert {("x-content-type-options", "nosniff")} <= answer.headers.items()
+    if method == "HEAD" and status == 200:
+        whole = await front_door.asked(app, "GET", path)
+        assert (answer.body, answer.headers["content-length"]) == (b"", str(len(whole.body)))
+    if status == 204:
+        assert answer.body == b""
+        assert "content-length" not in answer.headers
+
+
+async def test_a_preflight_needs_no_credentials_and_all_else_does(registry: OperationRegistry) -> None:
+    app = to_openapi(
+        registry, authenticate=StaticTokens(front_door.TOKENS), allowed_origins=["https://app.example"]
+    )
+    asks = {"origin": "https://app.example", "access_control_request_method": "POST"}
+    answer = await front_door.asked(app, "OPTIONS", "/operations/shop.add", **asks)
+    assert (answer.status, answer.headers["allow"]) == (204, "GET, POST, OPTIONS")
+    assert answer.headers["access-control-allow-methods"] == "GET, POST, OPTIONS"
+    assert answer.headers["access-control-max-age"] == "600"
+    assert answer.headers["vary"] == "Origin"
+    for left_out in asks:
+        some = {name: value for name, value in asks.items() if name != left_out}
+        assert (await front_door.asked(app, "OPTIONS", "/operations/shop.add", **some)).status == 401
+    answer = await front_door.asked(app, "POST", "/operations/shop.add", origin="https://app.example")
+    assert "access-control-allow-methods" not in answer.headers
+    assert "Operad-Meta" in answer.headers["access-control-expose-headers"]
+
+
+async def test_the_explorers_address_ends_with_a_slash(registry: OperationRegistry) -> None:
+    answer = await front_door.asked(to_openapi(registry), "GET", "/tools/gate", root="/tools/gate")
+    assert (answer.status, answer.headers["location"]) == (307, "gate/")
+
+
+async def test_a_websocket_is_closed_and_a_lifespan_drains_and_starts_again(registry: OperationRegistry) -> None:
+    app = to_openapi(registry)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "lifespan.next"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app({"type": "websocket", "path": "/"}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1000}]
+    await app({"type": "lifespan"}, receive, send)
+    assert [message["type"] for message in sent[1:]] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert (await front_door.asked(app, "GET", "/health")).status == 503
+    started = asyncio.create_task(app({"type": "lifespan"}, [receive, asyncio.Event().wait].pop, send))
+    await asyncio.sleep(0)
+    started.cancel()
+
+    async def fail() -> None:
+        raise OSError("no disk")
+
+    with pytest.raises(OSError, match="no disk"):
+        await run_lifespan(receive, send, fail, fail)
+    assert sent[-1] == {"type": "lifespan.startup.failed", "message": "OSError: no disk"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "detail"),
+    [
+        (RuntimeError("the password is hunter2"), 401, "the credentials are not valid"),
+        (CallError("ACCESS_DENIED", "expired"), 401, "the credentials are not valid"),
+        (CallError("UNAVAILABLE", "no keys"), 503, "the caller cannot be authenticated now; try again"),
+    ],
+)
+async def test_an_authenticator_that_fails_lets_nobody_in(
+    registry: OperationRegistry, error: Exception, status: int, detail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def authenticate(credentials: Credentials) -> None:
+        raise error
+
+    app = to_openapi(registry, authenticate=authenticate)
+    answer = await front_door.asked(app, "POST", "/operations/shop.add", authorization="Bearer x")
+    assert (answer.status, answer.json()["detail"].startswith(detail)) == (status, True)
+    assert "hunter2" not in caplog.text
+    assert (answer.headers.get("retry-after") == "5") is (status == 503)
+
+
+async def test_a_failure_of_the_server_is_in_its_log_alone(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(operation_id: str) -> None:
+        raise RuntimeError("the password is hunter2")
+
+    monkeypatch.setattr(registry, "get_spec", broken)
+    answer = await front_door.asked(to_openapi(registry), "POST", "/operations/shop.add")
+    id = answer.headers["operad-request-id"]
+    assert (answer.status, id in answer.json()["detail"]) == (500, True)
+    assert b"hunter2" not in answer.body
+    assert f"POST '/operations/shop.add' failed (request {id})" in caplog.text
+
+
 async def test_plugins_and_sources_are_shown_and_reloaded_by_who_may_manage_them(
     registry: OperationRegistry,
 ) -> None:
@@ -172,6 +275,44 @@ async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may
     assert observed == [True, False, False]
 
 
+async def test_only_the_latest_trees_calls_and_reports_are_kept(
+    registry: OperationRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most in (("MAX_KEPT", 2), ("MAX_CALLS", 3), ("MAX_REPORTS", 2)):
+        monkeypatch.setattr(f"operad_serve.api.traces.{name}", most)
+
+    async def outer(input: Any, context: OperationContext) -> Any:
+        for number in range(3):
+            await context.progress(number)
+            await context.log("info", f"{number}")
+            await context.env["shop.add"]({"a": number})
+        raise CallError("GONE", "no")
+
+    registry.register(OperationSpec(namespace="shop", name="outer"), outer)
+    app = to_openapi(registry)
+
+    async def traced() -> str:
+        answer = await front_door.asked(app, "POST", "/operations/shop.outer", operad_trace="1")
+        return answer.headers["operad-request-id"]
+
+    async def tree(id: str) -> Any:
+        answer = await front_door.asked(app, "GET", f"/explorer/trace/{id}")
+        return answer.json() if answer.status == 200 else None
+
+    ids = [await traced() for _ in range(3)]
+    assert [await tree(id) is not None for id in ids] == [False, True, True]
+    found = await tree(ids[-1])
+    call = found["call"]
+    assert (found["leftOut"], call["error"], call["startMs"]) == (1, "GONE", 0)
+    assert [(child["operationId"], child["error"]) for child in call["children"]] == [("shop.add", None)] * 2
+    assert call["durationMs"] >= call["children"][-1]["durationMs"] > 0
+    assert [(report["kind"], report["progress"], report["message"]) for report in call["reports"]] == [
+        ("progress", 2, None),
+        ("log", None, "2"),
+    ]
+    assert [report["unit"] for report in call["reports"]] == [None, None]
+
+
 async def test_below_a_mount_everything_is_where_the_document_says(registry: OperationRegistry) -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
@@ -222,7 +363,6 @@ def test_a_place_is_a_root_and_a_path_whatever_the_host_makes_of_them(scope: Any
 
 
 async def test_the_server_of_the_plugin_serves_until_it_is_cancelled(registry: OperationRegistry) -> None:
-    import asyncio
     import socket
 
     import aiohttp

@@ -1,0 +1,362 @@
+"""What the document says of operations, and how their inputs are written as query strings."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from operad import (
+    AccessControl,
+    CallError,
+    ErrorDefinition,
+    Identity,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+)
+from operad_auth import StaticTokens
+from operad_serve import to_openapi
+from operad_serve.api.queries import QueryForm, query_form
+from operad_serve.problems import Problem, problem_of
+from plugins.serve.tests import front_door
+
+# --- query strings -------------------------------------------------------------------------------------
+
+TEXT_OR_NULL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+DEEP: Any = {"type": "integer"}
+for _ in range(8):
+    DEEP = {"anyOf": [DEEP]}
+DEFINITIONS = {"N": {"type": "integer"}, "a/b~c": {"type": "boolean"}, "Loop": {"$ref": "#/$defs/Loop"}}
+
+
+def form_of(schema: Any, type: str = "query") -> QueryForm | None:
+    """The form of an input as a query string."""
+    return query_form(OperationSpec(namespace="a", name="q", type=type), schema, DEFINITIONS)
+
+
+def form_with(node: Any, **more: Any) -> QueryForm:
+    """The form of an input with one field, ``x``."""
+    form = form_of({"type": "object", "properties": {"x": node}, **more})
+    assert form is not None
+    return form
+
+
+@pytest.mark.parametrize(
+    ("node", "query", "value"),
+    [
+        ({"type": "integer"}, "x=1", 1),
+        ({"type": "integer"}, "x=-1", -1),
+        ({"type": "integer"}, "x=a", "a"),
+        ({"type": "integer"}, "x=1&x=2", [1, 2]),
+        ({"type": "integer"}, "x=null", "null"),
+        ({"type": "integer"}, "x=true", "true"),
+        ({"type": "integer"}, "x=01", "01"),
+        ({"type": "number"}, "x=1.50", 1.5),
+        ({"type": "number"}, "x=-1e999", "-1e999"),
+        ({"type": "string"}, "x=", ""),
+        ({"type": "string"}, "x=1", "1"),
+        ({"type": ["integer", "null"]}, "x=null", None),
+        ({"type": ["string", "null"]}, "x=null", "null"),
+        ({"type": "boolean"}, "x=true", True),
+        ({"type": "boolean"}, "x=false", False),
+        ({"type": "boolean"}, "x=1", "1"),
+        ({"enum": [1, 2]}, "x=1", 1),
+        ({"enum": [1.5]}, "x=1.5", 1.5),
+        ({"enum": [None, 1]}, "x=null", None),
+        ({"enum": ["a", "1"]}, "x=1", "1"),
+        ({"enum": [{}]}, "x={}", {}),
+        ({"const": True}, "x=true", True),
+        ({"type": "string", "const": "1"}, "x=1", "1"),
+        ({"anyOf": [{"type": "integer"}, {"type": "boolean"}]}, "x=true&x=1", [True, 1]),
+        ({"oneOf": [{"type": "integer"}, {"type": "null"}]}, "x=null", None),
+        ({"anyOf": [{"type": "integer"}, {"type": "object"}]}, 'x={"a":1}', {"a": 1}),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, 'x="a"', "a"),
+        ({"type": "array", "items": {"type": "integer"}}, "x=1&x=2", [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}}, "x=1", [1]),
+        ({"type": "array", "items": {"type": ["integer", "null"]}}, "x=[1,null]", [1, None]),
+        ({"type": "array", "items": {"type": ["integer", "boolean"]}}, "x=[1]", [1]),
+        ({"type": "array", "items": {"type": "array"}}, "x=[[]]", [[]]),
+        ({"type": "array"}, "x=[1]", [1]),
+        ({"type": []}, "x=[1]", [1]),
+        (True, "x=1", 1),
+        (DEEP["anyOf"][0], "x=1&x=2", [1, 2]),
+        (DEEP, "x=[1]", [1]),
+        ({"$ref": "#/$defs/N"}, "x=1&x=2", [1, 2]),
+        ({"$ref": "#/$defs/a~1b~0c", "title": "T"}, "x=true", True),
+        ({"$ref": "#/$defs/N", "minimum": 1}, "x=[1]", [1]),
+        ({"$ref": "#/$defs/Gone"}, "x=[1]", [1]),
+        ({"$ref": "#/$defs/Loop"}, "x=[1]", [1]),
+        ({"type": "integer"}, "y=1", None),
+    ],
+)
+def test_a_field_of_a_query_string_has_the_value_that_its_schema_allows(node: Any, query: str, value: Any) -> None:
+    found = form_with(node).read(query.encode())
+    assert found == ({"x": value} if query.startswith("x") else {"y": "1"})
+    assert type(found.get("x")) is type(value)
+
+
+def test_fields_that_the_input_does_not_declare_stay_texts() -> None:
+    assert form_with(True).read(b"y=1&z=1&z=2&%C3%A9=+") == {"y": "1", "z": ["1", "2"], "\u00e9": " "}
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        (b"x=a", 'query parameter "x": expected JSON text, got a; a string needs quotes'),
+        (b"x=NaN", 'query parameter "x": expected JSON text, got NaN'),
+        (b"x=" + b"[" * 100_000, 'query parameter "x": expected JSON text'),
+        (b"x=1&x=2", 'query parameter "x": expected one value, got 2'),
+        (b"x=%FF", "query string: expected percent-encoded UTF-8 with at most 1000 fields"),
+        (b"x=\xff", "query string: expected percent-encoded UTF-8"),
+        (b"&".join([b"y=1"] * 1_001), "query string: expected"),
+    ],
+)
+def test_a_query_string_that_cannot_be_decoded_is_400(query: bytes, complaint: str) -> None:
+    with pytest.raises(Problem) as caught:
+        form_with({"type": "object"}).read(query)
+    assert caught.value.status == 400
+    assert caught.value.detail.startswith(complaint)
+    assert len(caught.value.detail) < 200
+
+
+@pytest.mark.parametrize(
+    ("node", "published"),
+    [
+        ({"type": ["string", "null"], "default": None, "title": "T"}, {"type": "string", "title": "T"}),
+        ({"type": ["string", "null"], "default": ""}, {"type": "string", "default": ""}),
+        ({**TEXT_OR_NULL, "title": "T"}, {"type": "string", "title": "T"}),
+        (
+            {"oneOf": [{"type": "string", "title": "S"}, {"enum": [None]}], "title": "T"},
+            {"oneOf": [{"type": "string", "title": "S"}], "title": "T"},
+        ),
+        (
+            {"anyOf": [{"type": "null"}, {"const": "a"}, {"const": "b"}]},
+            {"anyOf": [{"const": "a"}, {"const": "b"}]},
+        ),
+        ({"enum": ["a", None]}, {"enum": ["a"]}),
+        ({"type": ["integer", "null"]}, {"type": ["integer", "null"]}),
+        ({"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "string"}}),
+    ],
+)
+def test_a_parameter_is_published_without_the_null_that_no_text_can_mean(node: Any, published: Any) -> None:
+    (declared,) = (field.declaration() for field in form_with(node).fields.values())
+    assert declared == {
+        "name": "x", "in": "query", "required": False, "style": "form", "explode": True, "schema": published,
+    }  # fmt: skip
+
+
+def test_a_required_list_has_an_item_and_a_description_stands_at_the_parameter() -> None:
+    for least, published in ((0, 1), (3, 3)):
+        node = {"type": "array", "items": {"type": "string"}, "minItems": least, "description": "Names."}
+        (declared,) = (field.declaration() for field in form_with(node, required=["x"]).fields.values())
+        assert declared["schema"]["minItems"] == published
+        assert (declared["required"], declared["description"]) == (True, "Names.")
+    (declared,) = (field.declaration() for field in form_with({"type": "object"}).fields.values())
+    assert declared == {
+        "name": "x", "in": "query", "required": False, "content": {"application/json": {"schema": {"type": "object"}}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "has_form"),
+    [
+        ({"type": "object"}, True),
+        ({"type": "object", "additionalProperties": False}, True),
+        ({"type": "object", "additionalProperties": {"type": "string"}}, False),
+        ({"type": "object", "minProperties": 1}, False),
+        ({"type": "object", "properties": []}, False),
+        ({"type": "object", "properties": {"x": True}, "required": "x"}, False),
+        ({"type": "object", "properties": {"x": True}, "required": ["y"]}, False),
+        ({"type": "object", "properties": {"x": {"type": "object"}}, "required": ["x"]}, False),
+        ({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}, True),
+        ({"properties": {}}, False),
+        (True, False),
+        ({"$ref": "#/$defs/N"}, False),
+    ],
+)
+def test_an_input_of_declared_fields_has_a_form_as_a_query_string(schema: Any, has_form: bool) -> None:
+    assert (form_of(schema) is not None) is has_form
+    assert form_of(schema, "mutation") is None
+
+
+# --- the document --------------------------------------------------------------------------------------
+
+
+async def same(input: Any, context: OperationContext) -> Any:
+    return input
+
+
+ERRORS = (
+    ErrorDefinition("GONE", "It is gone.", {"type": "object"}, 410),
+    ErrorDefinition("MOVED", "", {}, 410),
+    ErrorDefinition("ODD", "Not an error.", {}, 302),
+    ErrorDefinition("LAST", "The last one.", {}, 599),
+    ErrorDefinition("FIRST", "The first one.", {}, 400),
+    ErrorDefinition("BEYOND", "No status.", {}, 600),
+    ErrorDefinition("EXECUTION_ERROR", "An upstream's.", {}, 503),
+    ErrorDefinition("PLAIN", "Without a status.", {}),
+)
+RICH = OperationSpec(
+    namespace="a", name="rich", type="query", title="Rich", description="Long.", deprecated=True, idempotent=True,
+    tags=("a", "b"), version="2.0.0", access_control=AccessControl(required_scopes=("x",)), error_schemas=ERRORS,
+)  # fmt: skip
+
+
+async def document(*specs: OperationSpec, **options: Any) -> Any:
+    """The document of operations."""
+    async with OperationRegistry(front_door.plugins()) as registry:
+        for spec in specs:
+            registry.register(spec, same)
+        identity = Identity("root", ["x"])
+        config = {"authenticate": StaticTokens({"root-token-123456": identity}), **options}
+        headers = {"authorization": "Bearer root-token-123456"}
+        return (await front_door.asked(to_openapi(registry, **config), "GET", "/openapi.json", **headers)).json()
+
+
+async def test_a_path_item_says_all_that_its_operation_declares() -> None:
+    item = (await document(RICH))["paths"]["/operations/a.rich"]
+    for method in item.values():
+        described = {key: method[key] for key in ("tags", "summary", "description", "deprecated", "security")}
+        assert described == {
+            "tags": ["a", "b"], "summary": "Rich", "description": "Long.", "deprecated": True,
+            "security": [{"bearer": []}],
+        }  # fmt: skip
+        responses = method["responses"]
+        assert sorted(responses) == ["200", "400", "410", "4XX", "599", "5XX"]
+        assert responses["410"]["description"] == "It is gone.; MOVED"
+        assert responses["200"]["content"] == {"application/json": {"schema": {}}, "*/*": {}}
+    assert item["post"]["requestBody"]["required"] is False
+    mark = item["post"]["x-operad"]
+    assert mark["accessControl"]["requiredScopes"] == ["x"]
+    assert mark["errors"][0] == {
+        "code": "GONE", "description": "It is gone.", "schema": {"type": "object"}, "httpStatus": 410,
+    }  # fmt: skip
+    assert mark["errors"][-1] == {"code": "PLAIN", "description": "Without a status."}
+    del mark["accessControl"], mark["errors"]
+    assert mark == {"id": "a.rich", "type": "query", "version": "2.0.0", "idempotent": True, "tags": ["a", "b"]}
+
+
+async def test_a_path_item_says_nothing_that_its_operation_does_not_declare() -> None:
+    plain = OperationSpec(namespace="a", name="plain", output_schema={"type": "string"})
+    for anonymous, security in ((True, None), (False, [{"bearer": []}])):
+        found = await document(plain, anonymous=anonymous, description="An API.", title="Shop", version="7")
+        (method,) = found["paths"]["/operations/a.plain"].values()
+        assert method.get("security") == security
+        assert not {"summary", "description", "deprecated"} & method.keys()
+        assert method["x-operad"] == {"id": "a.plain", "type": "mutation", "version": plain.version}
+        assert method["responses"]["200"]["content"] == {"application/json": {"schema": {"type": "string"}}}
+        assert found["info"] == {"title": "Shop", "version": "7", "description": "An API."}
+    assert "description" not in (await document(plain))["info"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "required"),
+    [
+        ({"type": "object"}, False),
+        ({"required": ["x"], "properties": {"x": {}}}, True),
+        ({"type": "string"}, True),
+        ({"type": "object", "minProperties": 1}, True),
+        ({"type": "object", "maxProperties": 1}, False),
+    ],
+)
+async def test_a_body_is_required_if_an_empty_object_is_no_input(schema: Any, required: bool) -> None:
+    found = await document(OperationSpec(namespace="a", name="n", input_schema=schema))
+    assert found["paths"]["/operations/a.n"]["post"]["requestBody"]["required"] is required
+
+
+@pytest.mark.parametrize("name", ["x/../y", "x//y", "x/", "./x/.."])
+async def test_an_id_that_no_path_can_contain_is_left_out_with_one_warning(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "operad.serve")
+    async with OperationRegistry(front_door.plugins()) as registry:
+        registry.register(OperationSpec(namespace="a", name=name), same)
+        app = to_openapi(registry)
+        for number in range(2):
+            registry.register(OperationSpec(namespace="a", name=f"n{number}"), same)
+            found = (await front_door.asked(app, "GET", "/openapi.json")).json()
+            assert len(found["paths"]) == number + 1
+    assert len([one for one in caplog.records if "is not served over HTTP" in one.getMessage()]) == 1
+
+
+async def test_an_operation_that_cannot_be_described_is_in_the_document_without_its_schemas(
+    registry: OperationRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def describe(operation_id: str) -> Any:
+        raise CallError("UNAVAILABLE", "the peer is gone")
+
+    monkeypatch.setattr(registry, "describe", describe)
+    app = to_openapi(registry)
+    paths = (await front_door.asked(app, "GET", "/openapi.json")).json()["paths"]
+    assert "/operations/shop.add" in paths
+    assert "shop.add cannot be described: " in caplog.text
+    asked = await front_door.asked(app, "GET", "/operations/shop.add", query=b"a=1")
+    assert (asked.status, asked.headers["allow"]) == (405, "POST")
+
+
+async def test_a_document_is_written_once_for_callers_who_see_the_same(
+    registry: OperationRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[str] = []
+    describe = registry.describe
+
+    async def counting(operation_id: str) -> Any:
+        described.append(operation_id)
+        return await describe(operation_id)
+
+    monkeypatch.setattr(registry, "describe", counting)
+    app = to_openapi(registry)
+
+    async def count(*roots: str) -> int:
+        described.clear()
+        for root in roots:
+            assert (await front_door.asked(app, "GET", f"{root}/openapi.json", root=root)).status == 200
+        return described.count("shop.add")
+
+    assert await count("", "") == 1
+    assert await count("", *(f"/{number}" for number in range(15)), "") == 15
+    assert await count("/15", "") == 1  # one more replaces the one that was used least recently
+    assert await count("/0") == 1
+
+
+# --- problems ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "declared", "status", "headers"),
+    [
+        ("EXECUTION_ERROR", {"statusCode": 400}, None, 400, {}),
+        ("EXECUTION_ERROR", {"statusCode": 500}, None, 502, {}),
+        ("EXECUTION_ERROR", {"statusCode": True}, None, 500, {}),
+        ("OTHER", {"statusCode": 404}, None, 500, {}),
+        ("OTHER", {"jsonrpcCode": -1}, None, 500, {}),
+        ("OTHER", {}, 400, 400, {}),
+        ("OTHER", {}, 599, 599, {}),
+        ("OTHER", {}, 399, 500, {}),
+        ("OTHER", {}, 600, 500, {}),
+        ("OVERLOADED", {"retryAfter": 0}, None, 429, {b"retry-after": b"1"}),
+        ("OVERLOADED", {"retryAfter": 2.4}, None, 429, {b"retry-after": b"2"}),
+        ("UNAVAILABLE", {"retryAfter": 86_400}, None, 503, {b"retry-after": b"1"}),
+        ("UNAVAILABLE", {"retryAfter": "5"}, None, 503, {b"retry-after": b"1"}),
+        ("UNAVAILABLE", None, None, 503, {b"retry-after": b"1"}),
+        ("ACCESS_DENIED", None, None, 403, {}),
+        ("ACCESS_DENIED", {}, 404, 404, {}),
+        (
+            "ACCESS_DENIED", {"requiredScopesAny": ["a", 'b"\\\u00e9']}, None, 403,
+            {b"www-authenticate": b'Bearer error="insufficient_scope", scope="a b"'},
+        ),
+    ],
+)  # fmt: skip
+def test_an_error_has_a_status_and_headers_that_fit(
+    code: str, details: Any, declared: int | None, status: int, headers: dict[bytes, bytes]
+) -> None:
+    definitions = [ErrorDefinition("UNUSED", "", {}, 418), ErrorDefinition(code, "", {}, declared)]
+    problem = problem_of(CallError(code, "no", details), definitions, has_identity=True)
+    assert (problem.status, dict(problem.headers), problem.code) == (status, headers, code)
+
+
+def test_a_problem_that_json_cannot_hold_is_sent_without_what_it_cannot() -> None:
+    assert b'"details"' in Problem(799, "no", details={"x": float("nan")}).to_json("id")
+    assert b'"title":"Error"' in Problem(799, "no").to_json()
