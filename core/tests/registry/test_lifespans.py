@@ -216,3 +216,22 @@ async def test_the_end_waits_for_a_call_also_if_another_one_has_ended_before() -
     await usage.end(30)
     with usage:
         await usage.end(0)  # no longer than that
+
+
+async def test_a_lifespan_whose_start_was_cancelled_can_be_started_again() -> None:
+    gate = asyncio.Event()
+
+    @asynccontextmanager
+    async def lifespan(registry: OperationRegistry) -> AsyncIterator[Shared]:
+        await gate.wait()
+        async with Shared().lifespan(registry) as shared:
+            yield shared
+
+    registry = OperationRegistry(lifespan=lifespan)
+    registry.register(is_open)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await registry.__aenter__()
+    gate.set()
+    async with registry:
+        assert (await registry.execute("n.is_open")).data is True
