@@ -21,6 +21,7 @@ class Options:
     size: int | float = 1
     words: list[str] | None = None
     pairs: dict[str, str] = attrs.field(factory=dict)
+    flag: bool = False
 
 
 def test_a_text_where_a_text_may_stand_beside_other_types_is_taken_as_it_is(
@@ -34,7 +35,7 @@ def test_lists_and_tables_of_texts_are_taken_and_stay_their_givers_own(monkeypat
     monkeypatch.setitem(sys.modules, "operad.config.converting", None)
     words, pairs = ["a"], {"b": "c"}
     for options in (Options, attrs.resolve_types(attrs.frozen(type("Resolved", (Options,), {})))):
-        made = structure(options, {"spec": "a.json", "words": words, "pairs": pairs}, "[t]")
+        made = structure(options, {"spec": "a.json", "words": words, "pairs": pairs, "flag": True}, "[t]")
         assert (made.words, made.pairs) == (words, pairs)
         assert made.words is not words
         assert made.pairs is not pairs

@@ -85,6 +85,7 @@ def property_of(made: Any, name: str = "a") -> Any:
         (pydantic.Field(title="T", examples=[3]), {"title": "T", "examples": [3]}),
         (msgspec.Meta(ge=1, description="d"), {"minimum": 1, "description": "d"}),
         ("how many", {"description": "how many"}),
+        (SimpleNamespace(documentation="how many"), {"description": "how many"}),  # as PEP 727 has it
         (object(), {}),
         (SimpleNamespace(words="for another library"), {}),
     ],

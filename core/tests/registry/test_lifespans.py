@@ -235,3 +235,13 @@ async def test_a_lifespan_whose_start_was_cancelled_can_be_started_again() -> No
     gate.set()
     async with registry:
         assert (await registry.execute("n.is_open")).data is True
+
+
+async def test_the_calls_of_a_source_are_also_those_of_its_registry() -> None:
+    outer, inner = Usage(), Usage()
+    inner.within(outer)
+    with inner:
+        ending = asyncio.create_task(outer.end(30))
+        await asyncio.sleep(0)
+        assert not ending.done()
+    await ending
