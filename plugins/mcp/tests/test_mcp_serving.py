@@ -206,6 +206,32 @@ async def test_a_listing_has_pages_and_a_cursor_that_nobody_gave_is_refused(mode
             await session.list_tools(cursor="7")
 
 
+@MODES
+async def test_resources_templates_and_prompts_have_pages_and_refuse_other_cursors(mode: str) -> None:
+    made = OperationRegistry()
+    for number in range(5):
+        for kind, place in (("resource", "uri"), ("resourceTemplate", "uriTemplate"), ("prompt", "other")):
+            icons = [{"no": "src"}] if number == 4 else []
+            raw(
+                made,
+                f"{kind}{number}",
+                1,
+                metadata={"mcp": {"kind": kind, place: f"a:b{number}/{{x}}", "icons": icons}},
+            )
+    async with client(to_mcp(made, page_size=2), mode) as session:
+        for listing, key in (
+            (session.list_resources, "resources"),
+            (session.list_resource_templates, "resource_templates"),
+            (session.list_prompts, "prompts"),
+        ):
+            pages = [await listing(cursor=cursor) for cursor in (None, "2", "4", "5")]  # type: ignore[operator]  # each of them
+            assert [len(getattr(page, key)) for page in pages] == [2, 2, 0, 0]  # the last one has no valid icon
+            assert [page.next_cursor for page in pages] == ["2", "4", None, None]
+            for cursor in ("6", "-1", "x", "\u0663", ""):
+                with pytest.raises(MCPError, match="expected a nextCursor of"):
+                    await listing(cursor=cursor)  # type: ignore[operator]  # each of them
+
+
 async def test_a_tool_that_the_protocol_refuses_does_not_cost_the_others(caplog: pytest.LogCaptureFixture) -> None:
     unusable = {"mcp": {"kind": "tool", "icons": [{"no": "src"}]}, "annotations": {"title": 7}}
     async with client(raw(registry(), "odd", "x", metadata=unusable)) as session:
@@ -397,6 +423,101 @@ async def test_bytes_are_a_block_of_their_media_type(mime: str, kind: str) -> No
         block = (await session.call_tool("m_bytes", {})).content[0]
     assert block.type == kind
     assert base64.b64decode(block.resource.blob if kind == "resource" else block.data) == b"\x00\xff"
+
+
+@pytest.mark.parametrize(
+    ("data", "declared", "contents"),
+    [
+        ("text", None, ("text", None, "text")),
+        ("text", "text/html", ("text", "text/html", "text")),
+        (b"\x00", None, ("blob", "application/octet-stream", "AA==")),
+        (b"\x00", "image/png", ("blob", "image/png", "AA==")),
+        ({"a": [1]}, None, ("text", "application/json", '{"a":[1]}')),
+        ({"a": [1]}, "application/a+json", ("text", "application/a+json", '{"a":[1]}')),
+        ("text", 5, ("text", None, "text")),
+    ],
+)
+async def test_a_resource_has_the_media_type_that_it_declares_or_that_of_its_data(
+    data: Any, declared: Any, contents: tuple[str, str | None, str]
+) -> None:
+    place = {} if declared is None else {"mimeType": declared}
+    made = raw(registry(), "page", data, metadata={"mcp": {"kind": "resource", "uri": "a:b", **place}})
+    template = {"kind": "resourceTemplate", "uriTemplate": "t:{name}/{?q}", **place}
+    raw(made, "broken", data, metadata={"mcp": {**template, "uriTemplate": "t:{"}})
+    raw(made, "template", echo if data == "text" else data, metadata={"mcp": template})
+    async with client(made) as session:
+        (read,) = (await session.read_resource("a:b")).contents
+        kind, mime, value = contents
+        assert (read.uri, read.mime_type, getattr(read, kind)) == ("a:b", mime, value)
+        (read,) = (await session.read_resource("t:n/?q=1")).contents
+        assert read.uri == "t:n/?q=1"
+        assert getattr(read, kind) == ('{"name":"n","q":"1"}' if data == "text" else value)
+        for uri in ("a:c", "t:n", "x:y"):
+            with pytest.raises(MCPError, match="Resource not found") as raised:
+                await session.read_resource(uri)
+            assert (raised.value.code, raised.value.data) == (-32602, {"uri": uri})
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (CallError("EXECUTION_ERROR", "gone", {"jsonrpcCode": -32002}), -32602, "Resource not found"),
+        (CallError("EXECUTION_ERROR", "gone", {"jsonrpcCode": -32602}), -32602, "Resource not found"),
+        (CallError("VALIDATION_ERROR", "wrong"), -32602, "wrong"),
+        (CallError("EXECUTION_ERROR", "broken", {"jsonrpcCode": -32001}), -32603, "broken"),
+    ],
+)
+async def test_a_resource_or_a_prompt_that_fails_is_an_error_with_its_code(
+    error: CallError, code: int, words: str
+) -> None:
+    made = raw(registry(), "page", error, metadata={"mcp": {"kind": "resource", "uri": "a:b"}})
+    raw(made, "ask", error, metadata={"mcp": {"kind": "prompt"}})
+    async with client(to_mcp(made, mask_errors=False)) as session:
+        with pytest.raises(MCPError, match=words) as raised:
+            await session.read_resource("a:b")
+        assert raised.value.code == code
+        assert raised.value.data["uri"] == "a:b"
+        with pytest.raises(MCPError, match=error.message) as raised:
+            await session.get_prompt("m_ask")
+        assert raised.value.code == (-32602 if error.code == "VALIDATION_ERROR" else -32603)
+        assert raised.value.data["error"]["code"] == error.code
+        with pytest.raises(MCPError, match="Unknown prompt: no") as raised:
+            await session.get_prompt("no")
+        assert raised.value.code == -32602
+
+
+MESSAGES = [{"role": "assistant", "content": {"type": "text", "text": "hi"}}]
+
+
+@pytest.mark.parametrize(
+    ("data", "described", "texts"),
+    [
+        ("hi", "Asks.", ["hi"]),
+        ({"a": 1}, "Asks.", ['{"a":1}']),
+        ([1], "Asks.", ["[1]"]),
+        (MESSAGES, "Asks.", ["hi"]),
+        ({"messages": MESSAGES * 2, "description": 5}, "Asks.", ["hi", "hi"]),
+        ({"messages": MESSAGES, "description": "Its own."}, "Its own.", ["hi"]),
+    ],
+)
+async def test_a_prompt_has_the_messages_of_its_data_and_its_arguments_from_its_schema(
+    data: Any, described: str, texts: list[str]
+) -> None:
+    fields = {"a": {"type": "string", "description": "An a."}, "b": {"description": 5}, "c": True}
+    schema = {"type": "object", "properties": fields, "required": ["b"]}
+    metadata = {"mcp": {"kind": "prompt"}}
+    made = raw(registry(), "ask", data, description="Asks.", input_schema=schema, metadata=metadata)
+    raw(made, "any", data, metadata={"mcp": {"kind": "prompt", "arguments": [{"name": "x"}]}})
+    raw(made, "bare", data, metadata=metadata)
+    async with client(made) as session:
+        listed = {prompt.name: prompt.arguments or [] for prompt in (await session.list_prompts()).prompts}
+        assert [(each.name, each.required, each.description) for each in listed["m_ask"]] == [
+            ("a", False, "An a."), ("b", True, None), ("c", False, None),
+        ]  # fmt: skip
+        assert [len(listed[name]) for name in ("m_any", "m_bare")] == [1, 0]
+        got = await session.get_prompt("m_ask", {"b": "x"})
+        assert got.description == described
+        assert [message.content.text for message in got.messages] == texts
 
 
 @MODES
@@ -625,6 +746,98 @@ async def test_a_handler_learns_that_its_client_cannot_be_asked(mode: str) -> No
                 await session.call_tool("m_greet", {})
             assert raised.value.code == -32021
             assert raised.value.data == {"requiredCapabilities": {"elicitation": {}}}
+
+
+@MODES
+async def test_a_handler_asks_the_model_and_for_the_places_of_its_client(mode: str) -> None:
+    from mcp_types import CreateMessageResult, ListRootsResult, Root, TextContent
+
+    async def sample(context: Any, params: Any) -> Any:
+        return CreateMessageResult(
+            role="assistant", model=f"m{params.max_tokens}", content=TextContent(type="text", text="4")
+        )
+
+    async def roots(context: Any) -> Any:
+        return ListRootsResult(roots=[Root(uri="file:///a")])
+
+    async def think(input: Any, context: OperationContext) -> Any:
+        asked = client_of(context)
+        message = {"role": "user", "content": {"type": "text", "text": "2+2"}}
+        sampled, places = await asyncio.gather(asked.sample([message], max_tokens=3), asked.roots())
+        return [sampled["model"], sampled["content"]["text"], places, sorted(asked.capabilities)]
+
+    options: Any = {"sampling_callback": sample, "list_roots_callback": roots}
+    async with client(registry(think=think), mode, **options) as session:
+        answer = await session.call_tool("m_think", {})
+        assert json.loads(answer.content[0].text) == ["m3", "4", [{"uri": "file:///a"}], ["roots", "sampling"]]
+
+
+@MODES
+@pytest.mark.parametrize("content", [{"name": 5}, {}, None])
+async def test_an_answer_that_does_not_fit_the_form_is_an_error_or_asked_for_again(
+    mode: str, content: Any
+) -> None:
+    from mcp_types import ElicitResult
+
+    answers: list[Any] = [content, {"name": "Ada"}, {"name": "Bob"}]
+
+    async def elicit(context: Any, params: Any) -> Any:
+        return ElicitResult(action="accept", content=answers.pop(0))
+
+    async with client(registry(greet=greet), mode, elicitation_callback=elicit) as session:
+        answer = await session.call_tool("m_greet", {})
+    if mode == "legacy":
+        assert "the client's answer to elicitation/create cannot be used" in answer.content[0].text
+        assert len(answers) == 2
+    else:
+        assert answer.content[0].text == '["Ada","Bob"]'
+
+
+async def test_a_question_that_the_client_rejects_is_an_error_with_its_code() -> None:
+    from mcp_types import ErrorData
+
+    async def elicit(context: Any, params: Any) -> Any:
+        return ErrorData(code=-32050, message="not now")
+
+    async with client(registry(greet=greet), "legacy", elicitation_callback=elicit) as session:
+        answer = await session.call_tool("m_greet", {})
+    assert error_of(answer)["details"]["jsonrpcCode"] == -32050
+    assert "the client rejected elicitation/create: not now" in answer.content[0].text
+
+
+@MODES
+@pytest.mark.parametrize(
+    "url", ["https://as.example/consent", "http://as.example/consent", "javascript:alert()", None]
+)
+async def test_a_user_who_must_agree_first_is_sent_there_once(mode: str, url: Any) -> None:
+    from mcp_types import ElicitResult
+
+    visits: list[Any] = []
+
+    async def elicit(context: Any, params: Any) -> Any:
+        visits.append((params.mode, params.message, params.url))
+        return ElicitResult(action="accept")
+
+    async def connected(input: Any, context: OperationContext) -> Any:
+        if not visits:
+            raise CallError("AUTHORIZATION_REQUIRED", "agree first", {"url": url})
+        return "agreed"
+
+    made = registry(connected=connected)
+    is_asked = isinstance(url, str) and url.startswith("http")
+    async with client(to_mcp(made, mask_errors=False), mode, elicitation_callback=elicit) as session:
+        if mode == "legacy" and is_asked:
+            with pytest.raises(MCPError, match="agree first") as raised:
+                await session.call_tool("m_connected", {})
+            (asked,) = raised.value.data["elicitations"]
+            assert (raised.value.code, asked["mode"], asked["url"]) == (-32042, "url", url)
+        else:
+            answer = await session.call_tool("m_connected", {})
+            assert answer.is_error is not is_asked
+            assert visits == ([("url", "agree first", url)] if is_asked else [])
+    async with client(to_mcp(made, mask_errors=False), mode) as session:
+        visits.clear()
+        assert (await session.call_tool("m_connected", {})).is_error  # a client that cannot open URLs
 
 
 @MODES

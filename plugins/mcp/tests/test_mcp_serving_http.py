@@ -35,6 +35,7 @@ from operad import (
 )
 from operad_auth import Credentials, JWTAuthenticator
 from operad_mcp import to_mcp
+from operad_mcp.server.sessions import SessionEvents
 from operad_serve.asgi import Admission
 from plugins.mcp.tests.peers import MODES, free_port, listening
 
@@ -289,6 +290,54 @@ async def test_a_session_that_its_client_ended_costs_no_other_one() -> None:
         assert ended.status_code == 200
         await opened(app)
         assert await ping(app, first) == 200
+
+
+async def test_the_last_256_events_of_a_session_are_sent_again_from_where_its_client_was() -> None:
+    events, sent = SessionEvents(), list[tuple[Any, Any]]()
+
+    async def send(event: Any) -> None:
+        sent.append((event.event_id, event.message))
+
+    ids = [await events.store_event("a" if number % 2 else "b", number or None) for number in range(8)]
+    assert len(set(ids)) == 8
+    for last, stream, following in ((3, "a", (5, 7)), (2, "b", (4, 6)), (7, "a", ())):
+        sent.clear()
+        assert await events.replay_events_after(ids[last], send) == stream
+        assert sent == [(ids[each], each) for each in following]
+    assert await events.replay_events_after("unknown", send) is None
+    sent.clear()
+    empty = await events.store_event("a", None)
+    assert await events.replay_events_after(ids[5], send) == "a"
+    assert sent == [(ids[7], 7)]  # an event without a message has only a place
+    for number in range(256):
+        await events.store_event("c", number)
+    assert await events.replay_events_after(empty, send) is None
+
+
+@pytest.mark.parametrize("poll_after", [None, 0.01])
+async def test_a_client_resumes_a_stream_where_its_connection_broke(poll_after: float | None) -> None:
+    slow = Slow()
+    version = {"mcp-protocol-version": "2025-11-25", "accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "m_slow"}}
+    options: Any = {"resumable": True, "poll_after": poll_after}
+    async with (
+        application(with_operation(OperationRegistry(), "slow", slow), **options) as app,
+        listening(app) as url,
+        httpx2.AsyncClient(base_url=url, headers=version) as client,
+        asyncio.timeout(20),
+    ):
+        headers = {"mcp-session-id": (await client.post("/mcp", json=HANDSHAKE)).headers["mcp-session-id"]}
+        async with client.stream("POST", "/mcp", json=body, headers=headers) as broken:
+            lines = broken.aiter_lines()
+            seen = [line async for line in lines if line.startswith("id:")] if poll_after else [await anext(lines)]
+            while not seen[0].startswith("id:"):
+                seen = [await anext(lines)]
+        slow.go.set()
+        headers["last-event-id"] = seen[0].removeprefix("id: ")
+        async with client.stream("GET", "/mcp", headers=headers) as again:
+            assert '"id":5' in await anext(
+                line async for line in again.aiter_lines() if line.startswith("data: {")
+            )
 
 
 async def test_a_session_that_is_used_is_not_ended_for_another_one() -> None:
@@ -564,6 +613,7 @@ PROGRAM = """
 import asyncio, os, subprocess, sys
 from operad import OperationRegistry, OperationSpec
 from operad_mcp import to_mcp
+from operad_mcp.server.sessions import SessionEvents
 
 registry = OperationRegistry()
 
