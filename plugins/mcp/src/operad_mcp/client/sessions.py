@@ -26,7 +26,7 @@ _CREDENTIALS = ("authorization", "cookie", "proxy-authorization")
 Key = tuple[str | None, str]
 
 
-@attrs.define(eq=False)
+@attrs.define
 class _Kept:
     """A session, and the credential to which it belongs."""
 

@@ -15,7 +15,7 @@ INPUT = "input"
 """The argument that holds an input that is not an object."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class ToolForm:
     """An operation as a tool, for the handshake revisions or for 2026-07-28."""
 

@@ -39,7 +39,7 @@ def described(spec: OperationSpec, keys: Sequence[str]) -> Json:
     return found | {key: text for key, text in own.items() if text}
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Upstream:
     """The operations that list, read and watch the resources of an MCP server behind the registry."""
 
@@ -49,7 +49,7 @@ class Upstream:
     """The operation that watches a resource; ``None`` if the server does not support it."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Listing:
     """The operations of a registry at one moment, by kind, each under its name for clients."""
 

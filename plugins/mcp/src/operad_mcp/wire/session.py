@@ -50,7 +50,7 @@ _MOST_ASKED = 4 * KEPT
 _KNOWN = ("tools", "resources", "prompts", "logging", "completions", "experimental", "extensions", "tasks")
 
 
-@attrs.define(eq=False)
+@attrs.define
 class _Pending:
     """A request that has no response yet."""
 
