@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 
 from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
 from operad_mcp import to_mcp
-from plugins.mcp.tests.peers import MODES, features, loaded, plain
+from plugins.mcp.tests.peers import MODES, features, listening, loaded, plain
 
 
 @operation(namespace="m", type="query")
@@ -242,18 +242,90 @@ async def test_a_resource_of_another_server_is_watched_there_once_for_all_who_wa
                 changes.put_nowait(None)
                 assert [await heard.get(), await heard.get()] == ["up://x"] * 2
                 assert running == ["up://x"]
-                await two.unsubscribe_resource("up://x")
-                assert running == ["up://x"]
+                for _ in range(2):
+                    await two.unsubscribe_resource("up://x")
+                    assert running == ["up://x"]
+                await one.unsubscribe_resource("up://x")
+                while running:
+                    await asyncio.sleep(0)
+                await one.subscribe_resource("up://x")
+                while not running:
+                    await asyncio.sleep(0)
         else:
-            async with (
-                Client(serving.server(), mode=mode) as one,
-                one.listen(resource_subscriptions=["up://x"]) as events,
-            ):
-                await asyncio.sleep(0)
-                changes.put_nowait(None)
-                assert "up://x" in repr(await anext(aiter(events)))
+            async with Client(serving.server(), mode=mode) as one:
+                async with one.listen(resource_subscriptions=["up://x"]) as events:
+                    await asyncio.sleep(0)
+                    changes.put_nowait(None)
+                    assert "up://x" in repr(await anext(aiter(events)))
+                while running:
+                    await asyncio.sleep(0)
         while running:
             await asyncio.sleep(0)
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+@pytest.mark.parametrize("inner", ["legacy", "2026-07-28"])
+async def test_updates_pass_through_two_servers_and_their_end_is_said(
+    inner: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes: asyncio.Queue[str | None] = asyncio.Queue()
+
+    async def listed(input: Any, context: OperationContext) -> Any:
+        return [{"uri": "up://x", "name": "x"}]
+
+    async def subscribe(input: Any, context: OperationContext) -> Any:
+        while (uri := await changes.get()) is not None:
+            yield {"uri": uri}
+        raise CallError("UNAVAILABLE", "gone")
+
+    far = OperationRegistry()
+    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
+        kind = f"resources.{name}"
+        type = "subscription" if name == "subscribe" else "query"
+        far.register(OperationSpec(namespace="u", name=kind, type=type, metadata={"mcp": {"kind": kind}}), handler)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def message(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            heard.put_nowait(str(message.params.uri))
+
+    async with (
+        asyncio.timeout(10),
+        loaded("n", server=to_mcp(far).server(), mode=inner) as near,
+        Client(to_mcp(near).server(), mode="legacy", message_handler=message) as client,
+    ):
+        await client.subscribe_resource("up://x")
+        changes.put_nowait("up://x")
+        assert await heard.get() == "up://x"
+        changes.put_nowait(None)
+        while "up://x cannot be watched" not in caplog.text:
+            await asyncio.sleep(0)
+        assert (await client.read_resource("up://x")).contents
+
+
+@MODES
+async def test_a_call_that_is_cancelled_here_is_cancelled_at_its_server_over_http(mode: str) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def slow(input: Any, context: OperationContext) -> Any:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    far = OperationRegistry()
+    far.register(OperationSpec(namespace="m", name="slow"), slow)
+    async with (
+        asyncio.timeout(10),
+        listening(to_mcp(far).asgi()) as url,
+        loaded("n", url=f"{url}/mcp", mode=mode) as near,
+    ):
+        calling = asyncio.create_task(near.execute("n.m.slow", {}))
+        await started.wait()
+        assert not ended.is_set()
+        calling.cancel()
+        await ended.wait()
 
 
 async def test_a_server_that_cannot_be_asked_costs_the_others_nothing() -> None:

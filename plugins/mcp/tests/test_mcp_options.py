@@ -23,15 +23,17 @@ from operad import (
     OperationType,
     SourceError,
 )  # fmt: skip
-from operad_mcp import MCPCall, MCPExtras
+from operad_mcp import MCPAuth, MCPCall, MCPExtras, from_mcp
 from operad_mcp.pins import PinFile, Pins
 from plugins.mcp.tests.peers import (
     MODES,
     children,
     fails,
+    feature_server,
     features,
     hostile,
     line,
+    listening,
     loaded,
     names,
     plain,
@@ -258,6 +260,28 @@ async def test_a_server_that_was_seen_before_starts_with_its_first_call(cache: P
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
         assert children() != before
         assert registry.get_spec("h.echo").description == spec.description  # type: ignore[union-attr]  # it is there
+
+
+async def test_a_listing_is_remembered_for_its_server_and_credential_alone(cache: Path) -> None:
+    auth = MCPAuth(token="a")
+    given: dict[str, Any] = {"headers": {"x-a": "1"}, "auth": auth}
+    others: list[dict[str, Any]] = [
+        {"headers": {}},
+        {"auth": None},
+        {"auth": MCPAuth(token="b")},
+        {"url": "{}/mcp?b"},
+    ]
+    async with listening(feature_server().streamable_http_app(stateless_http=True)) as url:
+        given["url"] = f"{url}/mcp"
+        async with features(start="first use", **given):
+            pass
+        for other in others:
+            asked = {name: value.format(url) if name == "url" else value for name, value in other.items()}
+            async with await from_mcp("f", start="first use", **{**given, **asked}) as wrapper:
+                assert wrapper.client.server["name"] == "features"  # connected, and not from memory
+    async with await from_mcp("f", start="first use", **given) as wrapper:  # nobody listens any more
+        assert (wrapper.client.server, wrapper.client.modern, wrapper.instructions) == ({}, False, None)
+        assert "add" in {operation.spec.name for operation in wrapper.tools}
 
 
 async def test_what_has_changed_since_it_was_seen_is_followed_after_the_first_call(cache: Path) -> None:

@@ -191,6 +191,18 @@ async def test_a_token_says_who_calls_and_without_one_an_accepted_caller_is_anon
             assert answer.json()["result"]["content"][0]["text"] == name
 
 
+async def test_a_handler_has_the_credential_of_its_caller() -> None:
+    async def shown(input: Any, context: OperationContext) -> Any:
+        return None if context.credentials is None else context.credentials.bearer
+
+    async with application(
+        with_operation(registry(), "shown", shown), authenticate=authenticate, anonymous=True
+    ) as app:
+        for token, text in (("w", "w"), (None, "null")):
+            answer = await post(app, call("m_shown"), token)
+            assert answer.json()["result"]["content"][0]["text"] == text
+
+
 async def test_a_token_that_stands_for_nobody_is_401_whatever_is_asked() -> None:
     async with application() as app:
         answer = await post(app, call("m_who"), "wrong")

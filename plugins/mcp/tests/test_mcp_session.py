@@ -16,6 +16,7 @@ from operad_mcp.errors import ConnectionLost, Fault, ServerError, Unreadable
 from operad_mcp.wire import protocol
 from operad_mcp.wire.callbacks import Callbacks
 from operad_mcp.wire.calls import Calls
+from operad_mcp.wire.dialing import negotiate
 from operad_mcp.wire.link import Link
 from operad_mcp.wire.messages import Answer, Json, message_of
 from operad_mcp.wire.protocol import ServerLogger
@@ -365,6 +366,39 @@ async def test_the_description_of_a_server_is_kept_as_far_as_it_is_known_and_cle
     assert (session.server, session.capabilities, session.instructions) == (server, capabilities, instructions)
 
 
+@pytest.mark.parametrize(
+    ("mode", "legacy", "replies", "methods", "falls_back"),
+    [
+        ("auto", False, ["modern"], ["server/discover"], False),
+        ("auto", False, [-32601, "old"], ["server/discover", "initialize", "notifications/initialized"], True),
+        (
+            "auto",
+            False,
+            [-32601, protocol.UNSUPPORTED_VERSION, "modern"],
+            ["server/discover", "initialize", "server/discover"],
+            False,
+        ),
+        ("auto", False, [-32601, -32602], ["server/discover", "initialize"], None),
+        ("auto", True, ["old"], ["initialize", "notifications/initialized"], True),
+        ("auto", True, [protocol.UNSUPPORTED_VERSION], ["initialize"], None),
+        (protocol.MODERN, False, [-32601], ["server/discover"], None),
+    ],
+)
+async def test_the_protocol_is_that_of_the_first_answer_that_settles_it(
+    mode: Any, legacy: bool, replies: list[Any], methods: list[str], falls_back: bool | None
+) -> None:
+    session, link, arrive = opened(mode=mode)
+    known = {"modern": discovered(), "old": {"result": {"protocolVersion": "2025-11-25"}}}
+    given = [known[each] if isinstance(each, str) else refused(each, None) for each in replies]
+    asking = talked(link, arrive, negotiate(session, session.config, legacy=legacy), *given)
+    if falls_back is None:
+        with pytest.raises(ServerError):
+            await asking
+    else:
+        assert await asking is falls_back
+    assert [each["method"] for each in link.sent] == methods
+
+
 # --- the stateless protocol ----------------------------------------------------------------------------
 
 
@@ -610,7 +644,7 @@ LOST = CallError("UNAVAILABLE", "lost")
 async def test_updates_of_a_resource_begin_when_the_server_offers_them_and_end_with_the_connection() -> None:
     session, link, arrive = await modern()
     watching = updates(session, "s", "a:b", LOST)
-    first = asyncio.ensure_future(anext(watching))  # type: ignore[arg-type]  # a coroutine
+    first = asyncio.ensure_future(anext(watching))
     await turns()
     assert link.sent[0]["params"]["notifications"] == {"resourceSubscriptions": ["a:b"]}
     told(link, arrive, "resources/updated", uri="too:early")
@@ -628,7 +662,7 @@ async def test_updates_of_a_resource_begin_when_the_server_offers_them_and_end_w
 @pytest.mark.parametrize("honored", [{}, {"resourceSubscriptions": []}, None, "all"])
 async def test_updates_that_a_server_does_not_offer_are_an_error(honored: Any) -> None:
     session, link, arrive = await modern()
-    first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))  # type: ignore[arg-type]  # a coroutine
+    first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))
     await turns()
     told(link, arrive, ACKNOWLEDGED, notifications=honored)
     error = await fails(first)
@@ -639,7 +673,7 @@ async def test_updates_that_a_server_does_not_offer_are_an_error(honored: Any) -
 async def test_a_refused_subscription_is_the_error_of_the_server_and_one_that_ends_is_its_end() -> None:
     for acknowledged, reply in ((False, refused(-32602, None)), (False, {"result": {}}), (True, {"result": {}})):
         session, link, arrive = await modern()
-        first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))  # type: ignore[arg-type]  # a coroutine
+        first = asyncio.ensure_future(anext(updates(session, "s", "a:b", LOST)))
         await turns()
         if acknowledged:
             told(link, arrive, ACKNOWLEDGED, notifications={"resourceSubscriptions": ["a:b"]})

@@ -11,7 +11,7 @@ FIGURES: dict[str, dict[str, float]] = {
     "server.changes": {"MAX_WATCHED": 1_000}, "server.http": {"_RETRY_MS": 500},
     "server.prompts": {"_MAX_VALUES": 100}, "server.resources": {"_MAX_KNOWN": 10_000},
     "server.results": {"MAX_DEPTH": 100, "_ERROR_TEXT": 4_000},
-    "server.sdk": {"_TITLE": 200, "_INSTRUCTIONS": 2_000}, "server.stdio": {"MAX_LINE": 64 * 2**20},
+    "server.sdk": {"_TITLE": 200, "_INSTRUCTIONS": 2_000}, "server.stdio": {"MAX_LINE": 64 * 2**20, "_AHEAD": 64},
     "server.tools": {"_PAGE_BYTES": 96 * 2**10, "_SHORT": 120, "_PREVIEW": 2_000},
     "wire.callbacks": {"_MOST_ASKED": 64}, "wire.dialing": {"_MAX_ROUNDS": 10},
     "wire.exchange": {"_BODY_KEPT": 2_000, "_READ_TIMEOUT": 86_400.0, "_REDIRECTS": 5},

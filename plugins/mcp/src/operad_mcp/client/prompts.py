@@ -11,7 +11,6 @@ _MESSAGES: Json = {
     "type": "object",
     "properties": {"description": {"type": "string"}, "messages": ITEMS},
     "required": ["messages"],
-    "additionalProperties": True,
 }
 
 

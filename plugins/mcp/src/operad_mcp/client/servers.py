@@ -131,13 +131,11 @@ class MCPClientWrapper:
                     await self._offer.refresh(what)
             except CallError as error:  # the operations stay as they were
                 self.client.logger.warning("listing again failed; the operations stay as they were: %s", error)
-                continue
             except Exception:  # a background task, which must be ready for the next change
                 self.client.logger.exception("listing again failed; the operations stay as they were")
-                continue
-            finally:
-                self._refreshed = asyncio.get_running_loop().time()
-            self._remember()
+            else:
+                self._remember()
+            self._refreshed = asyncio.get_running_loop().time()
             after = self._offer.operations
             if len(after) != len(before) or any(a is not b for a, b in zip(after, before, strict=True)):
                 for callback in self._callbacks:

@@ -341,4 +341,4 @@ def _env_value(text: str) -> str:
         return text[1:-1]
     if len(text) >= 2 and text[0] == text[-1] == '"':
         return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
-    return re.split(r"\s#", text, maxsplit=1)[0].rstrip()
+    return re.split(r"\s#", text)[0].rstrip()

@@ -18,6 +18,8 @@ from operad_mcp.server.sdk import Served
 
 MAX_LINE = 64 * 1024 * 1024
 """The maximum size of one received message in bytes."""
+_AHEAD = 64
+"""The maximum number of lines that are read before they are handled."""
 
 
 async def serve_stdio(served: Served) -> None:
@@ -56,7 +58,7 @@ class _Lines:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self._room = threading.Semaphore(64)
+        self._room = threading.Semaphore(_AHEAD)
 
     def __aiter__(self) -> AsyncIterator[str]:
         threading.Thread(target=self._read, name="mcp-stdin", daemon=True).start()

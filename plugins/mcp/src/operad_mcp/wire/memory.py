@@ -51,7 +51,7 @@ class MemoryLink(Link):
         try:
             async for item in read:
                 if not isinstance(item, Exception):
-                    value = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+                    value = item.message.model_dump(mode="json")
                     if (message := message_of(value)) is not None:
                         self.sink.receive(message)
                 await self.sink.room()
