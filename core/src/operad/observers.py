@@ -21,6 +21,8 @@ from operad.records import record
 logger = logging.getLogger("operad")
 
 _FAILED = "observer %r failed %s of %s"
+_LONGEST = 512
+"""The maximum length of an id whose observers are kept: callers choose ids, also of unknown operations."""
 
 T = TypeVar("T")
 
@@ -155,18 +157,28 @@ class Observers:
         """Return the observers of an operation; ``None`` if it has none, or if all of them are idle.
 
         An observer whose attribute ``matches`` returns False for the id does not observe the operation. One whose
-        attribute ``is_idle`` returns True is idle.
+        attribute ``is_idle`` returns True is idle. If either raises an exception, the exception is logged and the
+        call is observed.
         """
-        found = self._matching(operation_id)
-        for is_idle in found._idle:
-            if is_idle is None or not is_idle():
-                return found
+        is_short = len(operation_id) <= _LONGEST
+        found = self._matching(operation_id) if is_short else self._of_operation(operation_id)
+        try:
+            for is_idle in found._idle:
+                if is_idle is None or not is_idle():
+                    return found
+        except Exception:
+            logger.exception("is_idle of an observer failed; %.512r is observed", operation_id)
+            return found
         return None
 
     def _of_operation(self, operation_id: str) -> Observers:
         def observes(observer: Observer) -> bool:
             matches = getattr(observer, "matches", None)
-            return matches is None or bool(matches(operation_id))
+            try:
+                return matches is None or bool(matches(operation_id))
+            except Exception:
+                logger.exception("matches of observer %r failed; it observes %.512r", observer, operation_id)
+                return True
 
         return Observers(*(tuple(filter(observes, observers)) for observers in self._each))
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from contextvars import ContextVar
@@ -564,3 +565,36 @@ async def test_an_interceptor_s_own_context_is_observed_too_and_a_thread_that_ru
             await asyncio.sleep(0.005)
         await asyncio.sleep(0)
     assert told == ["in time"]
+
+
+@pytest.mark.parametrize("attribute", ["matches", "is_idle"])
+async def test_an_observer_that_cannot_say_what_it_observes_observes_the_call(
+    attribute: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[str] = []
+
+    def observer(call: CallRecord) -> None:
+        seen.append(call.operation_id)
+
+    vars(observer)[attribute] = lambda *asked: 1 / 0
+    registry = registry_of(one=one, count=count)
+    registry.observe(observer)
+    assert (await registry.execute("o.one")).data == 1
+    async with registry.subscribe("o.count") as items:
+        assert [item.data async for item in items] == [0, 1, 2, 3, 4]
+    assert seen == ["o.one", "o.count"]
+    assert f"{attribute} of " in caplog.text
+
+
+async def test_the_long_ids_of_callers_are_not_kept() -> None:
+    registry = registry_of(one=one)
+    registry.observe(lambda call: None)
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            with pytest.raises(CallError):
+                await registry.execute(f"o.{number}" + "x" * 1_000_000)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10_000_000
