@@ -609,6 +609,36 @@ async def test_calls_are_rejected_while_the_audit_log_cannot_be_written(tmp_path
     assert [line["outcome"] for line in lines] == ["ok", *["UNAVAILABLE"] * 3, "ok"]
 
 
+@pytest.mark.parametrize("remove", [lambda path: path.rename(path.with_suffix(".1")), Path.unlink])
+async def test_an_audit_log_that_was_moved_or_deleted_is_created_again(tmp_path: Path, remove: Any) -> None:
+    path = tmp_path / "audit.jsonl"
+    registry = ruled(Shop().look, name="buy")
+    rules = add_rules(registry, Rule(match="*", audit="audit.jsonl"), base_dir=tmp_path)
+    await registry.execute("shop.buy")
+    remove(path)
+    while not path.exists():
+        await registry.execute("shop.buy")
+        await asyncio.sleep(0.01)
+    await rules.aclose()
+    assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["ok"]
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+async def test_kept_audit_lines_are_written_at_the_end_or_reported_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_writable: bool
+) -> None:
+    path = tmp_path / "audit"
+    path.mkdir()
+    registry = ruled(Shop().look, name="buy")
+    rules = add_rules(registry, Rule(match="*", audit="audit"), base_dir=tmp_path)
+    await registry.execute("shop.buy")
+    if is_writable:
+        path.rmdir()
+    await rules.aclose()
+    assert path.is_file() is is_writable
+    assert ("are lost" in caplog.text) is not is_writable
+
+
 def configured(folder: Path, text: str) -> OperationRegistry:
     (folder / "operad.toml").write_text(text)
     return OperationRegistry.from_config(folder, load_plugins(only=["rules"]))

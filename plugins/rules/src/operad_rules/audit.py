@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,8 @@ from operad_rules.steps import Guard
 
 if TYPE_CHECKING:
     from operad import OperationRegistry
+
+logger = logging.getLogger("operad.rules")
 
 _LONGEST = 512
 """The maximum number of characters of an id in a line, because callers choose ids of operations and requests."""
@@ -60,6 +64,7 @@ class Audit(Guard):
         self._file: int | None = None
         self._unwritten = b""
         self._broken: str | None = None
+        self._check_at = 0.0
         self._registry: OperationRegistry | None = None
         self._accept: Callable[[], None] | None = None
         """Removes the interceptor; ``None`` if calls are not rejected."""
@@ -113,10 +118,7 @@ class Audit(Guard):
         if self._unwritten:
             line = self._unwritten + line if len(self._unwritten) <= _UNWRITTEN else self._unwritten
         try:
-            if self._file is None:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            written = os.write(self._file, line)
+            written = os.write(self._opened(), line)
         except OSError as error:
             self._unwritten = line
             self._guard(f"{self._path}: {error.strerror}")
@@ -125,8 +127,32 @@ class Audit(Guard):
                 self._unwritten = line[written:]
                 self._guard(f"{self._path}: a line was not written completely" if self._unwritten else None)
 
+    def _opened(self) -> int:
+        """Return the file; open it again if it was moved or deleted, which is checked once in a second."""
+        now = time.monotonic()
+        if self._file is not None and now >= self._check_at:
+            self._check_at = now + 1
+            try:
+                is_same = os.path.samestat(os.fstat(self._file), self._path.stat())
+            except FileNotFoundError:
+                is_same = False
+            if not is_same:
+                self._close_file()
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self._file
+
     def close(self) -> None:
-        """Close the file; idempotent."""
+        """Try to write the kept lines, and close the file; idempotent. An error is logged if lines are lost."""
+        if self._unwritten:
+            self._write(b"")
+        if self._unwritten:
+            logger.error("audit: %d bytes of lines are lost: %s", len(self._unwritten), self._broken)
+            self._unwritten = b""
+        self._close_file()
+
+    def _close_file(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
