@@ -15,7 +15,6 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from operad import CallError
 from operad_auth.fetching import unavailable
 
 MAX_DOCUMENT = 16 * 1024
@@ -61,7 +60,7 @@ async def fetch_document(url: str, *, is_private: bool) -> bytes:
     except (OSError, UnicodeError, TimeoutError):
         raise unavailable(url, "its name cannot be resolved") from None
     addresses = [address[4] for address in found]
-    if not addresses or not (is_private or all(_is_public(str(address[0])) for address in addresses)):
+    if not (is_private or all(_is_public(str(address[0])) for address in addresses)):
         raise unavailable(url, "its address is not public; add the host to client_hosts in [serve.oauth]")
     connection = _Connection(host, addresses[0], ssl.create_default_context())
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -86,8 +85,6 @@ def _read(connection: _Connection, target: str, url: str) -> bytes:
         if len(content) > MAX_DOCUMENT:
             raise unavailable(url, f"it has more than {MAX_DOCUMENT} bytes")
         return content
-    except CallError:
-        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise unavailable(url, type(error).__name__) from None
     finally:
