@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -61,12 +60,6 @@ def openapi(paths: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 # --- servers -------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 on which no process listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

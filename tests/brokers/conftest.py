@@ -22,7 +22,7 @@ from operad_nats.testing import NATSServer
 from operad_nats.testing import find_server as find_nats
 from operad_redis.testing import RedisServer
 from operad_redis.testing import find_server as find_redis
-from tests.kit import free_port
+from operad_testing import free_port
 
 
 class Broker:

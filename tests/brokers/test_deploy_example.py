@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from operad import PendingRequestMap
+from operad_testing import free_port
 from operad_websocket import WebSocketTransport
-from tests.kit import free_port
 
 Broker = Any  # see conftest.py, which tests cannot import
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deploy"

@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, Identity, OperationRegistry, PendingRequestMap, load_plugins
+from operad_testing import free_port
 from operad_websocket import Hub
-from tests.kit import LOCAL, OPERAD, free_port, operad, output_of, url_in
+from tests.kit import LOCAL, OPERAD, operad, output_of, url_in
 
 OPERATIONS = """
 from operad import operation

@@ -21,9 +21,10 @@ from cryptography.fernet import Fernet
 from operad import CallError, Identity, OperationContext, OperationRegistry, OperationSpec, load_plugins
 from operad_auth.callers import CallerCredentials
 from operad_auth.connecting import UserTokens, user_tokens
+from operad_testing import free_port
 from plugins.auth.tests.conftest import AuthorizationServer
 from plugins.serve.tests.browser import Browser
-from tests.kit import free_port, front_door, listening, openapi, session_call, session_headers, tool_call
+from tests.kit import front_door, listening, openapi, session_call, session_headers, tool_call
 
 ANY = {"responses": {"200": {"description": ""}}}
 DOCUMENT = openapi({"/who": {"get": {"operationId": "who", **ANY}, "post": {"operationId": "make", **ANY}}})

@@ -20,11 +20,12 @@ import pytest
 from aiohttp import web
 from cryptography.fernet import Fernet
 
+from operad_testing import free_port
 from plugins.auth.tests.conftest import AuthorizationServer
 from plugins.serve.tests import oidc_server
 from plugins.serve.tests.test_serving_oauth import Gateway
 from tests.end_to_end.test_connected_accounts import Browser
-from tests.kit import OPERAD, free_port, listening, openapi
+from tests.kit import OPERAD, listening, openapi
 
 KILLS, CALLERS = 3, 6
 

@@ -18,7 +18,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.kit import LOCAL, free_port
+from operad_testing import free_port
+from tests.kit import LOCAL
 
 TRACED = """
 import json, os, sys

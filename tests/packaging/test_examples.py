@@ -14,7 +14,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.kit import ROOT, free_port
+from operad_testing import free_port
+from tests.kit import ROOT
 
 EXAMPLES = ROOT / "examples"
 EMBEDDING = EXAMPLES / "embedding"

@@ -38,7 +38,7 @@ PROMISED = {
     "operad.testing": """
         ANYTHING BrokerConformance CallLog Cassette EnvelopeKindCapabilities EnvelopeKindConformance Example HeldResources Participant
         PluginConformance ResultStoreConformance ServerProcess SourceCapabilities SourceConformance StaticSource TransportConformance
-        assert_nothing_pending cassette envelope_schema hostile_schemas make_plugin plugins_of run support_table
+        assert_nothing_pending cassette envelope_schema free_port hostile_schemas make_plugin plugins_of run support_table
     """,
 }
 

@@ -72,8 +72,8 @@ class CallMap(Protocol):
     ) -> Subscription:
         """Subscribe to an operation; a query or mutation yields one envelope.
 
-        The arguments are those of `call` without ``idempotency_key``; ``timeout`` limits the wait for each item.
-        Iterating the subscription raises `CallError` if the call fails.
+        The arguments are those of `call` without ``idempotency_key``. ``timeout`` limits the wait for each item,
+        and has no default. Iterating the subscription raises `CallError` if the call fails.
         """
 
 

@@ -7,7 +7,7 @@ _HOMES = {
         "ANYTHING BrokerConformance CallLog Cassette EnvelopeKindCapabilities EnvelopeKindConformance Example "
         "HeldResources Participant PluginConformance ResultStoreConformance ServerProcess SourceCapabilities "
         "SourceConformance StaticSource TransportConformance assert_nothing_pending cassette "
-        "envelope_schema hostile_schemas make_plugin plugins_of run support_table"
+        "envelope_schema free_port hostile_schemas make_plugin plugins_of run support_table"
     ),
 }
 

@@ -19,6 +19,7 @@ from operad_testing import TransportConformance as TransportConformance
 from operad_testing import assert_nothing_pending as assert_nothing_pending
 from operad_testing import cassette as cassette
 from operad_testing import envelope_schema as envelope_schema
+from operad_testing import free_port as free_port
 from operad_testing import hostile_schemas as hostile_schemas
 from operad_testing import make_plugin as make_plugin
 from operad_testing import plugins_of as plugins_of
@@ -45,6 +46,7 @@ __all__ = [
     "assert_nothing_pending",
     "cassette",
     "envelope_schema",
+    "free_port",
     "hostile_schemas",
     "make_plugin",
     "plugins_of",

@@ -66,8 +66,13 @@ def test_a_file_of_certificates_that_cannot_be_used_is_an_error_that_names_it(tm
     for ca, cert, key, name in (
         (str(tmp_path / "none.pem"), None, None, "tls_ca: .*none.pem"),
         (str(rubbish), None, None, "tls_ca: .*rubbish.pem"),
-        (None, str(rubbish), None, "tls_cert: .*rubbish.pem cannot be used"),
-        (None, str(rubbish), "k.pem", "tls_cert: .*rubbish.pem with tls_key k.pem cannot be used"),
+        (
+            None,
+            str(rubbish),
+            None,
+            "tls_cert: expected a PEM file with a certificate and its key, got .*rubbish.pem: ",
+        ),
+        (None, str(rubbish), "k.pem", "tls_cert: expected a PEM .*rubbish.pem with tls_key k.pem: "),
         (None, None, str(rubbish), "tls_key without tls_cert"),
     ):
         with pytest.raises(ConfigError, match=name):

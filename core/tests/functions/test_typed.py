@@ -210,8 +210,8 @@ async def positional(a: int, /) -> None: ...
     [
         (complex_parameter, r'(?s)"local\.complex_parameter", parameter "b".*input_schema'),
         (complex_result, r'"local\.complex_result", result'),
-        (variadic, "expected a parameter that can be passed by name, got "),
-        (positional, "expected a parameter that can be passed by name, got "),
+        (variadic, r"expected one that can be passed by name, got \*values.*; take a list"),
+        (positional, 'expected one that can be passed by name, got .*; remove the "/" after it'),
         (unreadable, "type hints cannot be read.*Nowhere"),
     ],
 )

@@ -67,7 +67,11 @@ def test_json_from_standard_input_is_utf_8_in_every_locale(mark: bytes, environm
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(b'{"text": "\xff"}', "not UTF-8 at byte 10"), (b"[" * 100_000, "nested too deeply"), (b"", "is empty")],
+    [
+        (b'{"text": "\xff"}', "expected UTF-8, got the byte 0xff at position 10"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"", "is empty"),
+    ],
     ids=["Latin-1", "deep", "nothing"],
 )
 def test_input_that_is_not_json_is_an_error_of_usage(given: bytes, expected: str) -> None:

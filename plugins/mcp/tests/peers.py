@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 
 from operad import CallError, OperationRegistry, load_plugins
+from operad_testing import free_port
 from plugins.mcp.tests import mcp_feature_server
 
 HOSTILE = Path(__file__).with_name("mcp_hostile_server.py")
@@ -76,14 +77,6 @@ async def listening(app: Any, port: int = 0) -> AsyncIterator[str]:
 def feature_server() -> Any:
     """A new feature server in this process."""
     return importlib.reload(mcp_feature_server).server
-
-
-def free_port() -> int:
-    """Return a port that no socket is bound to."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class HttpServer:

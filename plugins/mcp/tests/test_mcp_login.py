@@ -32,7 +32,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_auth import TokenStore
-from plugins.mcp.tests.peers import free_port, listening, loaded
+from operad_testing import free_port
+from plugins.mcp.tests.peers import listening, loaded
 
 
 class Accounts(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):

@@ -37,7 +37,8 @@ from operad_auth import Credentials, JWTAuthenticator
 from operad_mcp import to_mcp
 from operad_mcp.server.sessions import SessionEvents
 from operad_serve.asgi import Admission
-from plugins.mcp.tests.peers import MODES, free_port, listening
+from operad_testing import free_port
+from plugins.mcp.tests.peers import MODES, listening
 
 TOKENS = {"w": Identity("writer", {"write", "admin"}), "r": Identity("reader")}
 RESOURCE = {"resource_url": "https://gw.example/gw/mcp", "authorization_servers": ["https://as.example"]}

@@ -23,9 +23,9 @@ async def test_links_follow_the_slot_of_their_bus_to_its_node(tmp_path: Path) ->
     def node(name: str) -> RedisServer:
         folder = tmp_path / name
         folder.mkdir()
-        while True:  # the cluster's own port is this one plus 10,000
+        while True:  # the port of the cluster is this one plus 10,000, which no connection may have
             server = RedisServer(["--cluster-enabled", "yes", "--dir", str(folder)])
-            if server.port < 55_000:
+            if server.port < 22_000:
                 return server
 
     with node("owner") as owner, node("other") as other:

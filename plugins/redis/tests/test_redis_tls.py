@@ -82,5 +82,7 @@ def test_an_option_of_another_type_is_a_configuration_error(url: str, options: d
 
 
 async def test_a_file_that_cannot_be_used_is_an_error_that_names_it() -> None:
-    with pytest.raises(ConfigError, match=r"tls_ca: none\.pem cannot be used"):
+    with pytest.raises(
+        ConfigError, match=r"tls_ca: expected a PEM file with certificates, got none\.pem: No such"
+    ):
         await create("rediss://127.0.0.1:1", tls_ca="none.pem").open(lambda *_: None, lambda *_: None)

@@ -29,12 +29,6 @@ from operad import (
 from operad.plugin import Source, SourceContext, SourceSession, hookimpl, record
 
 
-def free_port() -> int:
-    """Return a port of 127.0.0.1 on which no process listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self):

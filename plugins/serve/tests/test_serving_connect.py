@@ -21,10 +21,10 @@ from operad_auth import TokenRecord
 from operad_auth.connecting import UserTokens, user_tokens
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth.options import OAuthServerOptions
+from operad_testing import free_port
 from plugins.auth.tests.conftest import AuthorizationServer
 from plugins.serve.tests import oidc_server
 from plugins.serve.tests.browser import Browser
-from plugins.serve.tests.front_door import free_port
 from plugins.serve.tests.oidc_server import CLIENT, Provider
 
 TOKENS = {name: f"gateway-token-of-{name}" for name in ("ann", "bob")}

@@ -31,8 +31,8 @@ from operad_auth import TokenRecord
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth import store as limits
 from operad_serve.oauth.options import OAuthServerOptions
+from operad_testing import free_port
 from plugins.serve.tests import front_door, oidc_server
-from plugins.serve.tests.front_door import free_port
 from plugins.serve.tests.oidc_server import CLIENT, Provider
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import LOCAL, free_port
+from operad_testing import free_port
+from tests.kit import LOCAL
 
 ENVIRONMENT = Path(__file__).parent / ".venv"
 AGENTS = list(ENVIRONMENT.glob("lib/python*/site-packages/rotel/rotel-agent"))

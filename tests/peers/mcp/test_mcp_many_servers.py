@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
-from tests.kit import free_port, listener
+from operad_testing import free_port
+from tests.kit import listener
 from tests.peers.mcp.installed import HERE, NODE
 
 FOLDER = Path(os.environ.get("OPERAD_MCP_SERVERS", "/nowhere"))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from operad import OperationRegistry, load_plugins
-from tests.kit import free_port, listener
+from operad_testing import free_port
+from tests.kit import listener
 from tests.peers.mcp.installed import EVERYTHING, HERE, NODE, PYTHON, SDK, in_node, needs_python
 
 

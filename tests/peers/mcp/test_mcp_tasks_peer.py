@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from operad import CallError, OperationContext, OperationRegistry, load_plugins
-from tests.kit import free_port, listener
+from operad_testing import free_port
+from tests.kit import listener
 from tests.peers.mcp.installed import HERE, PYTHON, needs_python
 
 SERVER = HERE / "fastmcp_tasks_server.py"

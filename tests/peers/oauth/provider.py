@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit import free_port
+from operad_testing import free_port
 
 HERE = Path(__file__).parent
 

@@ -28,7 +28,8 @@ from pydantic import AnyUrl
 from operad import AccessControl, Identity, OperationContext, OperationRegistry, load_plugins, operation
 from operad_auth import Credentials, IntrospectionOptions, OAuthClient, OAuthOptions, TokenStore
 from operad_serve.oauth.options import OAuthServerOptions
-from tests.kit import CHROMIUM, ROOT, free_port, front_door, listening, marked
+from operad_testing import free_port
+from tests.kit import CHROMIUM, ROOT, front_door, listening, marked
 from tests.peers.mcp.installed import HERE as MCP
 from tests.peers.mcp.installed import NODE, SUITE, in_node
 from tests.peers.oauth.provider import HERE, line_of, needs_provider, node, running

@@ -33,7 +33,8 @@ from operad_auth import (
     OAuthOptions,
     TokenStore,
 )
-from tests.kit import CHROMIUM, free_port, front_door, listening, openapi
+from operad_testing import free_port
+from tests.kit import CHROMIUM, front_door, listening, openapi
 from tests.peers.oauth.provider import needs_provider, running
 
 pytestmark = needs_provider

@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from operad import CallError, ErrorCode, OperationRegistry, load_plugins
-from tests.kit import free_port, listener, needed_document
+from operad_testing import free_port
+from tests.kit import listener, needed_document
 
 HERE = Path(__file__).parent
 PRISM = HERE / "node_modules" / "@stoplight" / "prism-cli" / "dist" / "index.js"

@@ -76,7 +76,9 @@ def client_tls(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLCont
             name, path = "tls_cert", cert if key is None else f"{cert} with tls_key {key}"
             context.load_cert_chain(cert, key, password=_no_password)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"{name}: {path} cannot be used: {getattr(error, 'strerror', None) or error}") from None
+        kind = "certificates" if name == "tls_ca" else "a certificate and its key"
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{name}: expected a PEM file with {kind}, got {path}: {reason}") from None
     return context
 
 

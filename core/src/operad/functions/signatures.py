@@ -32,7 +32,7 @@ class Method(NamedTuple):
     descriptor: Any
     """The object in the class body: the function, or a classmethod."""
     rebind: Callable[[Callable[..., Any]], Operation[..., Any]]
-    """Makes an operation from a bound method."""
+    """A function that makes an operation from a bound method."""
 
     def bind(self, operation: Operation[..., Any], instance: object, owner: type | None) -> Operation[..., Any]:
         """Return the operation of the method bound to ``instance``, or to ``owner`` for a classmethod.

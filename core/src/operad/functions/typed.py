@@ -231,7 +231,8 @@ class _Arguments:
                 made.context = parameter.name
                 continue
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
-                raise RegistrationError(f"{at}: expected a parameter that can be passed by name, got {parameter}")
+                fix = 'remove the "/" after it' if parameter.kind is parameter.POSITIONAL_ONLY else "take a list"
+                raise RegistrationError(f"{at}: expected one that can be passed by name, got {parameter}; {fix}")
             # FastAPI's spelling of a parameter that has no default.
             default = parameter.empty if parameter.default is ... else parameter.default
             if default is None and not _takes_none(hint):

@@ -125,7 +125,8 @@ async def _poll(server: AuthorizationServer, fields: Fields, interval: float, la
                 raise
         except CallError:  # RFC 8628, 3.5: no answer is a reason to ask less often
             interval *= 2
-    raise CallError(ErrorCode.TIMEOUT, f"the user did not enter the code within {lasts:g} s; log in again")
+    why = "the user did not enter and approve the code, or the authorization server did not respond"
+    raise CallError(ErrorCode.TIMEOUT, f"the login was not completed within {lasts:g} s: {why}; log in again")
 
 
 @asynccontextmanager

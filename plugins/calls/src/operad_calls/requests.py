@@ -113,8 +113,8 @@ class Pending:
     def accepts(self, peer: str | None) -> bool:
         """Return True if a peer may send events for this request.
 
-        Any peer may until the handler is known, then only the handler. On a hub the target is the address of an
-        operation, and the hub itself passes on only events of the right peer.
+        Only the handler may if its inbox is known, and ``peer``, if the transport names senders. On a hub the
+        target is the address of an operation, and the hub itself passes on only events of the right peer.
         """
         target = self.target
         return peer is None or target is None or peer == target or not target.startswith("inbox:")

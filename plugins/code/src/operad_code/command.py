@@ -72,7 +72,7 @@ def run_program(
                     raise ConfigError(str(error)) from None
                 inputs = input_of(fields, schema)
                 if not only_check and (errors := schema.errors(inputs)):
-                    raise click.UsageError(f"{errors[0].path or 'the input'}: {errors[0].message}")
+                    raise click.UsageError(f"the input is invalid: {errors[0].message}; correct or add KEY=VALUE")
             elif fields:
                 raise click.UsageError(
                     f"{file}: KEY=VALUE requires a saved program, but the file has no `async def main(…)`; "

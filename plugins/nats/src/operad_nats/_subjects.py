@@ -52,7 +52,8 @@ def subject_of(address: str, prefix: str, inbox_prefix: str) -> str:
         return f"{prefix}.all.{token(rest)}"
     if kind == "inbox" and _INBOX.fullmatch(rest):
         return f"{inbox_prefix}.{rest}.r"
-    raise TransportError(f'expected an address "op:…", "all:…" or "inbox:…", got {address[:200]!r}')
+    expected = 'an address "op:…", "all:…" or "inbox:…" (an inbox has letters, digits, "-", "_" and dots)'
+    raise TransportError(f"expected {expected}, got {address[:200]!r}")
 
 
 def asked_in(subject: str) -> tuple[str, str]:

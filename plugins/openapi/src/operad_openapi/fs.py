@@ -24,7 +24,11 @@ class OpenAPIFS(Protocol):
         ...
 
     async def realpath(self, path: str) -> str:
-        """Return ``path`` with symbolic links resolved, for the check against the allowed folders."""
+        """Return the absolute path of a file, with symbolic links, ``.`` and ``..`` resolved.
+
+        The result is compared with the allowed folders, so it must not contain ``..``. A missing file is no error
+        here; `read` raises it.
+        """
         ...
 
 

@@ -114,21 +114,21 @@ class Rules:
         if rule.cache is not None:
             kept = seconds(rule.cache)
             store: Store = (
-                MemoryStore(kept, rule.cache_bytes) if rule.shared is None else RedisStore(self._pool(rule.shared))
+                MemoryStore(kept, rule.cache_bytes) if rule.shared is None else RedisStore(self._pool(rule))
             )
             yield "cache", Cache(store, kept, kinds)
         if rule.timeout is not None:
             yield "timeout", Timeout(seconds(rule.timeout))
         if rule.rate is not None:
-            yield "rate", Rate(rule.rate, rule.per, ",".join(rule.patterns), self._pool(rule.shared))
+            yield "rate", Rate(rule.rate, rule.per, ",".join(rule.patterns), self._pool(rule))
         if rule.concurrency is not None:
             yield "concurrency", Concurrency(rule.concurrency)
         if rule.retry:
             yield "retry", Retry(rule.retry)
 
-    def _pool(self, url: str | None) -> Any:
-        """Return the connections to a Redis server; ``None`` if ``url`` is. Raises `ConfigError` on failure."""
-        if url is None:
+    def _pool(self, rule: Rule) -> Any:
+        """Return the connections to the Redis server of a rule, or ``None``. Raises `ConfigError` on failure."""
+        if (url := rule.shared) is None:
             return None
         if url not in self._pools:
             try:
@@ -138,7 +138,9 @@ class Rules:
             try:
                 self._pools[url] = ConnectionPool.from_url(url, socket_timeout=5, socket_connect_timeout=5)
             except ValueError as error:
-                raise ConfigError(f"shared: expected a URL such as redis://HOST:PORT/DB: {error}") from None
+                match = ", ".join(rule.patterns)
+                expected = "expected a URL such as redis://HOST:PORT/DB or rediss://HOST:PORT/DB"
+                raise ConfigError(f"the rule for {match}: shared: {expected}: {error}") from None
         return self._pools[url]
 
     async def aclose(self) -> None:

@@ -18,7 +18,7 @@ _HOMES = {
     "operad_testing._plugins": "PluginConformance",
     "operad_testing._results": "ResultStoreConformance",
     "operad_testing._running": "run",
-    "operad_testing._server": "ServerProcess",
+    "operad_testing._server": "ServerProcess free_port",
     "operad_testing._sources": "SourceCapabilities SourceConformance",
     "operad_testing._support": "support_table",
     "operad_testing.transport": "Participant TransportConformance",

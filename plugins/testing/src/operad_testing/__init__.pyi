@@ -19,6 +19,7 @@ from operad_testing._plugins import PluginConformance as PluginConformance
 from operad_testing._results import ResultStoreConformance as ResultStoreConformance
 from operad_testing._running import run as run
 from operad_testing._server import ServerProcess as ServerProcess
+from operad_testing._server import free_port as free_port
 from operad_testing._sources import SourceCapabilities as SourceCapabilities
 from operad_testing._sources import SourceConformance as SourceConformance
 from operad_testing._support import support_table as support_table
@@ -45,6 +46,7 @@ __all__ = [
     "assert_nothing_pending",
     "cassette",
     "envelope_schema",
+    "free_port",
     "hostile_schemas",
     "make_plugin",
     "plugins_of",

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Self
 
 _COMES_UP_WITHIN = 30.0
 _ENDS_WITHIN = 5.0
+_PORTS = range(10_240, 32_768)
+"""Ports that systems do not give to connections, or to servers that ask for any port."""
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 on which no process listens, for a server that must know it before it starts.
+
+    A server that was stopped can use the port again: no other program is likely to get it meanwhile.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class ServerProcess(ABC):
@@ -26,9 +42,7 @@ class ServerProcess(ABC):
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self.arguments = list(arguments)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port: int = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @abstractmethod

@@ -44,7 +44,7 @@ _COMPLETION: Json = {
 
 
 class About:
-    """Makes the operations on a server itself, such as ``server.ping``."""
+    """A factory for the operations on a server itself, such as ``server.ping``."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker

@@ -26,7 +26,7 @@ _BAD = re.compile(r"[^!-~]")
 
 
 class Maker:
-    """Makes the operations of one server.
+    """A factory for the operations of one server.
 
     Args:
         connection: the connection for listings, and for calls unless each caller has a session.
