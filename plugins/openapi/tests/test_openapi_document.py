@@ -186,3 +186,17 @@ def test_every_public_name_is_there():
         assert getattr(operad_openapi, name) is not None
     with pytest.raises(AttributeError, match="nope"):
         _ = operad_openapi.nope
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (b"readOnly!", (False, False)),
+        (b"'readOnly': 1", (True, False)),
+        (b"OwriteOnly:", (False, True)),
+        (None, (True, True)),
+    ],
+)
+def test_only_a_word_in_the_text_of_a_document_may_occur_in_it(text, flags):
+    document = Document({"openapi": "3.1.0"}, text=text)
+    assert (document.may_use("readOnly"), document.may_use("writeOnly")) == flags

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from operad import CallError, ErrorCode
+from operad_openapi._http.responses import decode_body
 from plugins.openapi.tests.making import GET, answers, body, parameter, path_parameter, redirect
 
 ENCODINGS = ["gzip", "deflate", "br", "zstd"]
@@ -78,6 +79,33 @@ async def test_the_envelope_tells_where_the_answer_came_from(serve, call):
 @pytest.mark.parametrize(("content_type", "octets", "expected"), TABLES["bodies by content type"])
 async def test_bodies_by_content_type(call, content_type, octets, expected):
     assert (await call(answer(octets.encode("latin-1"), content_type))).data == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "expected"),
+    [
+        ("", b"[1]", ([1], b"[1]")),
+        ("text/plain", b"[1]", ([1], "[1]")),
+        ("text/plain", b"[1", ("[1", "[1")),
+        ("text/html", b"[1]", ("[1]", "[1]")),
+        ("application/octet-stream", b"[1]", (b"[1]", b"[1]")),
+        ("text/plain", b"", (None, "")),
+        ("", b"", (None, None)),
+    ],
+)
+def test_a_body_without_the_type_of_json_is_json_where_the_document_says_so(kind, content, expected):
+    assert tuple(decode_body(content, kind, "x", expects_json=said) for said in (True, False)) == expected
+
+
+@pytest.mark.parametrize(("status", "is_error"), [(200, False), (299, False), (300, True), (304, True)])
+async def test_statuses_from_200_to_299_are_results(call, fails, status, is_error):
+    handler = answer(b"1", "application/json", status=status)
+    if is_error:
+        error = await fails(handler)
+        assert error.details["statusCode"] == status
+        assert "attempts" not in error.details
+    else:
+        assert (await call(handler)).data == 1
 
 
 @pytest.mark.parametrize("content_type", ["application/octet-stream", ""])
@@ -524,6 +552,11 @@ async def test_the_wait_is_random_up_to_a_bound_that_doubles(fails, monkeypatch)
     monkeypatch.setattr("operad_auth.http.retries.random.uniform", uniform)
     await fails(answer(status=503), retries={"attempts": 4, "backoff": 0.25, "max_delay": 1.5})
     assert bounds == [(0, 0.25), (0, 0.5), (0, 1), (0, 1.5)]
+
+
+async def test_a_wait_may_be_as_long_as_the_policy_says(fails, requests):
+    await fails(answer(status=503, Retry_After="0"), retries={"attempts": 1, "max_delay": 0})
+    assert len(requests) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from operad.errors import ConfigError, SourceError
 from operad_openapi import from_openapi_file, from_openapi_url
 from operad_openapi._request.text import SerializationError
 from plugins.openapi.tests.making import (
+    GET,
     JSON,
     NOWHERE,
     answers,
@@ -392,6 +393,35 @@ async def test_what_is_no_file_is_refused(sent, value):
     schema = {"type": "object", "properties": {"file": FILE}}
     with pytest.raises(CallError, match="VALIDATION_ERROR"):
         await sent(body(schema, media="multipart/form-data"), {"file": value})
+
+
+@pytest.mark.parametrize(
+    ("declared", "filename", "kind"),
+    [
+        ("", None, "application/octet-stream"),
+        ("", "a.png", "image/png"),
+        ("image/png", "a.gif", "image/png"),
+        ("image/png, image/gif", "a.gif", "image/gif"),
+        ("image/png, image/gif", "a.txt", "image/png"),
+        ("image/png, image/gif", None, "image/png"),
+        ("image/*", "a.gif", "image/gif"),
+        ("image/*", "a.txt", "application/octet-stream"),
+        ("*/*", "a.txt", "text/plain"),
+        ("text/*, image/png", "a.gif", "image/png"),
+    ],
+)
+async def test_a_file_has_the_type_that_is_declared_or_fits_its_name(sent, declared, filename, kind):
+    file = {"base64": "AA==", **({} if filename is None else {"filename": filename})}
+    schema = body(fields(f=FILE), media="multipart/form-data", encoding={"f": {"contentType": declared}})
+    ((head, _),) = parts(await sent(schema, {"f": file}))
+    assert head.endswith(f"Content-Type: {kind}")
+
+
+@pytest.mark.parametrize(("schema", "value", "fits"), [({}, 5, True), ({"schema": {"type": "string"}}, 5, False)])
+def test_a_body_of_2_0_without_a_schema_is_anything(api, schema, value, fits):
+    parameter = {"name": "b", "in": "body", **schema}
+    (operation,) = made(api({"post /x": {"operationId": "x", "parameters": [parameter]}}, version="2.0"))
+    assert operation.spec.input_schema.is_valid({"body": value}) is fits
 
 
 async def test_a_part_is_what_its_encoding_says(api):
@@ -862,3 +892,15 @@ async def test_a_real_document_loads_with_every_operation(name):
             assert operation.spec.input_schema.raw["type"] == "object"
             _ = operation.spec.output_schema.raw
             assert all(definition.schema.raw for definition in operation.spec.error_schemas)
+
+
+@pytest.mark.parametrize(
+    ("home", "origin", "sent"), [(True, False, "hush"), (False, False, None), (False, True, "hush")]
+)
+async def test_headers_go_with_the_request_for_a_document_to_origins_of_the_api_alone(
+    api, serve, requests, home, origin, sent
+):
+    base = await serve(lambda request: web.json_response(api(GET)))
+    options = {"base_url": base if home else NOWHERE, "origins": [base] if origin else []}
+    await from_openapi_url(f"{base}/openapi.json", config(headers={"X-Key": "hush"}, **options))
+    assert [request.headers.get("X-Key") for request in requests] == [sent]

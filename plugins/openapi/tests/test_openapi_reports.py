@@ -2,9 +2,11 @@
 
 import gzip
 
+import pytest
 from aiohttp import web
 
 from operad import OperationContext, OperationRegistry, load_plugins
+from operad_openapi._http.progress import Progress
 from operad_testing import CallLog
 from plugins.openapi.tests.making import GET, api
 
@@ -101,3 +103,21 @@ async def test_the_context_of_a_trace_goes_to_the_api_and_what_is_malformed_does
         await registry.execute("api.x", {}, OperationContext(metadata=broken))
     seen = [{name: request.headers.get(name) for name in given} for request in requests]
     assert seen == [given, {"traceparent": None, "tracestate": None, "baggage": None}]
+
+
+@pytest.mark.parametrize(
+    ("total", "pieces", "told"),
+    [
+        (None, [MIB - 1, 1, MIB, 1], [MIB, 2 * MIB]),
+        (None, [MIB // 2], []),
+        (MIB - 1, [MIB - 1], []),
+        (MIB, [MIB // 4 - 1, 1, MIB // 2, MIB // 4 - 1, 1], [MIB // 4, 3 * MIB // 4, MIB]),
+        (200 * MIB, [2 * MIB - 1, 1, MIB, MIB], [2 * MIB, 4 * MIB]),
+    ],
+)
+def test_progress_is_told_for_each_step_of_a_large_body_and_its_end(total, pieces, told):
+    seen = []
+    progress = Progress(lambda kind, **more: seen.append((kind, more)), "upload", total)
+    for size in pieces:
+        progress.passed(size)
+    assert seen == [("upload", {"progress": size, "total": total, "unit": "By"}) for size in told]

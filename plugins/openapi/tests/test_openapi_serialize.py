@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from operad_openapi._document.parameters import Parameter, normal_parameter
 from operad_openapi._request.paths import PathTemplate
 from operad_openapi._request.styles import compile_parameter
-from operad_openapi._request.text import SerializationError, text_of
+from operad_openapi._request.text import SerializationError, encode_ascii_json, encode_json, text_of
 
 CASES = Path(os.environ.get("OPERAD_DOCUMENTS", "documents")) / "param_cases.jsonl"
 
@@ -165,3 +165,12 @@ def test_a_path_value_stays_one_segment(value):
     else:
         assert re.fullmatch(r"/a/[A-Za-z0-9._~%-]+/b", path)
         assert unquote(path) == f"/a/{value}/b"
+
+
+def test_json_is_compact_strict_and_in_utf8_or_ascii():
+    value = {"a": ["é", 1]}
+    assert encode_json(value) == '{"a":["é",1]}'
+    assert encode_ascii_json(value) == '{"a":["\\u00e9",1]}'
+    for encode_strictly in (encode_json, encode_ascii_json):
+        with pytest.raises(ValueError, match="Out of range"):
+            encode_strictly(float("nan"))

@@ -5,6 +5,8 @@ import importlib
 import attrs
 import pytest
 
+from operad_openapi import config
+
 FIGURES: dict[str, dict[str, float]] = {
     "_document.document": {"_MAX_HOPS": 64}, "_document.parsing": {"ASIDE_BYTES": 256 * 2**10, "_EXCERPT": 60},
     "_document.schemas": {"_MAX_DEPTH": 200, "_MAX_COMPOSED": 100},
@@ -52,3 +54,23 @@ def test_options_have_the_documented_defaults_and_are_given_by_name(module: str)
             assert {each.name: each.default for each in attrs.fields(made) if each.name in defaults} == defaults
             assert all(each.kw_only for each in attrs.fields(made))
     assert DEFAULTS[module].keys() <= records.keys()
+
+
+def test_no_secret_is_in_the_repr_of_its_options() -> None:
+    hidden = {
+        made.__name__: [each.name for each in attrs.fields(made) if each.repr is False]
+        for made in (config.HTTPAuth, config.HTTPOptions)
+    }
+    assert hidden == {
+        "HTTPAuth": ["token", "password", "client_secret", "private_key", "refresh_token", "extra"],
+        "HTTPOptions": ["headers", "query", "cookies", "patch", "proxy", "request_headers", "credentials_for", "on_request", "on_response"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "idle_timeout"])
+def test_a_timeout_is_not_negative(name: str) -> None:
+    for value in (0, None):
+        options: dict[str, float | None] = {name: value}
+        assert getattr(config.HTTPOptions(**options), name) == value  # type: ignore[arg-type]  # one of the three
+    with pytest.raises(ValueError, match="must be >= 0"):
+        config.HTTPOptions(**{name: -0.5})  # type: ignore[arg-type]  # one of the three
