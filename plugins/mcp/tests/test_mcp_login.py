@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import httpx2
 import pytest
@@ -29,9 +30,15 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_auth import TokenStore
+from operad_mcp import MCPAuth, MCPClientConfig
+from operad_mcp.auth.oauth import http_auth
 from operad_testing import free_port
 from plugins.mcp.tests.peers import listening, loaded
 
@@ -336,3 +343,65 @@ async def test_a_real_browser_brings_the_login_back(home: Path, tmp_path: Path) 
         await logged_in(path, open_url=chromium)
         assert await call(path) == "you"
         assert accounts.seen["authorize"] == 1
+
+
+# --- assertions ------------------------------------------------------------------------------------------
+
+
+async def test_an_assertion_is_exchanged_once_for_all_requests_and_again_when_its_token_is_refused() -> None:
+    asked: list[tuple[str | None, dict[str, Any]]] = []
+    valid: set[str] = set()
+    given: list[tuple[str, str]] = []
+    lifetime, is_closed = 3600, False
+
+    async def metadata(request: Request) -> JSONResponse:
+        base = str(request.base_url).rstrip("/")
+        return JSONResponse({"issuer": base, "token_endpoint": f"{base}/token"})
+
+    async def token(request: Request) -> JSONResponse:
+        asked.append((request.headers.get("authorization"), dict(parse_qsl((await request.body()).decode()))))
+        valid.add(f"t{len(asked)}")
+        return JSONResponse({"access_token": f"t{len(asked)}", "token_type": "Bearer", "expires_in": lifetime})
+
+    async def guard(request: Request) -> Response:
+        is_valid = request.headers["authorization"].removeprefix("Bearer ") in valid and not is_closed
+        return Response(status_code=200 if is_valid else 401)
+
+    async def assertion(issuer: str, resource: str) -> str:
+        given.append((issuer, resource))
+        return "an-assertion"
+
+    routes = [
+        Route("/.well-known/oauth-authorization-server", metadata),
+        Route("/token", token, methods=["POST"]),
+        Route("/mcp", guard),
+    ]
+    async with listening(Starlette(routes=routes)) as base:
+        for kind in ("an-assertion", assertion):
+            asked.clear()
+            options: Any = {"type": "jwt_bearer", "issuer": base, "assertion": kind, "scope": "a b"}
+            auth = MCPAuth(**options, **({} if callable(kind) else {"client_id": "c", "client_secret": "s"}))
+            used = http_auth(MCPClientConfig(url=f"{base}/mcp?key=1", auth=auth), "s")
+            async with httpx2.AsyncClient(auth=used) as client:
+
+                async def status(client: httpx2.AsyncClient = client) -> int:
+                    return (await client.get(f"{base}/mcp")).status_code
+
+                assert await asyncio.gather(*(status() for _ in range(3))) == [200] * 3
+                assert len(asked) == 1
+                valid.clear()
+                assert await asyncio.gather(*(status() for _ in range(3))) == [200] * 3
+                assert len(asked) == 2
+                is_closed, lifetime = True, 0
+                assert await status() == 401
+                assert len(asked) == 3
+                assert await status() == 401  # the new token has expired, and the next is refused at once
+                assert len(asked) == 4
+                is_closed, lifetime = False, 3600
+            basic = None if callable(kind) else "Basic Yzpz"
+            grant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+            fields = {"grant_type": grant, "assertion": "an-assertion", "scope": "a b", "resource": f"{base}/mcp"}
+            for header, form in asked:
+                assert header == basic
+                assert fields.items() <= form.items()
+        assert set(given) == {(base, f"{base}/mcp")}

@@ -448,6 +448,12 @@ async def test_what_a_program_printed_before_it_ended_is_in_the_error() -> None:
             pass
 
 
+async def test_what_a_program_wrote_of_a_message_before_it_ended_is_in_the_error() -> None:
+    async with hostile() as registry:
+        error = await fails(registry.execute("h.cut_off", {"size": 20}))
+    assert 'it ended with code 3; {"jsonrpc": "2.0", "' in error.message
+
+
 @pytest.mark.parametrize("step", ["at step", "at " + 700 * "/folder" + "/step"])
 async def test_the_cause_above_a_stack_is_in_the_error(step: str) -> None:
     stack = "\\n".join(f"    {number} {step}" for number in range(3))

@@ -17,16 +17,19 @@ from operad import (
     AccessControl,
     CallError,
     ConfigError,
+    ErrorDefinition,
+    Operation,
     OperationContext,
     OperationRegistry,
     OperationSpec,
     ResponseEnvelope,
     from_schema,
+    load_plugins,
     operation,
 )
 from operad.registry.base import RegistryBase
 from operad_mcp import MCPServing, client_of, mcp_envelope, to_mcp
-from operad_testing import hostile_schemas
+from operad_testing import hostile_schemas, make_plugin
 from plugins.mcp.tests.peers import MODES, plain
 
 RESOURCE = {"mcp": {"kind": "resource", "uri": "demo://note", "mimeType": "text/plain"}}
@@ -520,6 +523,30 @@ async def test_a_prompt_has_the_messages_of_its_data_and_its_arguments_from_its_
         assert [message.content.text for message in got.messages] == texts
 
 
+@pytest.mark.parametrize(
+    ("declared", "given", "structured", "error"),
+    [
+        (True, {"is_error": True, "structured_content": {"a": "x"}}, None, {"a": "x"}),
+        (False, {"is_error": True, "structured_content": {"a": "x"}}, {"a": "x"}, None),
+        (True, {"is_error": True, "structured_content": [1]}, None, None),
+        (False, {"structured_content": {"a": 1}}, {"a": 1}, None),
+        (True, {}, {"a": 1}, None),
+        (False, {}, None, None),
+    ],
+)
+async def test_structured_content_of_another_server_is_where_its_client_looks_for_it(
+    declared: bool, given: Any, structured: Any, error: Any
+) -> None:
+    envelope = mcp_envelope({"a": 1}, content=[{"type": "text", "text": "t"}], meta={"k": 1}, **given)
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    made = raw(registry(), "far", envelope, **({"output_schema": schema} if declared else {}))
+    async with client(made) as session:
+        answer = await session.call_tool("m_far", {})
+    assert answer.is_error is ("is_error" in given)
+    assert (answer.structured_content, (answer.meta or {}).get("operad/error")) == (structured, error)
+    assert (answer.meta or {})["k"] == 1
+
+
 @MODES
 async def test_a_result_that_breaks_its_own_schema_reaches_the_client_with_a_word_about_it(mode: str) -> None:
     made = OperationRegistry(on_mismatch="ignore")
@@ -618,7 +645,15 @@ async def test_without_its_scope_an_operation_is_not_listed_and_with_it_it_is_ca
 
 async def test_many_operations_are_searched_described_and_called_by_three_tools() -> None:
     async with client(to_mcp(registry(), tools="search")) as session:
-        assert list(await tools_of(session)) == ["search", "describe", "call"]
+        tools = await tools_of(session)
+        assert list(tools) == ["search", "describe", "call"]
+        hints = [
+            each.annotations and (each.annotations.read_only_hint, each.annotations.open_world_hint)
+            for each in tools.values()
+        ]
+        assert hints == [(True, False), (True, False), None]
+        assert [each.input_schema["required"] for each in tools.values()] == [["query"], ["id"], ["id"]]
+        assert not any(each.input_schema["additionalProperties"] for each in tools.values())
         found = await session.call_tool("search", {"query": "the sum", "limit": 1})
         assert [one["id"] for one in found.structured_content["operations"]] == ["m.add"]
         told = await session.call_tool("describe", {"id": "m.add"})
@@ -629,6 +664,34 @@ async def test_many_operations_are_searched_described_and_called_by_three_tools(
         assert stream.structured_content == {"items": [0], "truncated": False}
         with pytest.raises(MCPError, match="Unknown tool"):
             await session.call_tool("m_add", {"a": 1, "b": 2})
+
+
+async def test_search_mode_describes_titles_and_errors_and_calls_what_only_a_plugin_knows() -> None:
+    def resolve(operation_id: str) -> Any:
+        spec = OperationSpec(namespace="later", name="echo")
+        return Operation(spec, echo) if operation_id == "later.echo" else None
+
+    plugins = load_plugins(only=["mcp"])
+    plugins.register(make_plugin("later", operad_resolve_operation=resolve))
+    made = OperationRegistry(plugins)
+    small, large = {"type": "integer"}, {"enum": list(range(200))}
+    errors = [ErrorDefinition("LOST", "It is lost.", schema) for schema in (small, large)]
+    raw(made, "titled", 1, title="A title", description="d", error_schemas=errors, output_schema=large)
+    raw(made, "plain", 1)
+    async with client(to_mcp(made, tools="search", output_values=100)) as session:
+        called = await session.call_tool("call", {"id": "later.echo", "input": {"a": 1}})
+        assert called.structured_content == {"a": 1}
+        for unknown in ("later.other", "a b.c", "nothing"):
+            answer = await session.call_tool("call", {"id": unknown})
+            assert error_of(answer)["code"] == "OPERATION_NOT_FOUND"
+        told = (await session.call_tool("describe", {"id": "m.titled"})).structured_content
+        stated = {"code": "LOST", "description": "It is lost."}
+        assert told == {
+            "id": "m.titled", "type": "mutation", "description": "d", "title": "A title", "inputSchema": told["inputSchema"],
+            "errors": [{**stated, "schema": small}, stated],
+        }  # fmt: skip
+        told = (await session.call_tool("describe", {"id": "m.plain"})).structured_content
+        assert told.keys() == {"id", "type", "description", "inputSchema"}
 
 
 async def test_a_search_lets_the_index_grow_in_steps_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -750,12 +813,13 @@ async def test_a_handler_learns_that_its_client_cannot_be_asked(mode: str) -> No
 
 @MODES
 async def test_a_handler_asks_the_model_and_for_the_places_of_its_client(mode: str) -> None:
-    from mcp_types import CreateMessageResult, ListRootsResult, Root, TextContent
+    from mcp_types import CreateMessageResult, CreateMessageResultWithTools, ListRootsResult, Root, TextContent
 
     async def sample(context: Any, params: Any) -> Any:
-        return CreateMessageResult(
-            role="assistant", model=f"m{params.max_tokens}", content=TextContent(type="text", text="4")
-        )
+        text = TextContent(type="text", text="4")
+        if params.max_tokens == 3:
+            return CreateMessageResult(role="assistant", model="m3", content=text)
+        return CreateMessageResultWithTools(role="assistant", model="m4", content=[text, text])
 
     async def roots(context: Any) -> Any:
         return ListRootsResult(roots=[Root(uri="file:///a")])
@@ -764,12 +828,19 @@ async def test_a_handler_asks_the_model_and_for_the_places_of_its_client(mode: s
         asked = client_of(context)
         message = {"role": "user", "content": {"type": "text", "text": "2+2"}}
         sampled, places = await asyncio.gather(asked.sample([message], max_tokens=3), asked.roots())
-        return [sampled["model"], sampled["content"]["text"], places, sorted(asked.capabilities)]
+        several = await asked.sample([message], max_tokens=4)
+        texts = [sampled["content"]["text"], *(block["text"] for block in several["content"])]
+        return [sampled["model"], texts, places, sorted(asked.capabilities)]
 
     options: Any = {"sampling_callback": sample, "list_roots_callback": roots}
     async with client(registry(think=think), mode, **options) as session:
         answer = await session.call_tool("m_think", {})
-        assert json.loads(answer.content[0].text) == ["m3", "4", [{"uri": "file:///a"}], ["roots", "sampling"]]
+        assert json.loads(answer.content[0].text) == [
+            "m3",
+            ["4", "4", "4"],
+            [{"uri": "file:///a"}],
+            ["roots", "sampling"],
+        ]
 
 
 @MODES

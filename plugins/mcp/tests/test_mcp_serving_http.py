@@ -295,6 +295,13 @@ async def test_when_there_are_too_many_sessions_the_one_that_was_idle_longest_en
         assert await ping(app, fourth, "w") == 404
 
 
+async def test_sessions_that_open_at_the_same_time_each_make_room() -> None:
+    async with application(anonymous=True, max_sessions=2) as app:
+        idle = [await opened(app) for _ in range(2)]
+        new = await asyncio.gather(*(opened(app) for _ in range(2)))
+        assert [await ping(app, each) for each in (*idle, *new)] == [404, 404, 200, 200]
+
+
 async def test_a_session_that_its_client_ended_costs_no_other_one() -> None:
     async with application(anonymous=True, max_sessions=2) as app:
         first, second = await opened(app), await opened(app)

@@ -136,7 +136,10 @@ async def test_progress_is_reported_in_order_and_before_the_result_though_a_repo
     assert seen == [1, 2, 3]
 
 
-async def test_notifications_without_use_are_left_out_and_the_answer_behind_them_arrives() -> None:
+async def test_notifications_without_use_are_left_out_and_the_answer_behind_them_arrives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "operad.mcp")
     session, link, arrive = opened()
     seen: list[float] = []
 
@@ -156,6 +159,7 @@ async def test_notifications_without_use_are_left_out_and_the_answer_behind_them
     arrive({"id": link.sent[0]["id"], "result": {}})
     assert await asking == {}
     assert seen == []
+    assert caplog.text.count("is dropped") == 3
 
 
 def test_an_error_that_is_nested_too_deeply_for_its_text_is_an_error_of_the_request() -> None:

@@ -74,6 +74,16 @@ def test_blocks_are_typed_and_keep_what_the_server_sent() -> None:
     assert (told.audience, told.priority, told.last_modified) == (("user",), 1, "x")
     assert (image.mime_type, audio.data, resource.text, resource.uri) == ("image/png", "AA==", "t", "a:b")  # type: ignore[attr-defined]  # told apart by type
     assert (link.name, link.size, resource.meta) == ("n", 3, {"k": 1})  # type: ignore[attr-defined]  # told apart by type
+    stated = {"title": "t", "description": "d", "mimeType": "a/b"}
+    (full,) = map_mcp_content_blocks({**sent[4], **stated})  # one block, not in a list
+    told_by = ("uri", "title", "description", "mime_type")
+    assert [getattr(full, name) for name in told_by] == ["a:b", "t", "d", "a/b"]
+    assert [getattr(link, name) for name in told_by] == ["a:b", None, None, None]
+    (binary,) = map_mcp_content_blocks(
+        [{"type": "resource", "resource": {"uri": "a:b", "blob": "AA==", "mimeType": "c/d"}}]
+    )
+    assert [getattr(binary, name) for name in ("blob", "mime_type", "text")] == ["AA==", "c/d", None]
+    assert [getattr(resource, name) for name in ("blob", "mime_type")] == [None, None]
 
 
 def test_blocks_of_the_sdk_are_taken_too() -> None:

@@ -44,15 +44,17 @@ DEFAULTS: dict[str, dict[str, dict[str, float]]] = {
 }  # fmt: skip
 
 
+FOUND = {module: importlib.import_module(f"operad_mcp.{module}") for module in (*FIGURES, *DEFAULTS)}
+
+
 @pytest.mark.parametrize("module", FIGURES)
 def test_the_figures_of_a_module_are_those_that_were_measured(module: str) -> None:
-    found = importlib.import_module(f"operad_mcp.{module}")
-    assert {name: getattr(found, name) for name in FIGURES[module]} == FIGURES[module]
+    assert {name: getattr(FOUND[module], name) for name in FIGURES[module]} == FIGURES[module]
 
 
 @pytest.mark.parametrize("module", DEFAULTS)
 def test_options_have_the_documented_defaults_and_are_given_by_name(module: str) -> None:
-    found = importlib.import_module(f"operad_mcp.{module}")
+    found = FOUND[module]
     records = {
         name: made for name, made in vars(found).items() if getattr(made, "__module__", "") == found.__name__
     }
