@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import Context, copy_context
 from functools import cache, lru_cache
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 import attrs
@@ -21,8 +20,6 @@ from operad.records import record
 logger = logging.getLogger("operad")
 
 _FAILED = "observer %r failed %s of %s"
-_LONGEST = 512
-"""The maximum length of an id whose observers are kept: callers choose ids, also of unknown operations."""
 
 T = TypeVar("T")
 
@@ -142,43 +139,32 @@ class Observers:
 
     _matching: Callable[[str], Observers] = attrs.field(init=False)
     _idle: frozenset[Callable[[], bool] | None] = attrs.field(init=False)
-    """When each observer is idle; ``None`` means never."""
 
     def __attrs_post_init__(self) -> None:
         # Each call asks for the observers of its operation: 1,000 operations need not be matched again.
         object.__setattr__(self, "_matching", lru_cache(1_000)(self._of_operation))
         idle = {getattr(one, "is_idle", None) for observers in self._each for one in observers}
-        object.__setattr__(self, "_idle", frozenset(idle))
+        object.__setattr__(self, "_idle", frozenset(one and _safely(one, False) for one in idle))
 
     def __bool__(self) -> bool:
         return any(self._each)
 
-    def active_for(self, operation_id: str) -> Observers | None:
+    def active_for(self, operation_id: str, is_known: bool = True) -> Observers | None:
         """Return the observers of an operation; ``None`` if it has none, or if all of them are idle.
 
-        An observer whose attribute ``matches`` returns False for the id does not observe the operation. One whose
-        attribute ``is_idle`` returns True is idle. If either raises an exception, the exception is logged and the
-        call is observed.
+        An observer may have the attributes ``matches``, a function of the id, and ``is_idle``, a function. If one
+        of them fails, the call is observed. Nothing is kept of unknown operations, whose ids callers choose.
         """
-        is_short = len(operation_id) <= _LONGEST
-        found = self._matching(operation_id) if is_short else self._of_operation(operation_id)
-        try:
-            for is_idle in found._idle:
-                if is_idle is None or not is_idle():
-                    return found
-        except Exception:
-            logger.exception("is_idle of an observer failed; %.512r is observed", operation_id)
-            return found
+        found = self._matching(operation_id) if is_known else self._of_operation(operation_id)
+        for is_idle in found._idle:
+            if is_idle is None or not is_idle():
+                return found
         return None
 
     def _of_operation(self, operation_id: str) -> Observers:
         def observes(observer: Observer) -> bool:
             matches = getattr(observer, "matches", None)
-            try:
-                return matches is None or bool(matches(operation_id))
-            except Exception:
-                logger.exception("matches of observer %r failed; it observes %.512r", observer, operation_id)
-                return True
+            return matches is None or _safely(matches, True)(operation_id)
 
         return Observers(*(tuple(filter(observes, observers)) for observers in self._each))
 
@@ -199,6 +185,19 @@ class Observers:
     @property
     def _each(self) -> tuple[tuple[Observer, ...], ...]:
         return self.started, self.finished, self.reported
+
+
+def _safely(function: Callable[..., bool], otherwise: bool) -> Callable[..., bool]:
+    """Return a function that logs an exception of ``function`` and returns ``otherwise``."""
+
+    def call(*given: str) -> bool:
+        try:
+            return bool(function(*given))
+        except Exception:
+            logger.exception("%r of an observer failed", function)
+            return otherwise
+
+    return call
 
 
 class Watch:
@@ -233,9 +232,7 @@ class Watch:
         self._started = time.perf_counter()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, exc: BaseException | None, where: object) -> None:
         duration = (time.perf_counter() - self._started) * 1000
         self._is_over = True
         self._carrier.watch = None  # break the reference cycle
@@ -272,10 +269,8 @@ class StreamWatch(Watch):
         self._apart = copy_context()
         return self._apart.run(super().__enter__)
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._apart.run(super().__exit__, exc_type, exc, traceback)
+    def __exit__(self, kind: object, exc: BaseException | None, where: object) -> None:
+        self._apart.run(super().__exit__, kind, exc, where)
 
     @property
     def inside(self) -> Callable[[Awaitable[T]], Awaitable[T]]:

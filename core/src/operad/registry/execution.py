@@ -346,25 +346,15 @@ class Execution:
         is_stream: bool = False,
     ) -> Watch | None:
         """Return a `Watch` of the call; ``None`` if no observer is active. ``called_as`` is the id in a view."""
-        if (observers := self.observers.active_for(operation_id)) is None:
-            return None
         entry = self._entries.get(operation_id)
+        if (observers := self.observers.active_for(operation_id, entry is not None)) is None:
+            return None
         assert call.request_id is not None
         record = CallRecord(
-            call.request_id,
-            call.parent_request_id,
-            operation_id,
-            None if entry is None else entry.spec.type,
-            None if call.identity is None else call.identity.id,
-            time.time() * 1000,
-            is_stream,
-            call.metadata,
-            {},
-            {},
-            called_as,
-            False,
-            input,
-        )
+            call.request_id, call.parent_request_id, operation_id, None if entry is None else entry.spec.type,
+            None if call.identity is None else call.identity.id, time.time() * 1000, is_stream, call.metadata,
+            {}, {}, called_as, False, input,
+        )  # fmt: skip
         return (StreamWatch if is_stream else Watch)(observers, record, call)
 
 

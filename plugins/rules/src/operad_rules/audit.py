@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,8 @@ logger = logging.getLogger("operad.rules")
 _LONGEST = 512
 """The maximum number of characters of an id in a line, because callers choose ids of operations and requests."""
 _UNWRITTEN = 2**20
+_CHECK = 1_000.0
+"""How often to check whether the file was moved or deleted, in ms."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -64,7 +65,8 @@ class Audit(Guard):
         self._file: int | None = None
         self._unwritten = b""
         self._broken: str | None = None
-        self._check_at = 0.0
+        self._checked = 0.0
+        """When the file was last checked, in epoch ms."""
         self._registry: OperationRegistry | None = None
         self._accept: Callable[[], None] | None = None
         """Removes the interceptor; ``None`` if calls are not rejected."""
@@ -97,6 +99,9 @@ class Audit(Guard):
                     None if call.parent_request_id is None else call.parent_request_id[:_LONGEST],
                     outcome.items if call.is_stream else None,
                 )
+                if call.started > self._checked + _CHECK:
+                    self._checked = call.started
+                    self._check()
                 self._write(_encoded(line) + b"\n")
 
         for observer in (started, finished):
@@ -118,7 +123,10 @@ class Audit(Guard):
         if self._unwritten:
             line = self._unwritten + line if len(self._unwritten) <= _UNWRITTEN else self._unwritten
         try:
-            written = os.write(self._opened(), line)
+            if self._file is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            written = os.write(self._file, line)
         except OSError as error:
             self._unwritten = line
             self._guard(f"{self._path}: {error.strerror}")
@@ -127,21 +135,14 @@ class Audit(Guard):
                 self._unwritten = line[written:]
                 self._guard(f"{self._path}: a line was not written completely" if self._unwritten else None)
 
-    def _opened(self) -> int:
-        """Return the file; open it again if it was moved or deleted, which is checked once in a second."""
-        now = time.monotonic()
-        if self._file is not None and now >= self._check_at:
-            self._check_at = now + 1
-            try:
-                is_same = os.path.samestat(os.fstat(self._file), self._path.stat())
-            except FileNotFoundError:
-                is_same = False
-            if not is_same:
-                self._close_file()
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        return self._file
+    def _check(self) -> None:
+        """Close the file if it was moved or deleted, so that the next line creates it again."""
+        try:
+            is_same = self._file is None or os.path.samestat(os.fstat(self._file), self._path.stat())
+        except OSError:
+            is_same = False
+        if not is_same:
+            self._close_file()
 
     def close(self) -> None:
         """Try to write the kept lines, and close the file; idempotent. An error is logged if lines are lost."""
