@@ -39,8 +39,18 @@ def end_once() -> None:
 
 
 def change_a_file() -> None:
-    """Change a file that is watched; the process that replaces this one has the supervisor stop."""
+    """Change files that are not watched, and one that is; the next process has the supervisor stop."""
     if Path("changed.py").exists():
         os.kill(os.getppid(), signal.SIGTERM)
         time.sleep(60)
+    for name in (
+        "__pycache__/a.py",
+        ".hidden/a.py",
+        "a_venv/pyvenv.cfg",
+        "a_venv/a.py",
+        "a_venv/lib/a.py",
+        "a.txt",
+    ):
+        Path(name).parent.mkdir(exist_ok=True, parents=True)
+        Path(name).write_text("")
     Path("changed.py").write_text("")

@@ -181,6 +181,7 @@ async def asked(
         sent.append(message)
 
     await app(scope, receive, send)
+    assert [bool(message.get("more_body")) for message in sent[1:]] == [True] * (len(sent) - 2) + [False]
     answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     content = b"".join(message["body"] for message in sent[1:])
     return Answer(sent[0]["status"], answered, answered.get("content-type", ""), content)

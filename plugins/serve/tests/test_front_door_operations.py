@@ -19,6 +19,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from operad import ConfigError, OperationRegistry
 from operad_auth import TokenRecord
 from operad_serve import FrontDoor, Plan, ServeOptions, to_openapi
+from operad_serve.asgi import Gate
+from operad_serve.door.requests import Metrics, Requests, access_log
 from operad_serve.listening import TLSFiles
 from plugins.serve.tests import front_door
 
@@ -91,6 +93,65 @@ async def test_metrics_count_requests_operations_and_sources(registry: Operation
         samples["operad_http_request_seconds_bucket", "+Inf"] == samples["operad_http_request_seconds_count",] == 2
     )
     assert samples["operad_http_request_seconds_sum",] > 0
+
+
+def test_the_access_log_goes_to_standard_error_unless_it_has_a_handler(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = logging.getLogger("operad.serve.access")
+    before = list(log.handlers), log.level, log.propagate
+    try:
+        for _ in range(2):
+            assert access_log() is log
+        log.info("%s", '{"a": 1}')
+        assert capsys.readouterr().err == '{"a": 1}\n'
+        assert not log.propagate
+    finally:
+        log.handlers[:], log.level, log.propagate = before
+
+
+async def test_requests_are_counted_by_status_and_time_also_if_their_client_leaves(
+    registry: OperationRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    log, kept = logging.getLogger("operad.serve.counted"), Kept()
+    log.addHandler(kept)
+    log.setLevel(logging.INFO)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        now[0] += scope["seconds"]
+        if scope["seconds"] < 50:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"ok", "more_body": True})
+            await send({"type": "http.response.body"})
+
+    async def send(message: Any) -> None: ...
+
+    requests = Requests(app, log)
+    for seconds in (0.005, 0.006, 1.0, 100.0):
+        await requests({"type": "http", "method": "GET", "path": "/", "seconds": seconds}, asyncio.sleep, send)
+    await requests({"type": "lifespan", "seconds": 60.0}, asyncio.sleep, send)
+    assert requests.statuses == {200: 3, 0: 1}
+    assert requests.durations == [1, 1, 0, 0, 1, 0, 0, 1]
+    assert requests.in_progress == 0
+    samples = requests.histogram()
+    assert (samples["_count"], samples["_sum"]) == (4, 101.011)
+    assert samples['_bucket{le="0.005"}'] == 1
+    assert samples['_bucket{le="2.5"}'] == 3
+    assert samples['_bucket{le="+Inf"}'] == 4
+    lines = list(map(json.loads, kept.messages))
+    assert [(line["status"], line["bytes"], line["ms"], line["client"]) for line in lines] == [
+        (200, 2, 5, None), (200, 2, 6, None), (200, 2, 1000, None), (None, 0, 100_000, None),
+    ]  # fmt: skip
+    assert len({line["requestId"] for line in lines}) == 4
+    metrics = Metrics(registry, Gate())
+    assert "operad_http_requests" not in metrics.text()
+    with pytest.raises(NotImplementedError):
+        await metrics({"type": "lifespan"}, asyncio.sleep, send)
+    for method, status, allow in (("GET", 200, None), ("HEAD", 200, None), ("POST", 405, "GET, HEAD")):
+        answer = await front_door.asked(metrics, method, "/metrics")
+        assert (answer.status, answer.headers.get("allow")) == (status, allow)
 
 
 async def test_metrics_require_credentials_if_callers_are_authenticated(registry: OperationRegistry) -> None:

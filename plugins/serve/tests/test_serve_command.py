@@ -29,13 +29,14 @@ from operad.plugin import Link, LinkDownError, OnEvent, OnLink, Server, Transpor
 from operad_auth import TokenRecord
 from operad_calls import CallSettings
 from operad_serve import FrontDoor, Plan, ServeOptions
-from operad_serve.asgi import Gate
+from operad_serve.asgi import ADMISSION, Exchange, Gate
 from operad_serve.door import front_door
 from operad_serve.door.composition import Composition, Mounted
 from operad_serve.door.options import open_operations, problems
 from operad_serve.door.plan import plan_of
 from operad_serve.door.transport import transport_of
 from operad_serve.listening import listen, parse_address
+from plugins.serve.tests.front_door import asked
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
 LOCAL = '[sources.x]\ntype = "scanner"\npath = "ops.py"\n'
@@ -645,3 +646,115 @@ async def test_lifespans_run_also_for_an_application_that_knows_none() -> None:
     async with Composition([Mounted("a", "/a", full), Mounted("b", "/b", without)], Gate()).running():
         assert seen == ["startup"]
     assert seen == ["startup", "shutdown"]
+
+
+async def routed(path: str, root: str, *mounts: str) -> str:
+    """The mount of the application that responds to a request; else the detail of the problem."""
+
+    def app(mount: str) -> Any:
+        async def respond(scope: Any, receive: Any, send: Any) -> None:
+            exchange = Exchange(scope, receive, send, scope["path"])
+            await exchange.respond(200, f"{mount}{' admitted' * (ADMISSION in scope)}".encode())
+
+        return respond
+
+    apps = [Mounted(mount, mount, app(mount), is_login=mount == "/oauth") for mount in mounts]
+    answer = await asked(Composition(apps, Gate(lambda credentials: None)), "GET", path, root=root)
+    return answer.body.decode() if answer.status == 200 else str(answer.json()["detail"])
+
+
+ALL = ("/", "/mcp", "/oauth", "/connect", "/metrics")
+
+
+@pytest.mark.parametrize("root", ["", "/tools", "/tools/"])
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/mcp", "/mcp admitted"),
+        ("/mcp/", "/ admitted"),
+        ("/metrics", "/metrics admitted"),
+        ("/other", "/ admitted"),
+        ("/oauth/token", "/oauth"),
+        ("/oauth", "/oauth"),
+        ("/.well-known/oauth-authorization-server", "/oauth"),
+        ("/.well-known/oauth-authorization-server/x", "/oauth"),
+        ("/.well-known/oauth-protected-resource", "/oauth"),
+        ("/.well-known/oauth-protected-resource/mcp", "/mcp admitted"),
+        ("/connect/users", "/connect admitted"),
+        ("/disconnect/users", "/connect admitted"),
+        ("/connected", "/ admitted"),
+    ],
+)
+async def test_a_request_goes_to_the_application_of_its_path(path: str, mount: str, root: str) -> None:
+    assert await routed(root.rstrip("/") + path, root, *ALL) == mount
+
+
+async def test_a_path_of_no_application_is_404_and_metadata_without_logins_are_those_of_mcp() -> None:
+    assert await routed("/x", "", "/mcp", "/metrics") == "no such path; expected one of /mcp, /metrics"
+    assert await routed("/.well-known/oauth-protected-resource", "", "/", "/mcp") == "/mcp admitted"
+    assert (
+        await routed("/.well-known/oauth-protected-resource/tools/mcp", "/tools", "/", "/mcp") == "/mcp admitted"
+    )
+    assert await routed("/toolsmith", "/tools", *ALL) == "/ admitted"
+
+
+async def test_a_composition_closes_websockets_and_has_no_lifespan() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    for kind in ("lifespan", "websocket"):
+        await Composition([], Gate())({"type": kind}, asyncio.Event().wait, send)
+    assert sent == [{"type": "websocket.close", "code": 1000}]
+
+
+async def test_a_server_that_fails_to_stop_is_in_the_log_and_the_others_stop(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[float] = []
+
+    class App:
+        def __init__(self, answer: dict[str, Any] | None) -> None:
+            self.answer = answer
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            if self.answer is None:
+                await asyncio.Event().wait()
+            await send({"type": "lifespan.shutdown.failed", **(self.answer or {})})
+            await send({"type": "lifespan.shutdown.complete"})
+
+        async def drain(self, timeout: float) -> None:
+            drained.append(timeout)
+            if self.answer:
+                raise OSError("no disk")
+
+    async def ends(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+
+    monkeypatch.setattr("operad_serve.door.composition._STARTUP", 0.05)
+    apps = {"a": App({"message": "busy"}), "b": App({}), "c": App(None), "d": ends}
+    served = Composition([Mounted(name, f"/{name}", app) for name, app in apps.items()], Gate())
+    async with served.running():
+        await served.drain(3.0)
+    assert drained == [3.0] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "a server failed to drain: no disk",
+        'the server "c" failed to stop: it took more than 0.05 s',
+        'the server "b" failed to stop: no reason given',
+        'the server "a" failed to stop: busy',
+    ]
+
+
+async def test_a_server_that_takes_too_long_to_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("operad_serve.door.composition._STARTUP", 0.01)
+    with pytest.raises(ConfigError, match='the server "a" did not start: it took more than 0.01 s'):
+        async with Composition([Mounted("a", "/", slow)], Gate()).running():
+            pass

@@ -38,3 +38,22 @@ def test_servers_are_found_by_hooks_and_never_imported() -> None:
     sources = Path(operad_serve.__file__).parent.rglob("*.py")
     imports = re.compile(r"^\s*(?:from|import) operad_(?:openapi|mcp)\b", re.MULTILINE)
     assert [path.name for path in sources if imports.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert dir(operad_serve) == sorted(operad_serve.__all__)
+    assert all(getattr(operad_serve, name).__name__ == name for name in operad_serve.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        _ = operad_serve.other
+
+
+def test_without_options_nothing_is_trusted_and_the_explorer_is_shown() -> None:
+    options = operad_serve.ServeOptions()
+    for name in ("proxy_headers", "access_log", "strict", "anonymous"):
+        assert getattr(options, name) is False
+    assert options.explorer is True
+    config = operad_serve.OpenAPIServerConfig()
+    assert (config.anonymous, config.expose_upstream) == (False, False)
+    assert (config.explorer, config.mask_errors, config.check_formats) == (True, True, True)
+    plan = operad_serve.Plan(options=options)
+    assert (plan.is_stdio, plan.has_transport, plan.is_quiet, plan.mask_errors) == (False, False, False, True)

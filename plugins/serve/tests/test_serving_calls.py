@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec, operation
+from operad import AccessControl, CallError, OperationContext, OperationRegistry, OperationSpec, operation
+from operad_auth import StaticTokens
 from operad_serve import to_openapi
+from operad_serve.api.responses import data_response, wants_envelope
+from operad_serve.asgi import ClientGoneError, Exchange
+from operad_serve.problems import Problem
 from plugins.serve.tests import front_door
 
 TABLES = json.loads(Path(__file__).with_name("tables.json").read_text("utf-8"))
@@ -335,3 +340,261 @@ async def test_a_failing_call_is_one_line_in_the_log_with_the_request_id(
     assert problem["requestId"] == problem["details"]["reference"]
     assert f"(request {problem['requestId']})" in record.getMessage()
     assert record.exc_info is not None
+
+
+# --- one request in this process -----------------------------------------------------------------------
+
+
+def exchange(parts: list[Any], server: Any = ("127.0.0.1", 1), **headers: str) -> Exchange:
+    """A request whose body comes in parts; None for a client that leaves."""
+    messages = [
+        {"type": "http.disconnect"}
+        if part is None
+        else {"type": "http.request", "body": part, "more_body": number < len(parts)}
+        for number, part in enumerate(parts, 1)
+    ]
+    named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "headers": named, "server": server}
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None: ...
+
+    return Exchange(scope, receive, send, "/")
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("parts", "headers", "outcome"),
+    [
+        ([b"12345", b"67890"], {}, b"1234567890"),
+        ([b"", b"1"], {"content_length": "1"}, b"1"),
+        ([b"12345", b"678901"], {}, 413),
+        ([b"12345678901", b"", b""], {}, 413),
+        ([b"1" * 11, None], {}, "gone"),
+        ([b"1" * (16 * MIB + 11), None], {}, 413),
+        ([b"1" * (16 * MIB + 10), None], {}, "gone"),
+        ([b"1", None], {}, "gone"),
+        ([None], {"content_length": "11", "expect": "100-continue"}, 413),
+        ([None], {"content_length": "10", "expect": "100-continue"}, "gone"),
+        ([None], {"content_length": "11"}, "gone"),
+        ([None], {"content_length": str(16 * MIB + 11)}, 413),
+        ([None], {"content_length": str(16 * MIB + 10)}, "gone"),
+        ([None], {"content_length": "-1"}, "gone"),
+    ],
+)
+async def test_a_body_is_read_up_to_its_bound_and_a_part_of_what_is_beyond(
+    parts: list[Any], headers: dict[str, str], outcome: Any
+) -> None:
+    reading = exchange(parts, **headers).body(10, 5)
+    if isinstance(outcome, bytes):
+        assert await reading == outcome
+    elif outcome == "gone":
+        with pytest.raises(ClientGoneError):
+            await reading
+    else:
+        with pytest.raises(Problem) as caught:
+            await reading
+        assert (caught.value.status, caught.value.headers) == (outcome, ((b"connection", b"close"),))
+
+
+@pytest.mark.parametrize(
+    ("server", "headers", "is_local"),
+    [
+        (("127.0.0.1", 1), {"host": "127.0.0.1"}, True),
+        (("127.0.0.1", 1), {"host": "LocalHost:80"}, True),
+        (("::1", 1), {"host": "[::1]:80"}, True),
+        (("::1", 1), {"host": "[::1]"}, True),
+        (("127.0.0.1", 1), {"host": "gate.example:80"}, False),
+        (("127.0.0.1", 1), {}, False),
+        (("10.0.0.1", 1), {"host": "localhost"}, False),
+        (None, {"host": "localhost"}, False),
+        (("127.0.0.1", 1), {"host": "localhost", "via": "1.1 proxy"}, False),
+        (("127.0.0.1", 1), {"host": "localhost", "forwarded": "for=1"}, False),
+    ],
+)
+def test_a_request_is_local_under_a_name_of_this_machine_and_through_no_proxy(
+    server: Any, headers: dict[str, str], is_local: bool
+) -> None:
+    assert exchange([], server, **headers).is_local is is_local
+
+
+async def test_a_large_answer_is_sent_in_parts(registry: OperationRegistry) -> None:
+    async def large(input: Any, context: OperationContext) -> str:
+        return "x" * (256 * 1024 - 2 + input["more"])
+
+    registry.register(OperationSpec(namespace="x", name="large"), large)
+    for more in (0, 1, 256 * 1024, 256 * 1024 + 1):
+        body = json.dumps({"more": more}).encode()
+        answer = await front_door.asked(to_openapi(registry), "POST", "/operations/x.large", body)
+        assert len(answer.json()) == 256 * 1024 - 2 + more
+        assert answer.headers["content-length"] == str(256 * 1024 + more)
+
+
+@pytest.mark.parametrize(
+    ("headers", "options", "seconds"),
+    [
+        ({}, {}, 30),
+        ({}, {"timeout": None}, None),
+        ({"operad_timeout": "9000"}, {}, 3_600),
+        ({"operad_timeout": "500"}, {}, 500),
+        ({"operad_timeout": "123456789.123456789"}, {"max_timeout": 2e9}, 123_456_789),
+    ],
+)
+async def test_a_call_has_the_deadline_that_its_client_asks_for_up_to_a_bound(
+    registry: OperationRegistry, headers: dict[str, str], options: dict[str, Any], seconds: int | None
+) -> None:
+    async def seen(input: Any, context: OperationContext) -> Any:
+        return None if context.deadline is None else round((context.deadline / 1000 - time.time()) / 30)
+
+    async def items(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        yield await seen(input, context)
+
+    registry.register(OperationSpec(namespace="x", name="seen"), seen)
+    registry.register(OperationSpec(namespace="x", name="items", type="subscription"), items)
+    app = to_openapi(registry, **options)
+    answer = await front_door.asked(app, "POST", "/operations/x.seen", **headers)
+    assert answer.json() == (None if seconds is None else round(seconds / 30))
+    stream = front_door.events((await front_door.asked(app, "POST", "/operations/x.items", **headers)).body)
+    assert json.loads(stream[0].data) == (round(seconds / 30) if headers and seconds else None)
+
+
+@pytest.mark.parametrize(
+    ("id", "seen"),
+    [
+        ("a-6", "a-6"),
+        ("", None),
+        ("a\x7f", None),
+        ("\u00e9", "\u00e9"),
+        ("x" * 1_024, "x" * 1_024),
+        ("x" * 1_025, None),
+    ],
+)
+async def test_handlers_see_the_trace_and_the_last_event_of_a_request(
+    registry: OperationRegistry, id: str, seen: str | None
+) -> None:
+    async def metadata(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        yield dict(context.metadata)
+
+    registry.register(OperationSpec(namespace="x", name="metadata", type="subscription"), metadata)
+    trace = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "v=1"}
+    for headers in ({}, trace, {"baggage": "k=v"}):
+        answer = await front_door.asked(
+            to_openapi(registry), "POST", "/operations/x.metadata", last_event_id=id, **headers
+        )
+        found = json.loads(front_door.events(answer.body)[0].data)
+        assert found.pop("lastEventId", None) == seen
+        assert found == headers
+
+
+@pytest.mark.parametrize(
+    ("meta", "data", "expected"),
+    [
+        ({"event_type": "order"}, 1, ("1", "order", "1")),
+        ({"event_type": "message"}, 1, ("1", "message", "1")),
+        ({"event_type": ""}, 1, ("1", "message", "1")),
+        ({"event_type": "operad.x"}, 1, ("1", "message", "1")),
+        ({"event_type": "operator"}, 1, ("1", "operator", "1")),
+        ({"event_type": "a\rb"}, 1, ("1", "message", "1")),
+        ({"last_event_id": "7"}, 1, ("7", "message", "1")),
+        ({"last_event_id": ""}, 1, ("1", "message", "1")),
+        ({"last_event_id": "a\0"}, 1, ("1", "message", "1")),
+        ({"last_event_id": "x" * 1_024}, 1, ("x" * 1_024, "message", "1")),
+        ({"last_event_id": "x" * 1_025}, 1, ("1", "message", "1")),
+        ({}, b"\xff", ("1", "message", '"/w=="')),
+    ],
+)
+async def test_an_item_has_the_type_and_the_id_of_its_upstream_if_they_fit_into_a_line(
+    registry: OperationRegistry, meta: dict[str, Any], data: Any, expected: Any
+) -> None:
+    async def items(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        yield front_door.web_envelope(data, **meta)
+
+    registry.register(OperationSpec(namespace="x", name="items", type="subscription"), items)
+    answer = await front_door.asked(to_openapi(registry), "POST", "/operations/x.items")
+    assert answer.headers["operad-source"] == "web"
+    first, last = front_door.events(answer.body)
+    assert (first.id, first.event, first.data) == expected
+    assert (last.event, last.data) == ("operad.end", '{"count":1}')
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        (ENVELOPE, True),
+        (f"text/html, {ENVELOPE}", True),
+        (f"application/json, {ENVELOPE}", False),
+        ("*/*", False),
+        (None, False),
+    ],
+)
+def test_the_envelope_is_for_clients_that_name_its_type_alone(accept: str | None, wanted: bool) -> None:
+    assert wants_envelope(accept) is wanted
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent"),
+    [
+        ("image/png", "image/png"),
+        ("", "application/octet-stream"),
+        ("png", "application/octet-stream"),
+        ("a/b\r\nx: y", "application/octet-stream"),
+        ("a/\u00e9", "application/octet-stream"),
+        (None, "application/octet-stream"),
+    ],
+)
+def test_binary_data_have_a_content_type_that_is_one(declared: Any, sent: str) -> None:
+    body, content_type, _ = data_response(front_door.web_envelope(b"x", content_type=declared))
+    assert (body, content_type.decode()) == (b"x", sent)
+
+
+async def test_metadata_of_local_calls_are_sent_up_to_a_bound(registry: OperationRegistry) -> None:
+    async def same(input: Any, context: OperationContext) -> Any:
+        return input
+
+    for length, is_sent in ((3_000, True), (4_096, False)):
+        name = "n" * length
+        registry.register(OperationSpec(namespace="x", name=name), same)
+        answer = await front_door.asked(to_openapi(registry), "POST", f"/operations/x.{name}")
+        assert (answer.status, answer.headers["operad-source"]) == (200, "local")
+        assert ("operad-meta" in answer.headers) is is_sent
+
+
+async def test_a_denied_call_is_401_without_an_identity_and_403_with_one(registry: OperationRegistry) -> None:
+    async def deny(input: Any, context: OperationContext) -> Any:
+        raise CallError("ACCESS_DENIED", "not you")
+
+    async def denied(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        raise CallError("ACCESS_DENIED", "not you")
+        yield
+
+    registry.register(OperationSpec(namespace="x", name="deny"), deny)
+    registry.register(OperationSpec(namespace="x", name="denied", type="subscription"), denied)
+    access = AccessControl(required_scopes_any=("a", "b"))
+    registry.register(OperationSpec(namespace="x", name="scoped", access_control=access), deny)
+    app = to_openapi(registry, authenticate=StaticTokens(front_door.TOKENS), anonymous=True)
+    joe = {"authorization": "Bearer joe-token-123456"}
+    for name in ("deny", "denied", "scoped"):
+        for headers, status in (({}, 401), (joe, 403)):
+            answer = await front_door.asked(app, "POST", f"/operations/x.{name}", **headers)
+            assert (answer.status, answer.json()["code"]) == (status, "ACCESS_DENIED")
+    assert answer.json()["details"] == {"requiredScopes": ["a", "b"]}
+    assert 'scope="a b"' in answer.headers["www-authenticate"]
+
+
+async def test_a_request_whose_task_is_cancelled_ends_without_a_response(registry: OperationRegistry) -> None:
+    started = asyncio.Event()
+
+    async def wait(input: Any, context: OperationContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    registry.register(OperationSpec(namespace="x", name="wait"), wait)
+    asking = asyncio.create_task(front_door.asked(to_openapi(registry), "POST", "/operations/x.wait"))
+    await started.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking

@@ -25,6 +25,7 @@ from operad_serve.oauth.options import OAuthServerOptions
 from operad_serve.oauth.pages import consent
 from operad_serve.oauth.store import Grant, Store
 from operad_serve.oauth.tokens import new_grant_id, new_token
+from operad_testing import free_port
 from plugins.serve.tests import front_door
 from plugins.serve.tests.oidc_server import CLIENT
 
@@ -373,7 +374,7 @@ async def test_no_document_is_fetched_from_an_address_that_is_not_public(host: s
 
 
 async def test_a_document_whose_host_does_not_respond_cannot_be_read() -> None:
-    port = front_door.free_port()
+    port = free_port()
     with pytest.raises(CallError, match="ConnectionRefusedError"):
         await fetch_document(f"https://127.0.0.1:{port}/client", is_private=True)
     with pytest.raises(CallError, match="its name cannot be resolved"):
@@ -456,8 +457,9 @@ async def test_a_code_and_each_refresh_token_count_once(store: Store) -> None:
     await store.end(again)
 
 
-async def test_a_file_that_is_no_store_is_named(tmp_path: Path, store: Store) -> None:
+async def test_a_file_that_is_no_store_is_named(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     assert await store.add_client("a", {})
+    assert caplog.text == ""
     store.close()
     assert store.client("a") == {}
     assert await store.add_client("c", {})

@@ -230,10 +230,15 @@ async def test_no_more_streams_are_open_than_the_bound_allows(
     app = to_openapi(registry, max_streams=1)
     async with (
         front_door.client_of(app) as client,
-        client.session.post(client.base + "/operations/x.ticks"),
+        client.session.post(client.base + "/operations/x.ticks") as first,
     ):
+        assert first.status == 200
         problem = await client.problem("POST", "/operations/shop.count", json={})
         assert (problem["status"], problem["code"]) == (429, "OVERLOADED")
+        assert problem["detail"].startswith("1 streams are open already")
+    async with front_door.client_of(to_openapi(registry, max_streams=1)) as client:
+        for _ in range(3):  # one after the other
+            assert (await client("POST", "/operations/shop.count", json={})).status == 200
 
 
 async def test_a_reader_that_stands_still_loses_its_stream(registry: OperationRegistry) -> None:

@@ -93,10 +93,7 @@ def _read(connection: _Connection, target: str, url: str) -> bytes:
 
 def _is_public(address: str) -> bool:
     """Return True for a public address. Of the IPv6 addresses for IPv4, only the mapped ones can be public."""
-    try:
-        ip: Any = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
+    ip: Any = ipaddress.ip_address(address.partition("%")[0])
     if ip.version == 6:
         if ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
