@@ -126,3 +126,10 @@ async def test_a_gateway_before_an_operad_with_plain_names_keeps_them(registry: 
     inner.register(OperationSpec(namespace="m", name="add"), lambda given, context: 1)
     await registry.load("mcp", namespace="s", server=to_mcp(inner, names="name").server())
     assert [spec.id for spec in registry.specs()] == ["s.add"]
+
+
+@pytest.mark.parametrize(("clean", "most", "cut"), [(one_line, 2_000, 2_001), (clean_text, MAX_TEXT, MAX_TEXT)])
+def test_a_text_is_cut_above_its_limit_and_not_at_it(clean: Any, most: int, cut: int) -> None:
+    assert clean("x" * most) == "x" * most
+    assert clean("x" * (most + 1)) == "x" * (cut - 1) + "…"
+    assert clean("\u200b" * most + "x" * (most + 1)) == "x" * most  # invisible characters do not fill the limit

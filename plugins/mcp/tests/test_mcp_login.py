@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 import shutil
@@ -38,7 +39,8 @@ from starlette.routing import Route
 from operad import CallError, ConfigError, OperationRegistry, SourceError, load_plugins
 from operad_auth import TokenStore
 from operad_mcp import MCPAuth, MCPClientConfig
-from operad_mcp.auth.oauth import http_auth
+from operad_mcp.auth.oauth import KeptAuth, http_auth
+from operad_mcp.client.login import MCPLogin
 from operad_testing import free_port
 from plugins.mcp.tests.peers import listening, loaded
 
@@ -405,3 +407,70 @@ async def test_an_assertion_is_exchanged_once_for_all_requests_and_again_when_it
                 assert header == basic
                 assert fields.items() <= form.items()
         assert set(given) == {(base, f"{base}/mcp")}
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({}, "there was no token"),
+        ({"client": {"client_id": "c"}}, "there was no token"),
+        ({"token": {"access_token": "a"}}, "it was not revoked at the server"),
+        (
+            {"token": {"access_token": "a"}, "server": {"revocation_endpoint": "http://127.0.0.1:9/"}},
+            "it was not revoked",
+        ),
+        (
+            {"token": {}, "server": {"revocation_endpoint": "http://127.0.0.1:9/"}},
+            "it was not revoked at the server",
+        ),
+    ],
+)
+async def test_a_logout_says_whether_a_token_was_there_and_revoked(home: Path, record: Any, said: str) -> None:
+    store = TokenStore()
+    config = MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=MCPAuth(type="oauth", store=store))
+    kept = KeptAuth("http://127.0.0.1:9/mcp", config.auth, None, None, "s").kept  # type: ignore[arg-type]  # it is set
+    if record:
+        await store.set(kept.key, record)
+    assert said in await MCPLogin("s", config).logout()
+    assert await store.get(kept.key) is None
+
+
+class Own:
+    """A store of the application."""
+
+    def __init__(self, client_id: str | None, lifetime: int | None, refresh: str | None) -> None:
+        self._client = client_id
+        self._token = OAuthToken(access_token="a", expires_in=lifetime, refresh_token=refresh)
+
+    async def get_tokens(self) -> OAuthToken:
+        return self._token
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        uris: Any = ["http://127.0.0.1:9/"]
+        return (
+            None
+            if self._client is None
+            else OAuthClientInformationFull(client_id=self._client, redirect_uris=uris)
+        )
+
+
+@pytest.mark.parametrize(
+    ("stored", "lifetime", "refresh", "is_used", "is_renewed"),
+    [
+        ("c", 60, "r", True, True), ("c", None, "r", True, False), ("c", 60, None, True, False),
+        (None, 60, "r", True, True), ("other", 60, "r", False, False),
+    ],
+)  # fmt: skip
+async def test_tokens_of_an_own_store_are_of_its_client_and_renewed_before_their_first_use(
+    stored: str | None, lifetime: int | None, refresh: str | None, is_used: bool, is_renewed: bool
+) -> None:
+    auth = MCPAuth(type="oauth", client_id="c", store=Own(stored, lifetime, refresh))
+    made: Any = http_auth(MCPClientConfig(url="http://127.0.0.1:9/mcp", auth=auth), "s")
+    tokens = await made.context.storage.get_tokens()
+    assert (tokens is not None) is is_used
+    assert (made.context.token_expiry_time is not None) is is_renewed
+    assert (await made.context.storage.get_client_info()).client_id == "c"
+
+
+def test_failed_logins_print_nothing_without_logging() -> None:
+    assert any(isinstance(each, logging.NullHandler) for each in logging.getLogger("mcp").handlers)

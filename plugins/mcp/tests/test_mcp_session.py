@@ -184,7 +184,10 @@ async def test_a_request_that_is_cancelled_is_cancelled_at_the_server_and_the_ha
     assert link.sent[1]["params"] == {"requestId": link.sent[0]["id"]}
 
 
-async def test_what_a_server_asks_is_answered_once_for_each_id_and_bounded() -> None:
+async def test_what_a_server_asks_is_answered_once_for_each_id_and_bounded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "operad.mcp")
     hold = asyncio.Event()
 
     async def roots() -> list[str]:
@@ -200,7 +203,9 @@ async def test_what_a_server_asks_is_answered_once_for_each_id_and_bounded() -> 
     await turns()
     ids = [message["id"] for message in link.sent]
     assert ids.count(1) == 1
-    assert len(ids) < 2_000
+    assert len(ids) == 1_024
+    assert caplog.text.count("roots/list is dropped: its id is in use") == 2
+    assert caplog.text.count("roots/list is dropped: too many requests are in progress") == 4_999 - 1_024
     await session.aclose()
 
 

@@ -287,6 +287,9 @@ async def test_health_and_metrics() -> None:
         url = hub.url.replace("ws", "http", 1)
         async with session.get(f"{url}/health") as response:
             assert (response.status, await response.json()) == (200, {"status": "ok"})
+        async with session.ws_connect(f"{hub.url}/health", headers=token) as socket:  # the hub is on every path
+            await socket.send_str('{"type":"link.topics","id":"1","payload":{"instance":"i","topics":[]}}')
+            assert json.loads((await socket.receive()).data)["id"] == "1"
         async with session.get(f"{url}/metrics") as response:
             assert response.status == 401
         async with PendingRequestMap(WebSocketTransport(hub.url, token="t")) as calls:

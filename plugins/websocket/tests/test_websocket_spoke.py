@@ -450,3 +450,25 @@ async def test_what_a_hub_does_not_take_is_not_sent_to_it_whatever_its_spoke_wou
     finally:
         await hub.close()
         await larger.close()
+
+
+async def test_a_spoke_looks_for_its_hub_with_pauses_that_double_up_to_five_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    links: list[tuple[str, int]] = []
+
+    class Factor(float):
+        def __rmul__(self, pause: float) -> float:
+            pauses.append(pause)
+            return 0.0
+
+    async with Hub(port=0) as hub:
+        link = await WebSocketTransport(hub.url).open(lambda *_: None, lambda *change: links.append(change))
+        monkeypatch.setattr("operad_websocket.spoke.random.uniform", lambda *_: Factor())
+    try:
+        await until(lambda: len(pauses) >= 10)
+    finally:
+        await link.close()
+    assert pauses[:10] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert links[:2] == [("up", 1), ("down", 1)]

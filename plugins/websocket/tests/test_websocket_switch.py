@@ -496,3 +496,9 @@ def test_one_connection_of_nobody_cannot_fill_the_queue_of_a_handler_for_the_oth
     assert one.last("call.error")["details"] == {"limit": "calls_per_handler", "value": 2}
     other.asks(request_id="b")
     assert server.last("call.requested")["requestId"] == "b"
+
+
+def test_a_frame_may_name_as_many_addresses_as_the_limit_says() -> None:
+    spoke = Spoke(Switch(Limits(topics=3)))
+    spoke.serves("op:a.a", "op:a.b", "op:a.c")
+    assert not spoke.last("link.registered").get("refused")
