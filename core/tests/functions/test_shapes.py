@@ -8,7 +8,7 @@ import enum
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
 
 import attrs
 import msgspec
@@ -38,6 +38,17 @@ class Film(Titled, total=False):
     """A film."""
 
     year: int
+
+
+class Ticket(TypedDict):
+    film: str
+    row: NotRequired[int]
+    seat: NotRequired[Annotated[int, "from the left"]]
+
+
+class Draft(Ticket, total=False):
+    author: Required[str]
+    note: str
 
 
 @dataclasses.dataclass
@@ -283,3 +294,15 @@ async def test_arguments_of_a_typed_call_become_the_input() -> None:
         with pytest.raises(TypeError, match="multiple values for argument 'when'"):
             await registry.call(f, DAY, when=DAY)
     assert f.spec.input_schema.raw["additionalProperties"] == {"type": "string", "format": "date"}
+
+
+@pytest.mark.parametrize(
+    ("hint", "required"), [(Ticket, {"film"}), (Draft, {"film", "author"}), (Film, {"title"})]
+)
+async def test_keys_of_a_typed_dict_are_required_as_their_annotations_state(hint: Any, required: set[str]) -> None:
+    """Also if the annotations are strings, as in this module: Python itself takes them for required then."""
+    made, got = made_of(hint)
+    assert set(made.spec.input_schema.raw["$defs"][hint.__name__]["required"]) == required
+    given = dict.fromkeys(required, "x")
+    await call(made, {"a": given})
+    assert got == [given]

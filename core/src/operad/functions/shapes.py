@@ -12,7 +12,7 @@ import inspect
 import re
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NotRequired, Required, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -203,7 +203,7 @@ def _members(cls: Any) -> Iterable[tuple[str, Any, Any]]:
                 yield field.alias, hint, _default(field.default, attrs.NOTHING, later)
     elif typing.is_typeddict(cls):
         for name, hint in hints.items():
-            yield name, hint, inspect.Parameter.empty if name in cls.__required_keys__ else _LATER
+            yield name, hint, inspect.Parameter.empty if _is_required(cls, name, hint) else _LATER
     else:
         import dataclasses
 
@@ -211,6 +211,12 @@ def _members(cls: Any) -> Iterable[tuple[str, Any, Any]]:
             if one.init:
                 later = one.default_factory is not dataclasses.MISSING
                 yield one.name, hints.get(one.name, Any), _default(one.default, dataclasses.MISSING, later)
+
+
+def _is_required(cls: Any, name: str, hint: Any) -> bool:
+    """Return whether a TypedDict requires a key. ``__required_keys__`` cannot know it of postponed annotations."""
+    origin = get_origin(hint)
+    return origin is Required if origin in (Required, NotRequired) else name in cls.__required_keys__
 
 
 def _default(default: Any, nothing: Any, later: bool) -> Any:
