@@ -12,25 +12,27 @@ from operad.errors import CallError, ErrorCode
 from operad.records import record
 
 
-def _strings(value: Iterable[str]) -> tuple[str, ...]:
+def _strings(value: Iterable[str], name: str = "required scopes") -> tuple[str, ...]:
     if isinstance(value, str):  # "read" would become ("r", "e", "a", "d"), and deny every caller
-        raise TypeError(f'expected a list of strings, got the string "{value:.99}"; write ["{value:.99}"]')
-    if isinstance(value, Mapping):  # {"write": false} would become ("write",), and grant it
-        raise TypeError('expected a list of strings, such as ["read"], got a mapping')
+        raise TypeError(f'{name}: expected a list of strings, got the string "{value:.99}"; write ["{value:.99}"]')
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):  # {"write": false} would grant "write"
+        raise TypeError(f'{name}: expected a list of strings, such as ["read"], got {type(value).__name__}')
     strings = tuple(value)
     for string in strings:
         if not isinstance(string, str):
-            raise TypeError(f"expected a list of strings, got a list that contains {type(string).__name__}")
+            raise TypeError(f"{name}: expected a list of strings, got a list with {type(string).__name__}")
     return strings
 
 
 def _scopes(value: Iterable[str]) -> frozenset[str]:
-    return frozenset(_strings(value))
+    return frozenset(_strings(value, "scopes"))
 
 
 def _resources(value: Mapping[str, Iterable[str]]) -> Mapping[str, frozenset[str]]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f'resources: expected a mapping such as {{"pet:7": ["read"]}}, got {type(value).__name__}')
     # Read-only: a handler must not widen what its caller was granted for the calls that follow.
-    return MappingProxyType({key: frozenset(_strings(actions)) for key, actions in value.items()})
+    return MappingProxyType({key: frozenset(_strings(value[key], f"resources: {key!r:.99}")) for key in value})
 
 
 @record
@@ -92,12 +94,13 @@ class Identity:
     def from_wire(cls, wire: Mapping[str, Any]) -> Identity:
         """Return the identity with this JSON form, see `to_wire`. Raises `ValueError` for any other object."""
         try:
-            if not isinstance(wire["id"], str):
-                raise TypeError(f"id: expected string, got {type(wire['id']).__name__}")
+            if not isinstance(wire, Mapping):
+                raise TypeError(f"expected an object, got {type(wire).__name__}")
+            if not isinstance(wire.get("id"), str):
+                raise TypeError(f"id: expected a string, got {type(wire.get('id')).__name__}")
             return cls(wire["id"], wire.get("scopes", ()), wire.get("resources") or {})
-        except (KeyError, TypeError, AttributeError) as error:
-            reason = "the id is missing" if isinstance(error, KeyError) else error
-            raise ValueError(f"not an identity {{id, scopes, resources?}}: {reason}") from error
+        except TypeError as error:
+            raise ValueError(f"not an identity {{id, scopes, resources?}}: {error}") from error
 
 
 def check_access(access_control: AccessControl, identity: Identity | None, input: Any = None) -> None:

@@ -217,9 +217,7 @@ class OperationContext:
 
     def _bound(self) -> Callables:
         if self.registry is None:
-            raise RuntimeError(
-                "this context does not belong to a registry; use the context that a handler receives"
-            )
+            raise RuntimeError("this context belongs to no registry; use the context that a handler receives")
         return self.registry
 
 

@@ -289,12 +289,14 @@ class EnvelopeKinds:
                 data = wire["data"] if "encoding" not in meta else _data_from_wire(wire["data"], meta)
                 return local_envelope(data, operation_id, timestamp)
         if not isinstance(wire, Mapping) or "data" not in wire or not isinstance(wire.get("meta"), Mapping):
-            got = "another object" if isinstance(wire, Mapping) else type(wire).__name__
+            got = type(wire).__name__
+            if isinstance(wire, Mapping):
+                got = f"meta of type {type(wire.get('meta')).__name__}" if "data" in wire else "no data"
             raise _malformed(f"expected an object with data and, as meta, an object, got {got}")
         meta = wire["meta"]
         source = meta.get("source")
         if not isinstance(source, str) or not source:
-            raise _malformed(f"meta.source: expected a string, got {type(source).__name__}")
+            raise _malformed(f"meta.source: expected a non-empty string, got {source!r:.60}")
         kind = self.get(source)
         if kind is None:
             self.warn_unknown(source)

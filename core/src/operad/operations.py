@@ -101,9 +101,8 @@ def _error_schema(value: ErrorDefinition | Mapping[str, Any]) -> ErrorDefinition
     if isinstance(value, ErrorDefinition):
         return value
     if not isinstance(value.get("code"), str):
-        raise RegistrationError(
-            f"error_schemas: expected {{code, description?, schema?, httpStatus?}}, got {value!r:.100}"
-        )
+        expected = "{code, description?, schema?, httpStatus?}"
+        raise RegistrationError(f"error_schemas: expected {expected}, got {value!r:.100}")
     return ErrorDefinition(
         value["code"], value.get("description", ""), value.get("schema"), value.get("httpStatus")
     )
@@ -172,16 +171,12 @@ class OperationSpec:
 
     def __attrs_post_init__(self) -> None:
         if not _is_namespace(self.namespace):
-            raise RegistrationError(
-                f"namespace {self.namespace!r} of operation {self.name!r} is invalid: "
-                "expected one or more of A-Z a-z 0-9 _ -"
-            )
+            text = f"namespace {self.namespace!r} of operation {self.name!r} is invalid"
+            raise RegistrationError(f"{text}: expected one or more of A-Z a-z 0-9 _ -")
         name = self.name
         if not name or not name.isprintable() or " " in name:  # no other white space is printable
-            raise RegistrationError(
-                f"operation name {name!r} in namespace {self.namespace!r} is invalid: "
-                "expected one or more printable characters without white space"
-            )
+            text = f"operation name {name!r} in namespace {self.namespace!r} is invalid"
+            raise RegistrationError(f"{text}: expected one or more printable characters without white space")
         object.__setattr__(self, "id", f"{self.namespace}.{name}")
         if self.unchecked_patterns:
             object.__setattr__(self, "input_schema", self.input_schema.running_unchecked())
@@ -193,9 +188,8 @@ class OperationSpec:
         except Exception:  # noqa: BLE001  # a lazy schema that cannot be built; each call reports why
             return
         if unchecked:
-            raise RegistrationError(
-                f'operation "{self.id}": {unchecked[0]}; use a simpler pattern, or set unchecked_patterns=True'
-            )
+            hint = "use a simpler pattern, or set unchecked_patterns=True"
+            raise RegistrationError(f'operation "{self.id}": {unchecked[0]}; {hint}')
 
     def __repr__(self) -> str:
         words = f"OperationSpec(id={self.id!r}, type={str(self.type)!r}"

@@ -193,9 +193,8 @@ class Source(_Configured):
             place = f"{frame.filename}:{frame.lineno}"
             raise SourceError(f'source "{self.name}" raised {in_words(error)} at {place}') from error
         if not all(hasattr(session, name) for name in ("operations", "on_change", "aclose")):
-            raise SourceError(
-                f'source "{self.name}": load must return a SourceSession, got {type(session).__name__}'
-            )
+            got = type(session).__name__
+            raise SourceError(f'source "{self.name}": load must return a SourceSession, got {got}')
         return session
 
 

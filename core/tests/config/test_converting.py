@@ -67,13 +67,13 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("auth", "x", "expected a table, got a string"),
     ("late", "y", "expected one of 'x', got another string"),
     ("choice", "c", "expected one of 'a', 'b', got another string"),
-    ("choice", 1.5, "expected one of .*, an integer, nothing, got a number"),
-    ("number", "s", "expected one of an integer, list.*, nothing, got a string"),
+    ("choice", 1.5, "expected 'a' or 'b' or an integer, got a number"),
+    ("number", "s", "expected an integer or a list, got a string"),
     ("numbers", {"a": "x"}, "expected an integer, got a string; write a number"),
-    ("numbers", "s", "expected one of .*, nothing, got a string"),
+    ("numbers", "s", "expected an? .*, got a string"),
     ("one", {"tokn": "t"}, 'unknown key "tokn"; did you mean "token"'),
-    ("one", "s", "expected one of Auth, .*, nothing, got a string"),
-    ("two", {"depth": 3}, "expected one of Auth, Size, nothing, got a table"),
+    ("one", "s", "expected a table of Auth or .*, got a string"),
+    ("two", {"depth": 3}, "expected a table of Auth or a table of Size, got a table that does not fit"),
     ("made", 3, 'unknown key "made"'),
 ]
 

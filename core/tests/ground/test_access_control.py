@@ -166,6 +166,21 @@ def test_what_is_no_identity_is_refused(wire: Any) -> None:
         Identity.from_wire(wire)
 
 
+@pytest.mark.parametrize(
+    ("wire", "words"),
+    [
+        ("ann", "expected an object, got str"),
+        ({"id": 1}, "id: expected a string, got int"),
+        ({"id": "a", "scopes": None}, r'scopes: expected a list of strings, such as \["read"\], got NoneType'),
+        ({"id": "a", "resources": ["doc:1"]}, "resources: expected a mapping .*, got list"),
+        ({"id": "a", "resources": {"doc:1": "read"}}, "resources: 'doc:1': expected a list of strings, got the"),
+    ],
+)
+def test_an_unusable_identity_is_an_error_that_names_the_field(wire: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"not an identity .*: {words}"):
+        Identity.from_wire(wire)
+
+
 @pytest.mark.parametrize("trusted", ["false", "no", 1, object()])
 async def test_only_true_itself_is_trusted(trusted: Any) -> None:
     async def see(input: Any, context: OperationContext) -> Any:

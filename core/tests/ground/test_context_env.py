@@ -152,7 +152,7 @@ def test_remaining_seconds_are_never_negative() -> None:
 
 def test_a_context_of_no_call_has_no_env() -> None:
     context = OperationContext()
-    with pytest.raises(RuntimeError, match="does not belong to a registry"):
+    with pytest.raises(RuntimeError, match="belongs to no registry"):
         _ = context.env
     with pytest.raises(RuntimeError, match="plain def"):
         context.call_sync("a.echo")

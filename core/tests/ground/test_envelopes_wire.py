@@ -121,6 +121,20 @@ def test_unknown_fields_are_ignored() -> None:
     assert KINDS.from_wire({"data": 1, "meta": foreign}).meta == OpaqueMeta("strange", foreign)
 
 
+@pytest.mark.parametrize(
+    ("wire", "got"),
+    [
+        ({"meta": {}}, "object, got no data"),
+        ({"data": 1, "meta": 2}, "object, got meta of type int"),
+        ([], "object, got list"),
+        ({"data": 1, "meta": {"source": ""}}, "meta.source: expected a non-empty string, got ''"),
+    ],
+)
+def test_an_error_of_an_envelope_names_what_is_wrong(wire: Any, got: str) -> None:
+    with pytest.raises(CallError, match=got):
+        KINDS.from_wire(wire)
+
+
 @pytest.mark.parametrize("wire", TABLES["what_is_no_envelope_is_a_serialization_error"], ids=str)
 def test_what_is_no_envelope_is_a_serialization_error(wire: Any) -> None:
     with pytest.raises(CallError, match="SERIALIZATION_ERROR: not a response envelope"):

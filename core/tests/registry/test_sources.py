@@ -171,6 +171,7 @@ async def test_a_new_listing_leaves_alone_what_belongs_to_others(
         assert registry.get_spec("shop.mine") is mine.spec
         assert ids(registry) == ["shop.buy", "shop.mine", "shop.new"]
         assert 'source "shop" (shop) offers shop.mine, which belongs to the application' in caplog.text
+        assert "left out; give one of them another namespace" in caplog.text
     assert ids(registry) == ["shop.buy", "shop.mine"]
 
 

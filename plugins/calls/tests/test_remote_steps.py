@@ -198,7 +198,7 @@ async def test_a_peer_that_does_not_say_keeps_what_it_said_and_one_that_is_gone_
     calls.answers["operad.list.one"] = answer
     await session.refresh()
     assert ids(session) == left
-    assert ("the operations of peer one could not be listed: " in caplog.text) is warned
+    assert ("cannot list the operations of peer one: " in caplog.text) is warned
     calls.changed("one")
     await settle()
     assert (ids(session), "one" in calls.listed()[0]) == (left, True)

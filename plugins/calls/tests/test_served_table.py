@@ -122,7 +122,7 @@ def test_a_request_that_cannot_be_answered_is_acknowledged_and_dropped(clock, ca
     assert table.take(**given, delivery=Delivery(done=lambda: done.append(1))) is None
     assert table.take(**given) is None
     assert (done, table.requests.active, table.refused) == ([1], {}, [])
-    assert warned(caplog)[0] == "dropped a request without a requestId or an address for the response"
+    assert warned(caplog)[0] == "dropped a call of 't.op': no requestId or reply address"
 
 
 def test_what_has_ended_is_not_run_again_where_a_transport_may_deliver_it_twice(clock):

@@ -135,11 +135,16 @@ def test_install_leaves_a_file_alone_that_it_cannot_extend(home: Path, monkeypat
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     arguments = ["--install", "cursor", "--config", "../operad.toml"]
-    for content, complaint in (("{} // mine", "without comments"), ("[]", "expected a JSON object")):
+    wrong = '{"mcpServers": []}', "mcpServers: expected a JSON object, got list"
+    for content, complaint in (
+        ("{} // mine", "without comments"),
+        ("[]", "expected a JSON object, got list"),
+        wrong,
+    ):
         path.write_text(content)
         result = mcp_config(*arguments)
         assert complaint in str(result.exception)
         assert path.read_text() == content
     monkeypatch.delenv("GH_TOKEN")
     result = mcp_config(*arguments)
-    assert "GH_TOKEN is required but not set" in str(result.exception)
+    assert "required but not set: GH_TOKEN; set them" in str(result.exception)

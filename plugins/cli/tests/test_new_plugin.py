@@ -39,6 +39,8 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not empty"):
         render_plugin("pigeons", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(ConfigError, match="mine.txt is a file; choose another folder"):
+        render_plugin("pigeons", tmp_path / "mine.txt")
 
 
 def test_without_copier_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,13 +154,16 @@ async def test_the_text_and_the_operations_in_it_are_limited() -> None:
 async def test_a_program_ends_after_its_timeout_and_its_calls_with_it() -> None:
     async with await registry_with(timeout=0.5) as registry:
         code = "import asyncio\nawait asyncio.gather(*[work.wait() for _ in range(50)])"
-        assert (await failure(registry, code)).code == "TIMEOUT"
+        ended = await failure(registry, code)
+        assert (ended.code, ended.message) == ("TIMEOUT", "the program took longer than timeout = 0.5 seconds")
         assert not running
 
 
 async def test_a_program_ends_at_the_deadline_of_its_caller(registry: OperationRegistry) -> None:
     context = OperationContext(deadline=(time.time() + 0.5) * 1000)
-    assert (await failure(registry, "await work.wait()", context)).code == "TIMEOUT"
+    ended = await failure(registry, "await work.wait()", context)
+    assert ended.code == "TIMEOUT"
+    assert " did not finish " in ended.message, "the option timeout is longer, so it must not be named"
     assert not running
 
 

@@ -86,6 +86,7 @@ DEEP = "async def main() -> int:\n    return " + "(" * 500 + ")" * 500
 UNUSABLE = [
     *TABLES["unusable programs"],
     ("#" * 70_000, "expected at most max_code = 65536 bytes, got 70000"),
+    ("-" * 60_000 + "1", "odd.py: cannot be read: "),
     (DEEP, "odd.py"),
 ]
 
@@ -100,6 +101,7 @@ async def test_a_program_that_cannot_be_used_is_reported_and_the_others_load(
     (record,) = [record for record in caplog.records if record.name == "operad.code"]
     assert "odd.py" in record.getMessage()
     assert problem in record.getMessage()
+    assert not record.getMessage().endswith(": "), "a MemoryError has no text of its own"
 
 
 async def test_the_report_of_a_wrong_call_has_the_signature_that_was_meant(

@@ -119,9 +119,10 @@ class Checks:
         return lambda value: (body.check or self._make(body))(value)
 
     def remembered(self, definition: Definition, check: Callable[[Any], Any], what: str) -> Callable[[Any], Any]:
-        """Return `check`. If `definition.is_heavy`, it is run once in a call for each part of a value.
+        """Return `check`; for a heavy definition, a wrapper that remembers its results until the call ends.
 
-        `what` names the kind of result, because those of checks and of evaluations are remembered separately.
+        The wrapper runs `check` at most once for each array or object in the value. `what` names the kind of
+        result, because those of checks and of evaluations are remembered separately.
         """
         if not definition.is_heavy:
             return check

@@ -140,7 +140,9 @@ class Compiled:
             logger.warning(text, most)
         else:
             bound = "max_check_steps" if WORK.steps < 0 else "max_pattern_steps"
-            why = f"beyond {bound}" if isinstance(error, TooMuchWorkError) else type(error).__name__
+            why = type(error).__name__
+            if isinstance(error, TooMuchWorkError):
+                why = f"beyond {bound}, which [registry.limits] can raise"
             logger.warning("a value cannot be cast (%s): it is returned unchanged", why)
         return value
 

@@ -177,9 +177,7 @@ def _is_union(hint: Any) -> bool:
 
 def _union(hint: Any) -> Structure:
     members = get_args(hint)
-    names = ", ".join(
-        "nothing" if m is type(None) else _WORDS.get(m, getattr(m, "__name__", str(m))) for m in members
-    )
+    names = " or ".join(dict.fromkeys(_named(member) for member in members if member is not type(None)))
 
     def take(value: Any, _: Any) -> Any:
         if any(member is Any or (isinstance(member, type) and _is_one(value, member)) for member in members):
@@ -200,9 +198,19 @@ def _union(hint: Any) -> Structure:
         if len(errors) == 1 or (len(tables) == 1 and isinstance(value, Mapping)):
             # Only one member can be meant: its error states more than "no member fits".
             raise errors[0]
-        raise Unusable(f"expected one of {names}, got {_got(value)}")
+        got = "a table that does not fit" if tables and isinstance(value, Mapping) else _got(value)
+        raise Unusable(f"expected {names}, got {got}")
 
     return take
+
+
+def _named(member: Any) -> str:
+    if _is_literal(member):
+        return " or ".join(repr(choice) for choice in get_args(member))
+    if _is_list(member) or _is_mapping(member):
+        return "a list" if _is_list(member) else "a table"
+    name = getattr(member, "__name__", str(member))
+    return f"a table of {name}" if _is_record(member) else _WORDS.get(member, name)
 
 
 def _is_one(value: Any, member: type[Any]) -> bool:

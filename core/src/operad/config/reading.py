@@ -198,8 +198,10 @@ def _included(file: Path, names: Any, where: str) -> Iterator[Path]:
             yield from sorted(path for path in file.parent.glob(name) if path != file)
         elif (path := from_folder(file.parent, name)).is_file():
             yield path.resolve()
+        elif path.is_dir():
+            raise ConfigError(f'{where}: include: expected a file, got the folder {name}; write "{name}/*.toml"')
         else:
-            raise ConfigError(f"{where}: include: file {name} does not exist")
+            raise ConfigError(f"{where}: include: file {name} does not exist; correct the name")
 
 
 def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> _Tables:

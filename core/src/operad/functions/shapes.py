@@ -153,7 +153,8 @@ class Shapes:
         try:
             members = list(_members(cls))
         except Exception as error:  # evaluating a string annotation can raise anything
-            raise RegistrationError(f"{at}: the type hints of {cls.__name__} cannot be read: {error}") from error
+            reason = f"the type hints of {cls.__name__} cannot be read: {error}{import_hint(error)}"
+            raise RegistrationError(f"{at}: {reason}") from error
         for name, hint, default in members:
             if is_field(default):
                 raise RegistrationError(
@@ -227,6 +228,12 @@ def _documentation(cls: Any) -> str:
     """Return the docstring that the author wrote; empty for the docstring that dataclasses generate."""
     text = inspect.cleandoc(vars(cls).get("__doc__") or "")
     return "" if text.startswith(f"{cls.__name__}(") else text
+
+
+def import_hint(error: Exception) -> str:
+    """Return the end of a message about type hints that cannot be read: how to fix an unknown name."""
+    is_name = isinstance(error, NameError)
+    return "; define or import it at the top level of the module, not under TYPE_CHECKING" if is_name else ""
 
 
 def _no_schema(hint: Any, at: str, error: Exception) -> str:

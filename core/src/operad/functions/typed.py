@@ -18,7 +18,7 @@ from operad.functions.annotations import handed_in, is_field, is_handed_in
 from operad.functions.conversions import Conversions, Structure
 from operad.functions.docstrings import docstring_of, split_docstring
 from operad.functions.kinds import bare, is_union
-from operad.functions.shapes import Shapes
+from operad.functions.shapes import Shapes, import_hint
 from operad.functions.signatures import Method, TypedSignature, takes_context
 from operad.operations import DEFAULT_NAMESPACE, Operation, OperationSpec, OperationType, is_kind
 from operad.subscriptions import close
@@ -160,7 +160,7 @@ def _hints(function: Callable[..., Any], where: str) -> dict[str, Any]:
     try:
         return get_type_hints(described, include_extras=True)
     except Exception as error:  # evaluating a string annotation can raise anything
-        raise RegistrationError(f"{where}: its type hints cannot be read: {error}") from error
+        raise RegistrationError(f"{where}: its type hints cannot be read: {error}{import_hint(error)}") from error
 
 
 def _whole_input(input: Any, _: OperationContext) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from operad.functions.kinds import Types
 from operad.functions.shapes import Shapes
@@ -15,8 +15,9 @@ Structurer = Callable[[Any], Callable[[Any], Any] | None]
 
 @record
 class Member:
-    """A member of a union: its schema, its property names (``None`` for other types), and its conversion."""
+    """A member of a union: type name, schema, property names (``None`` for other types), and conversion."""
 
+    name: str
     schema: Schema
     properties: frozenset[str] | None
     structure: Callable[[Any], Any]
@@ -26,7 +27,8 @@ class Member:
         raw = Shapes(types, closed=True).schema(hint, str(hint))
         body = raw.get("$defs", {}).get(raw.get("$ref", "").rpartition("/")[2], raw)
         properties = frozenset(body["properties"]) if "properties" in body else None
-        return cls(from_schema(raw), properties, structurer(hint) or (lambda value: value))
+        name = getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
+        return cls(name, from_schema(raw), properties, structurer(hint) or (lambda value: value))
 
 
 @record
@@ -46,9 +48,8 @@ class Union:
     def __call__(self, value: Any) -> Any:
         fitting = [member for member in self.members if member.schema.is_valid(value)]
         if not fitting:
-            raise ValueError(
-                f"expected a value of one of the {len(self.members)} types of a union, got {type(value).__name__}"
-            )
+            names = " or ".join(member.name for member in self.members)
+            raise ValueError(f"expected a value of type {names}, got {type(value).__name__}")
         if isinstance(value, dict):
             fitting.sort(key=lambda member: len(value.keys() - (member.properties or ())))
         return fitting[0].structure(value)

@@ -100,7 +100,8 @@ class LoadedSource:
         for operation_id, entry in fresh.items():
             held = self.catalogue.entries.get(operation_id)
             if held is not None and held.owner != self.owner:
-                logger.warning("%s offers %s, which belongs to %s: left out", self.owner, operation_id, held.label)
+                text = "%s offers %s, which belongs to %s: left out; give one of them another namespace"
+                logger.warning(text, self.owner, operation_id, held.label)
                 continue
             offered = None if held is None else held.original or held
             if offered is None or offered.spec is not entry.spec or offered.handler is not entry.handler:

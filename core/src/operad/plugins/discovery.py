@@ -175,7 +175,8 @@ def _distribution(point: Any) -> tuple[str, str | None]:
 
 def _not_installed(name: str, found: Iterable[Found]) -> PluginError:
     installed = ", ".join(sorted({item.entry_point.name for item in found})) or "none"
-    return PluginError(f'plugin "{name}" was requested but is not installed; installed: {installed}')
+    hint = f"install it, or correct the name (installed: {installed})"
+    return PluginError(f'plugin "{name}" was requested but is not installed; {hint}')
 
 
 def _switch(variable: str) -> list[str] | None:

@@ -166,7 +166,7 @@ class Plugins:
             if made is not None:
                 raise PluginError(f"plugin {record.label}: {hook}: expected {kind.__name__}, got {made!r:.60}")
         hint = self._missing_hint({}, distributions.OF["hooks"][hook], hook)
-        raise PluginError(f"no plugin implements {hook} for this transport; {hint}")
+        raise PluginError(f"no plugin implements {hook} for {type(over).__name__}; {hint}")
 
     def _get(self, kind: str, name: str) -> Any:
         table = self._contributed[kind]

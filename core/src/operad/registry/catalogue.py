@@ -79,10 +79,8 @@ class Catalogue:
         operation_id = entry.spec.id
         old = self.entries.get(operation_id)
         if old is not None:
-            raise RegistrationError(
-                f'operation "{operation_id}" is registered already by {old.label}, '
-                f"and now again by {entry.label}; {advice}"
-            )
+            first = f'operation "{operation_id}" is registered already by {old.label}'
+            raise RegistrationError(f"{first}, and now again by {entry.label}; {advice}")
         waiting = self.handlers.get(operation_id)
         if waiting is not None and entry.handler is not None:
             raise _second_handler(operation_id, described(waiting[0]), entry.label)
@@ -224,10 +222,8 @@ class Catalogue:
 
 
 def _second_handler(operation_id: str, first: str, second: str) -> RegistrationError:
-    return RegistrationError(
-        f'operation "{operation_id}" has a handler already, from {first}, and now another one from {second}; '
-        "pass replace=True to replace it"
-    )
+    both = f"has a handler already, from {first}, and now another one from {second}"
+    return RegistrationError(f'operation "{operation_id}" {both}; pass replace=True to replace it')
 
 
 def _same(old: OperationSpec | None, new: OperationSpec | None) -> bool:

@@ -57,10 +57,8 @@ class InProcessTransport:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._links and self._loop is not None and not self._loop.is_closed():
-                raise TransportError(
-                    "this in-process transport has links in another event loop, expected one event loop: close "
-                    "those links first, or use a WebSocket hub between threads"
-                )
+                text = "this in-process transport has links in another event loop; close them first"
+                raise TransportError(f"{text}, or use a WebSocket hub between threads")
             self._loop, self._links, self._topics = loop, {}, {}
         link = InProcessLink(self, on_event, on_link)
         self._links[link.inbox] = link

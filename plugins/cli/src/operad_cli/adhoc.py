@@ -62,7 +62,7 @@ class AdHocSources:
         """
         for spec in self.openapi:
             if not _URL.match(spec) and not Path(spec).expanduser().is_file():
-                raise ConfigError(f"file not found: {spec}; give a file, or a URL with https://")
+                raise ConfigError(f"--openapi: file not found: {spec}; give a file, or a URL with https://")
         words = [word for spec in self.openapi for word in ("--openapi", _absolute(spec))]
         words += [word for server in self.mcp_servers for word in ("--mcp-server", server)]
         return words + ([] if self.base_url is None else ["--base-url", self.base_url])

@@ -49,7 +49,7 @@ def url_entry(host: Host, name: str, url: str, headers: Mapping[str, str]) -> di
         return {"servers" if host == "vscode" else "mcpServers": {name: entry}}
     # Claude Desktop only starts processes. mcp-remote connects to a URL for it.
     if "://" not in url:
-        raise ConfigError(f'expected the URL of a server, such as http://127.0.0.1:8000/mcp, got "{url}"')
+        raise ConfigError(f'--url: expected the URL of a server, such as http://127.0.0.1:8000/mcp, got "{url}"')
     arguments, env = ["-y", "mcp-remote", url], dict[str, str]()
     for header, value in headers.items():  # in env, because other users can read the command line of a process
         variable = f"{re.sub('[^A-Z0-9]', '_', header.upper())}_HEADER"
@@ -86,10 +86,9 @@ def install(path: Path, entry: Mapping[str, Any]) -> Path | None:
         raise ConfigError(f"{path}: expected JSON without comments: {error}; add the entry by hand") from None
     for key, servers in entry.items():
         if not isinstance(whole, dict) or not isinstance(whole.setdefault(key, {}), dict):
-            got = type(whole[key] if isinstance(whole, dict) else whole).__name__
-            raise ConfigError(
-                f'{path}: expected a JSON object with the object "{key}", got a {got}; add the entry by hand'
-            )
+            place, value = (f"{key}: ", whole[key]) if isinstance(whole, dict) else ("", whole)
+            got = type(value).__name__
+            raise ConfigError(f"{path}: {place}expected a JSON object, got {got}; add the entry by hand")
         whole[key].update(servers)
     backup = None
     if old is not None:

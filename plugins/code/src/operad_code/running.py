@@ -168,9 +168,9 @@ class Runner:
             async with asyncio.timeout(context.remaining()):
                 return await self._run(code, context, last, inputs, trusted, only_check)
         except TimeoutError:
-            message = (
-                f"the program took longer than timeout = {self.config.timeout:g} seconds, or its deadline passed"
-            )
+            message = f"the program took longer than timeout = {self.config.timeout:g} seconds"
+            if context.deadline != deadline:
+                message = "the program did not finish before the deadline of its call"
             raise CallError(ErrorCode.TIMEOUT, message, {"deadline": context.deadline}) from None
         except ProgramFailed as error:
             raise _failure(error) from None

@@ -52,7 +52,8 @@ def read(path: Path, namespace: str, max_code: int) -> Saved:
     except SyntaxError as error:
         raise Unusable(f"{path}:{error.lineno}: expected Python, got a syntax error: {error.msg}") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
-        raise Unusable(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Unusable(f"{path}: cannot be read: {reason}") from None
     main = next(
         (each for each in tree.body if isinstance(each, ast.AsyncFunctionDef) and each.name == "main"), None
     )

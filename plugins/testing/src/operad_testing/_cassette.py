@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from operad import CallError, ConfigError, OperationRegistry, OperationSpec, ResponseEnvelope
 from operad.plugin import InterceptedCall
+from operad.words import in_words
 
 Mode = Literal["once", "record", "replay", "new"]
 
@@ -297,11 +298,14 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         tape: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if tape["version"] != 1 or not isinstance(tape["specs"], dict) or not isinstance(tape["calls"], list):
-            raise TypeError
+            raise TypeError("expected version 1 with specs and calls")
         for take in tape["calls"]:
             _key_of(take)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ConfigError(f'{path} is not a readable cassette; replace it with mode="record"') from None
+    except OSError as error:
+        raise ConfigError(f"{path} is not a readable cassette: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = in_words(error)
+        raise ConfigError(f'{path} is not a readable cassette ({reason}); replace it with mode="record"') from None
     return tape
 
 

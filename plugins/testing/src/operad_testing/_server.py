@@ -81,11 +81,11 @@ class ServerProcess(ABC):
             except OSError:
                 pass
             time.sleep(0.02)
+        code = self._process.returncode
         self.stop()
-        raise RuntimeError(
-            f"{command[0]} ended, or was not ready on port {self.port} within {_COMES_UP_WITHIN:g} s; "
-            "run it by hand to see why"
-        )
+        late = f"was not ready on port {self.port} within {_COMES_UP_WITHIN:g} s"
+        how = late if code is None else f"ended with exit code {code} before it was ready on port {self.port}"
+        raise RuntimeError(f"{command[0]} {how}; run it by hand to see why")
 
     def stop(self) -> None:
         """Stop the server with SIGTERM, if it runs, and wait until it has ended. After 5 s, kill it."""

@@ -274,7 +274,7 @@ class PendingRequestMap:
         )
         call.credit = self._settings.credit if credit is None else credit
         if type(call.credit) is not int or call.credit < 1:
-            raise ValueError(f"credit: expected an integer of at least 1, got {credit!r:.100}")
+            raise ValueError(f"credit: expected an integer of at least 1, got {call.credit!r:.100}")
         if timeout is not None:
             call.timeout = checked_number(timeout, "timeout", "seconds")
         if deadline is not None:
@@ -402,4 +402,4 @@ class PendingRequestMap:
         elif pending.accepts(delivery.peer):
             pending.on_event(type_, payload)
         else:
-            logger.warning("dropped a %s from %s, which does not serve the request", type_, delivery.peer)
+            logger.warning("dropped %s of %s: %s does not serve it", type_, pending.operation_id, delivery.peer)

@@ -16,6 +16,7 @@ from operad.errors import CallError, ErrorCode, OperadError, SourceError
 from operad.operations import Operation, OperationSpec, OperationType
 from operad.sources import PluginsLike, SourceSession
 from operad.transports import LinkState, Transport, TransportError
+from operad.words import in_words
 from operad_calls.calling.map import PendingRequestMap, Signer
 from operad_calls.federation.offers import Offer, offer_of, operation_of, stricter
 from operad_calls.protocol import CHANGED, DISCOVER
@@ -187,7 +188,7 @@ class RemoteSession(SourceSession):
         except (CallError, TransportError, KeyError, TypeError) as error:
             if isinstance(error, CallError) and error.code in _GONE:
                 return {}
-            self._reports.warn(instance, f"the operations of peer {instance} could not be listed: {error}")
+            self._reports.warn(instance, f"cannot list the operations of peer {instance}: {in_words(error)}")
             return None
 
     async def _vouched(self, instance: str, offers: dict[str, Offer]) -> dict[str, Offer]:

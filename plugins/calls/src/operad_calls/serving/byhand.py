@@ -141,9 +141,8 @@ class ByHand(ServedRequests):
         """Respond to a request, or send an item of its stream; see `PendingRequestMap.respond`."""
         request = self._get(name)
         if not _is_envelope(envelope):
-            raise TypeError(
-                f"expected a response envelope, got {type(envelope).__name__}; make one with local_envelope()"
-            )
+            got = type(envelope).__name__
+            raise TypeError(f"expected a response envelope, got {got}; make one with local_envelope()")
         if request.total is not None:
             await self._send(request, self._send_item(request, envelope))
             return

@@ -71,7 +71,7 @@ class Listing:
         input = input if isinstance(input, dict) else {}
         cursor, limit = input.get("cursor", ""), input.get("limit", _PAGE)
         if not isinstance(cursor, str) or not isinstance(limit, int) or limit < 1:
-            got = f"{type(cursor).__name__} and {limit if isinstance(limit, int) else type(limit).__name__}"
+            got = f"cursor of type {type(cursor).__name__}, limit {limit!r:.40}"
             message = f"{LIST}: expected {{cursor?: string, limit?: integer above 0}} as input, got {got}"
             raise CallError(ErrorCode.VALIDATION_ERROR, message)
         specs = self._registry.specs()

@@ -148,12 +148,14 @@ class ServedRequests:
         """Add a request to the table and return it. Drop or fail it and return ``None`` if it must not run."""
         key, operation_id = key_of(payload, delivery), payload.get("operationId")
         if not key[0] or not key[1]:
-            self._reports.warn(key[0], "dropped a request without a requestId or an address for the response")
+            self._reports.warn(key[0], f"dropped a call of {operation_id!r:.99}: no requestId or reply address")
             _acknowledge(delivery)
             return None
         if (running := self.active.get(key)) is not None:  # its end acknowledges both deliveries
             running.done = _both(running.done, delivery.done)
-            self._reports.warn(key[0], "dropped a second request with the id of one that is in progress")
+            self._reports.warn(
+                key[0], f"dropped a call of {operation_id!r:.99}: its requestId is in use by another"
+            )
             return None
         if self.recent and key in self.recent:
             _acknowledge(delivery)

@@ -99,7 +99,7 @@ def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[t
 
     for document in openapi:
         if "://" not in document and not (folder / document).is_file():
-            raise ConfigError(f"file not found: {document}; give a file, or a URL with https://")
+            raise ConfigError(f"--openapi: file not found: {document}; give a file, or a URL with https://")
         yield "openapi", document
     if not openapi:
         for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".yaml", ".yml")):
@@ -107,7 +107,7 @@ def _all(folder: Path, openapi: Sequence[str], mcp: Sequence[str]) -> Iterator[t
                 yield "openapi", path.name
     for host in mcp or [host for host in _HOSTS if (folder / host).is_file()]:
         if not (folder / host).is_file():
-            raise ConfigError(f"file not found: {host}; give the mcp.json of an MCP host")
+            raise ConfigError(f"--mcp: file not found: {host}; give the mcp.json of an MCP host")
         yield "mcp", host
     for path in sorted(folder.iterdir()):
         if not path.name.startswith((".", "_")) and _has_operations(path):

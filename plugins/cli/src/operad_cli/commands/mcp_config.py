@@ -96,7 +96,8 @@ def _environment(path: Path, *, with_values: bool) -> dict[str, str]:
     found = sorted({name for text in _texts(configuration.tables) for name in _VARIABLE.findall(text) if name})
     if with_values and (unset := [name for name in found if name not in os.environ]):
         raise ConfigError(
-            f"{path}: environment variable {unset[0]} is required but not set; set it before you use --install"
+            f"{path}: environment variables that are required but not set: {', '.join(unset)}; set them before "
+            "you use --install"
         )
     return {name: os.environ[name] if with_values else f"<value of {name}>" for name in found}
 

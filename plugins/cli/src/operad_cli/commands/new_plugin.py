@@ -33,7 +33,7 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
         The folder of the plugin.
 
     Raises:
-        ConfigError: the name is invalid or taken, the folder is not empty, or copier is not installed.
+        ConfigError: the name is invalid or taken, the folder is a file or not empty, or copier is not installed.
     """
     name = name.removeprefix("operad-")
     if not _NAME.fullmatch(name):
@@ -46,7 +46,8 @@ def render_plugin(name: str, folder: Path | None = None, description: str | None
         raise ConfigError(f"operad-{name} is already installed; choose another name")
     folder = Path(f"operad-{name}") if folder is None else folder
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is not empty; choose another folder with --folder PATH")
+        found = "is not empty" if folder.is_dir() else "is a file"
+        raise ConfigError(f"{folder} {found}; choose another folder with --folder PATH")
     try:
         copier: Any = importlib.import_module("copier")  # optional: it has 17 dependencies
     except ImportError:
