@@ -1,6 +1,7 @@
 """What operations a document becomes: names, types, inputs, outputs, errors, servers, filters."""
 
 import copy
+import datetime
 import json
 import os
 from pathlib import Path
@@ -331,18 +332,29 @@ async def test_an_absent_required_body_is_refused(sent):
 
 
 async def test_urlencoded_fields(sent):
-    schema = {"type": "object", "properties": {name: {} for name in "altopd"}}
+    schema = {"type": "object", "properties": {name: {} for name in "altopdrs"}}
     encoding = {
         "l": {"style": "pipeDelimited", "explode": False},
         "d": {"style": "deepObject", "explode": True},
         "t": {"contentType": "application/json"},
+        "r": {"allowReserved": True},
+        "s": {"allowReserved": False},
     }
     found = await sent(
         body(schema, media="application/x-www-form-urlencoded", encoding=encoding),
-        {"a": ["x y", 2], "l": [1, 2], "t": "j", "o": {"k": 1}, "p": None, "d": {"k": {"m": [1]}}},
+        {
+            "a": ["x y", 2],
+            "l": [1, 2],
+            "t": "j",
+            "o": {"k": 1},
+            "p": None,
+            "d": {"k": {"m": [1]}},
+            "r": "/?",
+            "s": "/",
+        },
     )
     assert found["type"] == "application/x-www-form-urlencoded"
-    assert found["body"] == "a=x%20y&a=2&l=1%7C2&t=%22j%22&o=%7B%22k%22%3A1%7D&d%5Bk%5D%5Bm%5D%5B%5D=1"
+    assert found["body"] == "a=x%20y&a=2&l=1%7C2&t=%22j%22&o=%7B%22k%22%3A1%7D&d%5Bk%5D%5Bm%5D%5B%5D=1&r=/?&s=%2F"
 
 
 FILE = {"type": "string", "format": "binary"}
@@ -904,3 +916,22 @@ async def test_headers_go_with_the_request_for_a_document_to_origins_of_the_api_
     options = {"base_url": base if home else NOWHERE, "origins": [base] if origin else []}
     await from_openapi_url(f"{base}/openapi.json", config(headers={"X-Key": "hush"}, **options))
     assert [request.headers.get("X-Key") for request in requests] == [sent]
+
+
+def test_a_deprecated_parameter_says_so(api):
+    shared = {"parameters": {}, "schemas": {"S": {"type": "string"}}}
+    given = [parameter("a", deprecated=True), parameter("b", deprecated=False), parameter("c")]
+    (operation,) = made(api({"get /x": {"operationId": "x", "parameters": given}}, components=shared))
+    found = operation.spec.input_schema.published()["properties"]
+    assert {name: "deprecated" in field for name, field in found.items()} == {"a": True, "b": False, "c": False}
+
+
+def test_an_input_of_any_depth_is_adapted(api):
+    (operation,) = made(api({"post /x": {"operationId": "x", **body({})}}))
+    deep = value = []
+    for _ in range(5_000):
+        value.append([])
+        value = value[0]
+    for nested in (deep, {"a": deep}, (deep,)):
+        assert operation.adapt({"body": nested})["body"]
+    assert operation.adapt({"body": {"at": [datetime.date(2024, 5, 6)]}}) == {"body": {"at": ["2024-05-06"]}}

@@ -5,7 +5,7 @@ import importlib
 import attrs
 import pytest
 
-from operad_openapi import config
+from operad_openapi import HTTPRequest, config
 
 FIGURES: dict[str, dict[str, float]] = {
     "_document.document": {"_MAX_HOPS": 64}, "_document.parsing": {"ASIDE_BYTES": 256 * 2**10, "_EXCERPT": 60},
@@ -74,3 +74,22 @@ def test_a_timeout_is_not_negative(name: str) -> None:
         assert getattr(config.HTTPOptions(**options), name) == value  # type: ignore[arg-type]  # one of the three
     with pytest.raises(ValueError, match="must be >= 0"):
         config.HTTPOptions(**{name: -0.5})  # type: ignore[arg-type]  # one of the three
+
+
+INNER = [
+    "_document.contents", "_document.grafting", "_document.listing", "_http.redirects", "_request.bodies",
+    "_request.files", "_request.inputs", "_request.multipart", "_request.plan", "_request.request",
+]  # fmt: skip
+"""Modules whose records are never compared or shown."""
+
+
+@pytest.mark.parametrize("module", INNER)
+def test_no_equality_or_text_is_compiled_for_records_inside_a_source(module: str) -> None:
+    for name, made in vars(importlib.import_module(f"operad_openapi.{module}")).items():
+        if attrs.has(made) and made.__module__.endswith(module) and name not in ("Diagnostic", "Credentials"):
+            assert "__eq__" not in vars(made)
+            assert "__repr__" not in vars(made) or name == "HTTPRequest"
+
+
+def test_the_text_of_a_request_that_a_hook_sees_has_no_secret() -> None:
+    assert repr(HTTPRequest("GET", "http://h/?key=hush", {"key": "hush"}, b"hush")) == "HTTPRequest(method='GET')"

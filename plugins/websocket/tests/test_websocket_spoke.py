@@ -472,3 +472,12 @@ async def test_a_spoke_looks_for_its_hub_with_pauses_that_double_up_to_five_seco
         await link.close()
     assert pauses[:10] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
     assert links[:2] == [("up", 1), ("down", 1)]
+
+
+@pytest.mark.parametrize("url", ["ws://", "wss://:1", "http://h:1", "h:1", "ws://h:1,ftp://h", ""])
+def test_what_is_no_url_of_a_hub_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="expected ws://host:port or wss://host:port"):
+        WebSocketConfig(url)
+    assert WebSocketConfig("ws://a:1, wss://b").urls == ("ws://a:1", "wss://b")
+    config = WebSocketConfig("ws://h", token="hush", headers={"x-key": "hush"})
+    assert "hush" not in repr(config)
