@@ -99,6 +99,37 @@ async def test_what_is_no_request_is_answered_and_not_logged(caplog: pytest.LogC
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:65535", ("127.0.0.1", 65_535)),
+        ("[::1]:0", ("::1", 0)),
+        ("127.0.0.1:65536", None),
+        (":80", None),
+        ("127.0.0.1:", None),
+        ("127.0.0.1", None),
+        ("127.0.0.1:-1", None),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int] | None) -> None:
+    if address is None:
+        with pytest.raises(ConfigError, match="expected HOST:PORT"):
+            parse_address(text)
+    else:
+        assert parse_address(text) == address
+
+
+def test_a_host_without_an_address_is_refused_and_one_of_ipv6_is_in_brackets() -> None:
+    with (
+        pytest.raises(ConfigError, match=r"cannot listen on nowhere.invalid:1: .*choose another address"),
+        listen(("nowhere.invalid", 1), is_guarded=True),
+    ):
+        pass
+    for host, shown in (("::1", "[::1]"), ("127.0.0.1", "127.0.0.1")) if socket.has_ipv6 else ():
+        with listen((host, 0), is_guarded=False) as bound:
+            assert url_of(bound, "https") == f"https://{shown}:{bound.getsockname()[1]}"
+
+
 # --- Unix sockets --------------------------------------------------------------------------------------
 
 

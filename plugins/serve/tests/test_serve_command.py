@@ -208,6 +208,34 @@ def test_the_bounds_of_calls_are_the_command_lines_else_the_configurations(
     assert (calls.max_concurrent, calls.lease, calls.drain_timeout, plan.options.drain_timeout) == expected
 
 
+def test_files_of_the_command_line_start_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[front_door.Plan] = []
+
+    async def serve(registry: OperationRegistry, plan: front_door.Plan, load: object) -> int:
+        plans.append(plan)
+        return 0
+
+    monkeypatch.setattr(front_door, "serve", serve)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "operad.toml").write_text("")
+    (tmp_path / "tokens.json").write_text('{"joe-token-123456": "joe"}')
+    words = ("--tokens", "tokens.json", "--http", "127.0.0.1:0", "--token", "ann=ann-token-123456")
+    more = ("--config", "conf/operad.toml", "--access-log", "--strict", "--keep-alive", "7", "--identity", "peer")
+    operad(tmp_path, "serve", *words, *more, monkeypatch=monkeypatch)
+    operad(tmp_path, "serve", *words[2:4], "--openapi", "x.json", monkeypatch=monkeypatch)
+    plan, single = plans
+    options = plan.options
+    assert options.tokens_file == str(tmp_path / "tokens.json")
+    assert (options.access_log, options.strict, options.keep_alive) == (True, True, 7.0)
+    assert [(record.id, record.token) for record in options.tokens] == [("ann", "ann-token-123456")]
+    assert (plan.http, plan.identity, plan.base_dir.name) == (("127.0.0.1", 0), "peer", "conf")
+    assert (plan.servers, plan.mask_errors) == ({}, True)
+    assert single.servers == {"mcp": {"names": "name"}}
+    assert single.options.tokens_file is None
+
+
 @pytest.mark.parametrize(("arguments", "complaint"), TABLES["complaints"])
 def test_an_option_that_cannot_be_used_is_a_usage_error_that_quotes_no_secret(
     arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -583,9 +583,68 @@ async def test_an_id_token_without_a_signature_of_the_provider_is_refused(
 
 
 async def test_an_error_of_the_provider_ends_the_login(gate: Gateway, browser: Browser) -> None:
-    gate.provider.callback = {"error": "access_denied"}
-    answer = await gate.logged_in(browser, await gate.client_id())
-    assert answer["error"] == "access_denied"
+    client = await gate.client_id()
+    for error, told in (
+        ("access_denied", "access_denied"),
+        ("login_required", "access_denied"),
+        ("x", "server_error"),
+    ):
+        gate.provider.callback = {"error": error}
+        assert (await gate.logged_in(browser, client))["error"] == told
+
+
+async def test_what_the_provider_says_of_a_user_is_checked(tmp_path: Path, provider: Provider) -> None:
+    async with gateway(tmp_path, provider, id_claim="login", users={"*": ["read"]}, claims={"level": 1}) as gate:
+        client = await gate.client_id()
+        for user, refused in (
+            ({"login": "a" * 255, "level": 1}, None),
+            ({"login": 7, "level": [0, 1]}, None),
+            ({"login": "a" * 256, "level": 1}, "that can be an id"),
+            ({"login": "", "level": 1}, "that can be an id"),
+            ({"login": True, "level": 1}, "that can be an id"),
+            ({"login": "a\x00", "level": 1}, "that can be an id"),
+            ({"level": 1}, "that can be an id"),
+            ({"login": "a", "level": True}, "does not have the required value"),
+            ({"login": "a", "level": "1"}, "does not have the required value"),
+            ({"login": "a"}, "does not have the required value"),
+        ):
+            provider.user = {"sub": "ann", **user}
+            async with gate.browser() as browser:
+                status, page, headers = await browser.get(await gate.back(browser, client))
+                assert (status, "Location" in headers) == ((303, True) if refused is None else (400, False)), user
+                assert refused is None or refused in page
+        provider.user, provider.claims = {"sub": "eve", "login": "a", "level": 1}, {"sub": "ann", "level": None}
+        async with gate.browser() as browser:
+            status, page, _ = await browser.get(await gate.back(browser, client))
+            assert (status, "different subjects (sub)" in page) == (400, True)
+            back = (await gate.back(browser, client)).replace("code=", "other=")
+            status, page, _ = await browser.get(back)
+            assert (status, "a response without one" in page) == (400, True)
+            provider.has_id_token = False
+            status, page, _ = await browser.get(await gate.back(browser, client))
+            assert (status, "add openid to scopes" in page) == (400, True)
+
+
+async def test_a_provider_is_asked_with_the_configured_parameters(tmp_path: Path, provider: Provider) -> None:
+    async with gateway(tmp_path, provider, scopes=["openid", "email"], extra={"prompt": "login"}) as gate:
+        await gate.tokens(await gate.client_id())
+    (query,) = provider.queries
+    kept = {"response_type", "client_id", "redirect_uri", "scope", "code_challenge_method", "prompt"}
+    assert {name: query[name] for name in kept} == {
+        "response_type": "code", "client_id": "gateway", "redirect_uri": f"{gate.url}/oauth/callback",
+        "scope": "openid email", "code_challenge_method": "S256", "prompt": "login",
+    }  # fmt: skip
+
+
+async def test_a_token_says_how_long_it_is_valid_and_ends_with_its_login(
+    tmp_path: Path, provider: Provider
+) -> None:
+    for lifetimes, expected in (((900.0, 9_000.0), range(890, 901)), ((900.0, 100.0), range(90, 101))):
+        access, login = lifetimes
+        async with gateway(tmp_path, provider, access_lifetime=access, refresh_lifetime=login) as gate:
+            tokens = await gate.tokens(await gate.client_id(grant_types=["authorization_code"]))
+            assert tokens["expires_in"] in expected
+            assert "refresh_token" not in tokens
 
 
 # --- codes ---------------------------------------------------------------------------------------------
