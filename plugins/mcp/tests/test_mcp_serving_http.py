@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -736,3 +736,43 @@ async def test_a_change_of_a_resource_reaches_its_caller_and_no_other() -> None:
         for listener in listeners:
             listener.cancel()
         await asyncio.wait(listeners)
+
+
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_a_resource_whose_server_ended_the_subscription_is_followed_again_for_a_new_subscriber() -> None:
+    followed = asyncio.Semaphore(0)
+    ends = asyncio.Event()
+    ended = asyncio.Semaphore(0)
+
+    async def listed(input: Any, context: OperationContext) -> Any:
+        return [{"uri": "up://x", "name": "x"}]
+
+    async def subscribe(input: Any, context: OperationContext) -> AsyncIterator[Any]:
+        followed.release()
+        await ends.wait()
+        ended.release()
+        if not ends.is_set():
+            yield input
+
+    made = OperationRegistry()
+    for name, handler in (("list", listed), ("read", listed), ("subscribe", subscribe)):
+        kind = "subscription" if name == "subscribe" else "query"
+        with_operation(
+            made, f"resources.{name}", handler, type=kind, metadata={"mcp": {"kind": f"resources.{name}"}}
+        )
+
+    async with asyncio.timeout(20), application(made) as app, listening(app) as url, AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(Client(streamable_http_client(f"{url}/mcp"), mode="legacy"))
+            for _ in range(2)
+        ]
+        for client in clients:
+            await client.subscribe_resource("up://x")
+        await followed.acquire()
+        ends.set()
+        await ended.acquire()
+        await clients[0].list_tools()
+        ends.clear()
+        await clients[0].unsubscribe_resource("up://x")
+        await clients[0].subscribe_resource("up://x")
+        await followed.acquire()

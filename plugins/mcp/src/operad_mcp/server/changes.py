@@ -106,8 +106,9 @@ class Changes:
     def joined(self, ctx: Any) -> None:
         """Notify a session of the handshake revisions of changed lists until the session ends."""
         connection = connection_of(ctx)
-        self._connections.add(connection)
-        connection.exit_stack.callback(self._connections.discard, connection)
+        if connection not in self._connections:
+            self._connections.add(connection)
+            connection.exit_stack.callback(self._connections.discard, connection)
 
     @property
     def is_last(self) -> bool:
@@ -134,6 +135,10 @@ class Changes:
             return False
         watched.discard(key)
         return True
+
+    def watched(self, ctx: Any) -> list[str]:
+        """Return the URIs of the resources that the session of ``ctx`` watches."""
+        return [uri for _, uri in connection_of(ctx).state.get("operad.watched", ())]
 
     async def updated(self, uri: str) -> None:
         """Notify all clients that watch the resource ``uri`` that it changed."""
@@ -225,8 +230,10 @@ class Watching:
         caller = self._door.caller(ctx)
         if spec is None or not may_list(spec.access_control, caller):
             return spec is None
-        # While the server was searched for, another client may have joined, or this one may have left.
-        if key in self._watchers and key not in self._tasks:
+        # While the server was searched for, another client may have joined, or this one may have left. A
+        # subscription that the server has ended is made again.
+        task = self._tasks.get(key)
+        if key in self._watchers and (task is None or task.done()):
             self._tasks[key] = asyncio.ensure_future(self._follow(spec, key, OperationContext(identity=caller)))
         return True
 

@@ -127,9 +127,11 @@ class Served:
             return await self.changes.listen(ctx, params.model_copy(update={"notifications": asked}))
 
     async def _subscribe(self, ctx: Any, params: Any) -> Json:
-        uri = str(params.uri)
+        uri, connection = str(params.uri), connection_of(ctx)
+        is_first = "operad.watched" not in connection.state
         if self.changes.watch(ctx, uri):
-            connection_of(ctx).exit_stack.callback(self._forget, ctx, uri)
+            if is_first:
+                connection.exit_stack.callback(self._forget_all, ctx)
             if not await self.watching.join(ctx, uri):
                 self._forget(ctx, uri)
         return {}
@@ -137,6 +139,10 @@ class Served:
     async def _unsubscribe(self, ctx: Any, params: Any) -> Json:
         self._forget(ctx, str(params.uri))
         return {}
+
+    def _forget_all(self, ctx: Any) -> None:
+        for uri in self.changes.watched(ctx):
+            self._forget(ctx, uri)
 
     def _forget(self, ctx: Any, uri: str) -> None:
         if self.changes.unwatch(ctx, uri):
