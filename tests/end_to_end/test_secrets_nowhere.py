@@ -204,3 +204,28 @@ async def test_nothing_that_a_process_tells_of_its_sources_and_calls_holds_a_sec
     assert len(spans) >= len(ids)
     assert any("401" in line for line in told)
     assert [line for line in told if SECRET in line or WRONG in line] == []
+
+
+@pytest.mark.parametrize("end", ["/x@h:9/", "#x@h:9/", "?x@h:9/"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        'type = "openapi"\nspec = "http://URL"',
+        'type = "openapi"\nspec = "document.json"\nbase_url = "http://URL"',
+        'type = "openapi"\nspec = "document.json"\nbase_url = "http://127.0.0.1:9"\nproxy = "http://URL"',
+        'type = "mcp"\nurl = "http://URL"',
+        'type = "mcp"\nurl = "http://127.0.0.1:9"\nproxy = "http://URL"',
+        *(f'type = "remote"\nurl = "{scheme}://URL"' for scheme in ("ws", "nats", "redis")),
+    ],
+)
+async def test_a_password_that_is_not_percent_encoded_is_in_no_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, end: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    (tmp_path / "document.json").write_text(json.dumps(openapi({"/a": {"get": {"responses": {}}}})))
+    (tmp_path / "operad.toml").write_text(f"[sources.a]\n{table}".replace("URL", f"me:{SECRET}{end}"))
+    registry = OperationRegistry.from_config(tmp_path, plugins=load_plugins())
+    async with registry:
+        (failure,) = registry.failures
+        assert SECRET not in "".join(traceback.format_exception(failure.error))
+    assert SECRET not in caplog.text

@@ -242,6 +242,10 @@ def test_key_value_is_converted_without_guessing(
         ("ws://127.0.0.1:8765/", "ws://127.0.0.1:8765/"),
         ("nats://user:secret@host:4222", "nats://host:4222"),
         ("redis://:secret@host/0?password=secret", "redis://host/0"),
+        ("redis://me:secret/x@host/0", "redis://host/0"),
+        ("ws://me:secret#x@host:1/0", "ws://host:1/0"),
+        ("https://me:secret?x@host/0", "https://host/0"),
+        ("https://host:1/@scope/x", "https://host:1/@scope/x"),
     ],
 )
 def test_a_transport_is_printed_without_its_secrets(url: str, printed: str) -> None:

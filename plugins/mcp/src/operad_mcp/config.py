@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 import attrs
 import msgspec
@@ -199,6 +200,14 @@ class MCPAuth:
             raise ConfigError(f'auth: provider needs type "caller" or "provider", got "{self.type}"; set type')
 
 
+def _has_port(url: str) -> bool:
+    """Return whether a URL has a host and a valid port or none. The error of `urlsplit` may quote a password."""
+    try:
+        return bool(urlsplit(url).hostname) and urlsplit(url).port != 0
+    except ValueError:
+        return False
+
+
 def _shown_url(url: str | None) -> str:
     return repr(None if url is None else shown_url(url))
 
@@ -373,6 +382,9 @@ class MCPClientConfig:
         if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
             scheme = self.proxy.partition("://")[0] if "://" in self.proxy else "no scheme"
             raise ConfigError(f"proxy: expected a URL with http:// or https://, got {scheme}")
+        for name, url in (("url", self.url), ("proxy", self.proxy)):
+            if url is not None and not _has_port(url):
+                raise ConfigError(f"{name}: expected a host and a port that is a number; percent-encode passwords")
         if self.url is None and self.auth is not None and self.auth.type == "caller":
             raise ConfigError(
                 'auth: type "caller" needs a url; a program on standard streams has one credential for all '

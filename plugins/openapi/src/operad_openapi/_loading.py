@@ -23,7 +23,7 @@ from operad_openapi._document.parsing import parse, parse_aside
 from operad_openapi._http.client import HTTPClient
 from operad_openapi._http.reading import read_body
 from operad_openapi._request.request import Request
-from operad_openapi.config import HTTPServiceConfig
+from operad_openapi.config import HTTPServiceConfig, is_http
 from operad_openapi.fs import LocalFS, OpenAPIFS, read_file
 
 _AT_ONCE = 16
@@ -189,6 +189,8 @@ class Loader:
         from multidict import CIMultiDict
 
         config = self._config
+        if not is_http(url):
+            raise SourceError(f"{shown_url(url)} cannot be read: expected a URL with a valid host and port")
         headers: CIMultiDict[str] = CIMultiDict({"Accept": "application/json, application/yaml, */*;q=0.5"})
         home = url if config.base_url is None else config.base_url
         if origin_of(url) in {origin_of(home), *map(origin_of, config.origins)}:

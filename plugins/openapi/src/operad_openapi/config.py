@@ -207,14 +207,18 @@ def _retries(value: RetryPolicy | int | Mapping[str, Any]) -> RetryPolicy:
 
 
 def _proxy(value: str | None) -> str | None:
-    if value is None or value == "environment" or value.startswith(("http://", "https://")):
+    if value is None or value == "environment" or is_http(value):
         return value
     scheme, found, _ = value.partition("://")  # the rest may contain a password
-    got = f"the scheme {scheme}" if found else "no scheme"
+    got = "no scheme"
+    if found:
+        is_known = scheme in ("http", "https")
+        got = "an invalid host or port; percent-encode the password" if is_known else f"the scheme {scheme}"
     raise ConfigError(f'proxy: expected an http or https URL, or "environment", got {got}')
 
 
-def _is_http(url: str) -> bool:
+def is_http(url: str) -> bool:
+    """Return whether a text is an http or https URL with a host and a valid port."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -223,7 +227,7 @@ def _is_http(url: str) -> bool:
 
 
 def _base_url(value: str | None) -> str | None:
-    if value is not None and not _is_http(value):
+    if value is not None and not is_http(value):
         raise ConfigError(
             f'base_url: expected an http or https URL such as "https://api.example.com", got {shown_place(value)}'
         )
@@ -232,7 +236,7 @@ def _base_url(value: str | None) -> str | None:
 
 def _origins(value: list[str]) -> list[str]:
     for origin in value:
-        if not _is_http(origin):
+        if not is_http(origin):
             got = shown_place(origin)
             raise ConfigError(f'origins: expected origins such as "https://api.example.com", got {got}')
     return list(value)
@@ -240,7 +244,7 @@ def _origins(value: list[str]) -> list[str]:
 
 def _servers(value: Mapping[str, str]) -> dict[str, str]:
     for target in value.values():
-        if not _is_http(target):
+        if not is_http(target):
             raise ConfigError(f"servers: expected http or https URLs as values, got {shown_place(target)}")
     return {source.rstrip("/"): target.rstrip("/") for source, target in value.items()}
 

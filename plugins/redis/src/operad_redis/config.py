@@ -61,6 +61,10 @@ class RedisConfig:
                 "url: expected redis://host:port/db or rediss://host:port/db, "
                 f'got the scheme "{parts.scheme}" and the host "{parts.hostname or ""}"'
             )
+        try:
+            parts.port  # noqa: B018  # the property raises
+        except ValueError:  # its message has a part of a password with "/"
+            raise ConfigError("url: expected a number as port; percent-encode the password") from None
         if not _BUS.fullmatch(self.bus):
             raise ConfigError(f'bus: expected 1 to 100 letters, digits, "_", "." and "-", got {self.bus[:200]!r}')
         if self.lease <= 0:

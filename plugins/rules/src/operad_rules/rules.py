@@ -137,10 +137,10 @@ class Rules:
                 raise ConfigError("rules with `shared` need redis: pip install operad-rules[redis]") from None
             try:
                 self._pools[url] = ConnectionPool.from_url(url, socket_timeout=5, socket_connect_timeout=5)
-            except ValueError as error:
+            except ValueError:  # its message may have a part of a password
                 match = ", ".join(rule.patterns)
                 expected = "expected a URL such as redis://HOST:PORT/DB or rediss://HOST:PORT/DB"
-                raise ConfigError(f"the rule for {match}: shared: {expected}: {error}") from None
+                raise ConfigError(f"the rule for {match}: shared: {expected}, got another text") from None
         return self._pools[url]
 
     async def aclose(self) -> None:

@@ -9,9 +9,14 @@ from urllib.parse import urlsplit
 
 _USER = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#]*@", re.IGNORECASE)
 
+# A password with "/", "?" or "#" that is not percent-encoded. A parser takes its start as the port of a host.
+_PASSWORD = re.compile(r"^([a-z][a-z0-9+.-]*://)[^/?#@:\[]*:(?!\d*([/?#]|$)).*@", re.IGNORECASE | re.DOTALL)
+
 
 def shown_url(url: str) -> str:
     """Return a URL without its user, password, query and fragment, which may be secret."""
+    if "@" in url:
+        url = _PASSWORD.sub(r"\1", url)
     return without_user(url.partition("?")[0].partition("#")[0])
 
 
