@@ -376,13 +376,10 @@ class MCPClientConfig:
             raise ConfigError(
                 f"server: expected a server of the SDK, such as to_mcp(registry).server(), got {kind}"
             )
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            scheme = self.url.partition("://")[0] if "://" in self.url else "no scheme"
-            raise ConfigError(f"url: an MCP server's url must start with http:// or https://, got {scheme}")
-        if self.proxy is not None and not self.proxy.startswith(("http://", "https://")):
-            scheme = self.proxy.partition("://")[0] if "://" in self.proxy else "no scheme"
-            raise ConfigError(f"proxy: expected a URL with http:// or https://, got {scheme}")
         for name, url in (("url", self.url), ("proxy", self.proxy)):
+            if url is not None and not url.startswith(("http://", "https://")):
+                scheme = url.partition("://")[0] if "://" in url else "no scheme"
+                raise ConfigError(f"{name}: expected a URL with http:// or https://, got {scheme}")
             if url is not None and not _has_port(url):
                 raise ConfigError(f"{name}: expected a host and a port that is a number; percent-encode passwords")
         if self.url is None and self.auth is not None and self.auth.type == "caller":
