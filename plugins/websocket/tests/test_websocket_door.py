@@ -195,7 +195,9 @@ async def test_a_token_may_come_as_a_subprotocol_or_in_the_first_frame(authentic
 
 
 @pytest.mark.parametrize("authenticate", AUTHENTICATORS)
-async def test_a_wrong_token_is_refused_wherever_it_comes(authenticate: Any) -> None:
+async def test_a_wrong_token_is_refused_wherever_it_comes(
+    authenticate: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Hub(authenticate, port=0) as hub, aiohttp.ClientSession() as session:
         for protocols in (
             ("operad.v1",),
@@ -217,6 +219,7 @@ async def test_a_wrong_token_is_refused_wherever_it_comes(authenticate: Any) -> 
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
             await made.close()
         assert hub.connections == 0
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_first_frame_that_does_not_come_ends_the_connection() -> None:

@@ -26,6 +26,8 @@ from operad.errors import ConfigError
 from operad.transports import LinkDownError, PayloadTooLargeError, TransportError
 from operad_testing import Participant
 from operad_websocket import Hub, Limits, WebSocketTransport, bearer_tokens
+from operad_websocket._served import ServedHub
+from operad_websocket.config import HubConfig
 from plugins.websocket.tests.sockets import UPGRADE, connected, error_of, masked, port_of, server_of, until
 
 ALICE, BOB, EVE = Identity("alice", ["pay"]), Identity("bob"), Identity("eve")
@@ -453,3 +455,48 @@ def test_the_plugin_is_found_and_light():
     assert "token" not in repr(transport)
     code = "import sys, operad; operad.load_plugins(only=['websocket'], strict=True); sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+async def test_beside_an_authenticator_anonymous_spokes_serve_nothing():
+    for authenticate, token, may_serve in (
+        (None, None, True),
+        (bearer_tokens(TOKENS), None, False),
+        (bearer_tokens(TOKENS), "token of alice", True),
+    ):
+        async with (
+            Hub(authenticate, port=0, anonymous=True) as hub,
+            Participant.open(WebSocketTransport(hub.url, token=token)) as peer,
+        ):
+            if may_serve:
+                await peer.link.register("op:a.b")
+            else:
+                with pytest.raises(TransportError, match="refuses the registration"):
+                    await peer.link.register("op:a.b")
+
+
+async def test_a_request_above_the_limit_is_answered_and_another_event_has_more_room():
+    async with Hub(port=0, max_payload=1_000) as hub, aiohttp.ClientSession() as session:
+        sockets = [await session.ws_connect(hub.url) for _ in range(2)]
+
+        async def send(socket, type_, to=None, **payload):
+            await socket.send_str(json.dumps({"type": type_, "id": "1", "to": to, "payload": payload}))
+
+        async def heard(socket):
+            return json.loads((await socket.receive()).data)
+
+        async with asyncio.timeout(10):
+            await send(sockets[0], "link.register", topics=["all:x"])
+            assert (await heard(sockets[0]))["type"] == "link.registered"
+            request = {"requestId": "r", "operationId": "a.b"}
+            await send(sockets[1], "call.requested", **request, input="x" * 1_000)
+            error = (await heard(sockets[1]))["payload"]
+            assert (error["requestId"], error["code"]) == ("r", "PAYLOAD_TOO_LARGE")
+            await send(sockets[1], "news", to="all:x", text="x" * 1_000)
+            assert len((await heard(sockets[0]))["payload"]["text"]) == 1_000
+
+
+@pytest.mark.parametrize("listen", ["", "h", ":1", "h:", "h:x", "h:-1", "127.0.0.1:65536"])
+def test_what_is_no_address_to_listen_on_is_refused(listen, tmp_path):
+    with pytest.raises(ConfigError, match="listen: expected HOST:PORT"):
+        _ = ServedHub(HubConfig(listen=listen), tmp_path).url
+    assert ServedHub(HubConfig(listen="127.0.0.1:65535"), tmp_path).url == "ws://127.0.0.1:65535"

@@ -192,10 +192,24 @@ def test_a_frame_of_another_type_goes_to_all_who_registered_its_address_or_is_ig
 
 
 @pytest.mark.parametrize(
-    ("timeout", "seconds", "is_over"), [(60_000, 61, False), (60_000, 63, True), (-1e9, 0, True)]
+    ("timeout", "seconds", "is_over"),
+    [
+        (60_000, 61, False),
+        (60_000, 63, True),
+        (-1e9, 0, True),
+        (60_000.5, 61, False),
+        (60_000.5, 63, True),
+        (0, 1, False),
+        (0, 3, True),
+        (1e10, 1e8, False),
+        (-1e10, 1, False),
+        ("soon", 1e8, False),
+        (None, 31, False),
+        (None, 33, True),
+    ],
 )
 def test_a_request_is_ended_two_seconds_after_its_deadline(
-    timeout: float, seconds: float, is_over: bool, monkeypatch: pytest.MonkeyPatch
+    timeout: Any, seconds: float, is_over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, handler = pair()
     now = time.time()
@@ -296,6 +310,7 @@ def test_a_request_to_everybody_runs_discovery_alone() -> None:
         payload = {"requestId": f"{to} {operation_id}", "operationId": operation_id, "input": {}}
         caller.says(json.dumps({"type": "call.requested", "id": "", "to": to, "payload": payload}).encode())
         assert caller.last("call.error")["code"] == "ACCESS_DENIED"
+    assert caller.switch.refused == 3
     assert not handler.texts
     payload = {"requestId": "d", "operationId": "operad.discover", "input": {}}
     event = {"type": "call.requested", "id": "", "to": "all:operad.discover", "payload": payload}
@@ -502,3 +517,19 @@ def test_a_frame_may_name_as_many_addresses_as_the_limit_says() -> None:
     spoke = Spoke(Switch(Limits(topics=3)))
     spoke.serves("op:a.a", "op:a.b", "op:a.c")
     assert not spoke.last("link.registered").get("refused")
+
+
+@pytest.mark.parametrize("type_", ["call.error", "call.completed", "call.aborted"])
+def test_the_end_of_a_call_has_no_address_of_its_handler_and_makes_room_for_another(type_: str) -> None:
+    switch = Switch(Limits(calls_per_handler=1))
+    caller, handler = Spoke(switch), Spoke(switch)
+    handler.serves("op:t.x")
+    caller.asks(request_id="1")
+    caller.asks(request_id="2")
+    assert caller.failed() == ("2", "OVERLOADED")
+    ended = {"code": "X", "message": "m"} if type_ == "call.error" else {}
+    handler.send(type_, requestId="1", replyTo="inbox:handler", **ended)
+    assert all("replyTo" not in event["payload"] for event in caller.events)
+    assert switch.pending == 0
+    caller.asks(request_id="3")
+    assert handler.last("call.requested")["requestId"] == "3"
