@@ -124,7 +124,8 @@ def _details(error: BaseException, definition: ErrorDefinition) -> Any:
         return None
     safe = json_safe(details)
     if not definition.schema.is_unknown and (errors := definition.schema.errors(safe)):
-        logger.warning("details of error %s do not match its schema: %s", definition.code, errors[0].message)
+        text = "details of error %s do not match its schema, and are sent unchanged: %s"
+        logger.warning(text, definition.code, errors[0].message)
     return safe
 
 

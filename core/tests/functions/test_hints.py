@@ -576,6 +576,13 @@ def test_what_the_schema_admits_is_structured_and_comes_back(hint: Any, value: A
     assert structure(back) == structured
 
 
+def test_a_value_of_no_type_of_a_union_is_an_error_that_names_the_types() -> None:
+    structure = Conversions().structurer(Pond | Tree | list[int])
+    assert structure is not None
+    with pytest.raises(ValueError, match=r"expected a value of type Pond or Tree or list\[int\], got str"):
+        structure("oak")
+
+
 def test_a_schema_of_ones_own_with_a_part_that_would_be_ignored_is_refused() -> None:
     with pytest.raises(RegistrationError, match='(?s)"local.f": input_schema: .*objekt'):
 

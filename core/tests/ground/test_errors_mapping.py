@@ -83,7 +83,7 @@ def test_details_of_a_declared_error_are_kept_and_checked(caplog: pytest.LogCapt
     assert mapped.details == {"retryAfter": 3}
     assert not caplog.records
     assert map_error(Coded("RATE_LIMIT", {"other": object}), DECLARED).details is not None
-    assert "do not match its schema" in caplog.text
+    assert "do not match its schema, and are sent unchanged: " in caplog.text
     assert map_error(Coded("RATE_LIMIT", "any JSON value"), DECLARED).details == "any JSON value"
 
 

@@ -247,7 +247,10 @@ def test_a_misspelt_plugin_is_an_error_that_names_the_one_that_was_meant(
         monkeypatch.setenv(switch, "scaner")
     else:
         chosen[switch] = ["scaner"]
-    with pytest.raises(PluginError, match='no installed plugin is named "scaner"; did you mean "scanner"?'):
+    where = rf" \(in {switch}\)" if switch.isupper() else ""
+    with pytest.raises(
+        PluginError, match=rf'no installed plugin is named "scaner"{where}; did you mean "scanner"'
+    ):
         load_plugins(**chosen)  # type: ignore[arg-type]  # one of two keywords
 
 

@@ -100,7 +100,7 @@ def _check_names(names: Iterable[str], known: frozenset[str]) -> None:
     """
     for name in sorted(names):
         if name not in known and (meant := nearest(name, known, cutoff=0.75)):
-            raise PluginError(f'no installed plugin is named "{name}"; did you mean "{meant}"?')
+            raise PluginError(f'no installed plugin is named "{name}"{_chosen_by(name)}; did you mean "{meant}"?')
 
 
 def _load(plugins: Plugins, item: Found) -> None:
@@ -173,10 +173,16 @@ def _distribution(point: Any) -> tuple[str, str | None]:
         return "unknown distribution", None
 
 
+def _chosen_by(name: str) -> str:
+    """Return the environment variable that has a plugin's name, for a message; else an empty string."""
+    switches = ("OPERAD_PLUGINS", "OPERAD_DISABLE_PLUGINS")
+    return "".join(f" (in {switch})" for switch in switches if name in _normalized(_switch(switch) or ()))
+
+
 def _not_installed(name: str, found: Iterable[Found]) -> PluginError:
     installed = ", ".join(sorted({item.entry_point.name for item in found})) or "none"
     hint = f"install it, or correct the name (installed: {installed})"
-    return PluginError(f'plugin "{name}" was requested but is not installed; {hint}')
+    return PluginError(f'plugin "{name}"{_chosen_by(name)} was requested but is not installed; {hint}')
 
 
 def _switch(variable: str) -> list[str] | None:
