@@ -45,7 +45,7 @@ def test_what_was_opened_in_another_event_loop_says_so(other_loop):
             RuntimeError, match="this call handler belongs to the event loop in which it was opened"
         ):
             await handler.aclose()
-        with pytest.raises(TransportError, match="expected one event loop"):
+        with pytest.raises(TransportError, match="links in another event loop; close them first"):
             await PendingRequestMap(transport).open()
 
     other_loop.run_until_complete(handler.open())
