@@ -49,6 +49,9 @@ def test_every_public_name_is_there_and_no_other() -> None:
 
 def test_without_options_nothing_is_trusted_and_the_explorer_is_shown() -> None:
     options = operad_serve.ServeOptions()
+    for made in (operad_serve.ServeOptions, operad_serve.Plan, operad_serve.OpenAPIServerConfig):
+        with pytest.raises(TypeError, match="positional"):  # options are named
+            made(options)
     for name in ("proxy_headers", "access_log", "strict", "anonymous"):
         assert getattr(options, name) is False
     assert options.explorer is True

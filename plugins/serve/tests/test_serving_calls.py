@@ -423,13 +423,30 @@ def test_a_request_is_local_under_a_name_of_this_machine_and_through_no_proxy(
 
 
 async def test_a_large_answer_is_sent_in_parts(registry: OperationRegistry) -> None:
+    sizes: list[int] = []
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        async def sized(message: Any) -> None:
+            sizes.append(len(message.get("body", b"")))
+            await send(message)
+
+        await app(scope, receive, sized)
+
     async def large(input: Any, context: OperationContext) -> str:
         return "x" * (256 * 1024 - 2 + input["more"])
 
     registry.register(OperationSpec(namespace="x", name="large"), large)
-    for more in (0, 1, 256 * 1024, 256 * 1024 + 1):
+    app = to_openapi(registry)
+    for more, parts in (
+        (0, [262_144]),
+        (1, [262_144, 1]),
+        (262_144, [262_144] * 2),
+        (262_145, [262_144] * 2 + [1]),
+    ):
         body = json.dumps({"more": more}).encode()
-        answer = await front_door.asked(to_openapi(registry), "POST", "/operations/x.large", body)
+        answer = await front_door.asked(watched, "POST", "/operations/x.large", body)
+        assert (sizes.pop(0), sizes[:]) == (0, parts)
+        sizes.clear()
         assert len(answer.json()) == 256 * 1024 - 2 + more
         assert answer.headers["content-length"] == str(256 * 1024 + more)
 

@@ -279,7 +279,7 @@ async def test_the_state_of_a_login_is_in_a_cookie_for_this_server_alone(place: 
         ("POST", "connect/users/callback", 405, "does not accept this method"),
         ("GET", "connect/other", 404, "no such page"),
         ("GET", "connect/users?ticket=a&ticket=b", 400, "address of this page is damaged"),
-        ("GET", "connect/users?" + "&".join(f"{n}=1" for n in range(51)), 400, "link is not valid"),
+        ("GET", "connect/users?ticket=a&" + "&".join(f"{n}=1" for n in range(50)), 400, "link is not valid"),
         ("GET", "connect/users/callback?state=x", 400, "did not begin in this browser"),
     ],
 )
@@ -288,6 +288,17 @@ async def test_a_request_that_no_page_sends_is_refused(
 ) -> None:
     async with Browser() as browser, browser.session.request(method, f"{place.url}/{path}") as response:
         assert (response.status, text in await response.text()) == (status, True)
+
+
+async def test_a_form_is_read_up_to_its_bound(place: Place) -> None:
+    for size, status in ((65_536, 401), (65_537, 413)):
+        body = b"ticket=" + b"x" * (size - 7)
+        headers = {"Origin": place.url}
+        async with (
+            Browser() as browser,
+            browser.session.post(f"{place.url}/connect/users", data=body, headers=headers) as response,
+        ):
+            assert response.status == status
 
 
 async def test_invalid_credentials_are_refused_on_a_page(place: Place) -> None:

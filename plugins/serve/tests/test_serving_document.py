@@ -18,6 +18,7 @@ from operad import (
 )
 from operad_auth import StaticTokens
 from operad_serve import to_openapi
+from operad_serve.api.forms import Forms
 from operad_serve.api.queries import QueryForm, query_form
 from operad_serve.problems import Problem, problem_of
 from plugins.serve.tests import front_door
@@ -98,6 +99,7 @@ def test_a_field_of_a_query_string_has_the_value_that_its_schema_allows(node: An
 
 
 def test_fields_that_the_input_does_not_declare_stay_texts() -> None:
+    assert form_with(True).read(b"&".join([b"y=1"] * 1_000)) == {"y": ["1"] * 1_000}
     assert form_with(True).read(b"y=1&z=1&z=2&%C3%A9=+") == {"y": "1", "z": ["1", "2"], "\u00e9": " "}
 
 
@@ -319,6 +321,22 @@ async def test_a_document_is_written_once_for_callers_who_see_the_same(
     assert await count("", *(f"/{number}" for number in range(15)), "") == 15
     assert await count("/15", "") == 1  # one more replaces the one that was used least recently
     assert await count("/0") == 1
+
+
+async def test_forms_of_removed_operations_are_not_kept_forever(
+    registry: OperationRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("operad_serve.api.forms._MAX_KEPT", 2)
+    forms = Forms(registry, formats=True)
+    one, two, three = registry.specs()[:3]
+    for spec in (one, two):
+        made = await forms.form(spec)
+        assert forms.known(spec) is made
+        assert await forms.form(spec) is made
+    assert forms.known(one) is not None
+    await forms.form(three)
+    assert (forms.known(one), forms.known(two)) == (None, None)
+    assert forms.known(three) is not None
 
 
 # --- problems ------------------------------------------------------------------------------------------

@@ -276,42 +276,38 @@ async def test_a_call_tree_is_for_who_made_the_call_and_names_only_what_they_may
     assert observed == [True, False, False]
 
 
-async def test_only_the_latest_trees_calls_and_reports_are_kept(
-    registry: OperationRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, most in (("MAX_KEPT", 2), ("MAX_CALLS", 3), ("MAX_REPORTS", 2)):
-        monkeypatch.setattr(f"operad_serve.api.traces.{name}", most)
-
+async def test_only_the_latest_trees_calls_and_reports_are_kept(registry: OperationRegistry) -> None:
     async def outer(input: Any, context: OperationContext) -> Any:
-        for number in range(3):
-            await context.progress(number)
-            await context.log("info", f"{number}")
+        for number in range(input.get("times", 1)):
+            if number < 51:
+                await context.progress(number)
+                await context.log("info", f"{number}")
             await context.env["shop.add"]({"a": number})
         raise CallError("GONE", "no")
 
     registry.register(OperationSpec(namespace="shop", name="outer"), outer)
     app = to_openapi(registry)
 
-    async def traced() -> str:
-        answer = await front_door.asked(app, "POST", "/operations/shop.outer", operad_trace="1")
+    async def traced(body: bytes = b"{}") -> str:
+        answer = await front_door.asked(app, "POST", "/operations/shop.outer", body, operad_trace="1")
         return answer.headers["operad-request-id"]
 
     async def tree(id: str) -> Any:
         answer = await front_door.asked(app, "GET", f"/explorer/trace/{id}")
         return answer.json() if answer.status == 200 else None
 
-    ids = [await traced() for _ in range(3)]
-    assert [await tree(id) is not None for id in ids] == [False, True, True]
+    ids = [await traced() for _ in range(64)] + [await traced(b'{"times": 1002}')]
+    assert [await tree(id) is not None for id in ids] == [False] + [True] * 64
     found = await tree(ids[-1])
     call = found["call"]
-    assert (found["leftOut"], call["error"], call["startMs"]) == (1, "GONE", 0)
-    assert [(child["operationId"], child["error"]) for child in call["children"]] == [("shop.add", None)] * 2
+    assert (found["leftOut"], call["error"], call["startMs"]) == (3, "GONE", 0)
+    assert [(child["operationId"], child["error"]) for child in call["children"]] == [("shop.add", None)] * 999
     assert call["durationMs"] >= call["children"][-1]["durationMs"] > 0
-    assert [(report["kind"], report["progress"], report["message"]) for report in call["reports"]] == [
-        ("progress", 2, None),
-        ("log", None, "2"),
+    reports = [
+        (report["kind"], report["progress"], report["message"], report["unit"]) for report in call["reports"]
     ]
-    assert [report["unit"] for report in call["reports"]] == [None, None]
+    assert len(reports) == 100  # of 102
+    assert reports[:2] == [("progress", 1, None, None), ("log", None, "1", None)]
 
 
 async def test_below_a_mount_everything_is_where_the_document_says(registry: OperationRegistry) -> None:

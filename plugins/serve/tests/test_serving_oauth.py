@@ -26,10 +26,11 @@ from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 from cryptography.fernet import Fernet
 
-from operad import AccessControl, ConfigError, Identity, OperationContext, OperationRegistry, operation
+from operad import AccessControl, CallError, ConfigError, Identity, OperationContext, OperationRegistry, operation
 from operad_auth import TokenRecord
 from operad_serve import FrontDoor, Plan, ServeOptions
 from operad_serve.oauth import store as limits
+from operad_serve.oauth.documents import fetch_document
 from operad_serve.oauth.options import OAuthServerOptions
 from operad_testing import free_port
 from plugins.serve.tests import front_door, oidc_server
@@ -876,6 +877,15 @@ async def test_a_document_that_does_not_fit_is_refused(
         status, page, headers = await browser.get(gate.authorize_url(url))
     assert status == 400, page
     assert "Location" not in headers
+
+
+async def test_a_document_is_read_up_to_its_bound(documents: tuple[str, dict[str, Any]]) -> None:
+    base, served = documents
+    served.update({"/whole": b"x" * 16_384, "/more": b"x" * 16_385})
+    assert await fetch_document(f"{base}/whole?a=1", is_private=True) == served["/whole"]
+    for path, reason in (("more", "it has more than 16384 bytes"), ("gone", "expected HTTP 200, got 302")):
+        with pytest.raises(CallError, match=reason):
+            await fetch_document(f"{base}/{path}", is_private=True)
 
 
 @pytest.mark.parametrize("hosts", [["*"], [], ["other.example"], ["localhost"]])

@@ -11,6 +11,8 @@ import pytest
 
 from operad import OperationRegistry, operation
 from operad_serve import to_openapi
+from operad_serve.api.multipart import multipart_schema
+from operad_serve.api.queries import Root
 from plugins.serve.tests import front_door
 
 PICTURE = b"\x89PNG\r\n\x1a\n--\r\n\x00\xff" + bytes(range(256))
@@ -131,6 +133,22 @@ async def test_a_body_that_is_no_form_is_a_problem(
     problem = await client.problem("POST", "/operations/shop.put_cover", data=body or b"x", headers=headers)
     assert problem["status"] == 400
     assert complaint in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("node", "has_form"),
+    [
+        ({"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "null"}]}, False),
+        ({"anyOf": [{"contentEncoding": "base64"}, {"type": "null"}]}, True),
+        ({"anyOf": [{"contentEncoding": "base64"}, {"type": "integer"}]}, False),
+        ({"type": "array", "items": {"type": "string"}}, False),
+        (True, False),
+    ],
+)
+def test_a_field_of_bytes_is_found_behind_its_alternatives(node: Any, has_form: bool) -> None:
+    root = Root({"Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}, {"type": "null"}]}}, "#/$defs/")
+    schema = {"type": "object", "properties": {"x": node}}
+    assert (multipart_schema(schema, root) is not None) is has_form
 
 
 async def test_a_form_from_a_page_of_another_origin_is_refused(client: front_door.Client) -> None:
