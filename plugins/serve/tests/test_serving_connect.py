@@ -222,6 +222,7 @@ async def test_an_authenticated_browser_gets_its_own_link_and_is_named_on_the_pa
         assert (browser.status, "made for another user" in foreign) == (400, True)
         await browser.open(f"{place.url}/connect/users")
         assert "users is connected" in await browser.open(await browser.agree(None))
+        assert browser.status == 200
     assert await place.is_connected("ann")
 
 
