@@ -175,12 +175,18 @@ def test_servers_are_found_where_hosts_keep_them(content: Any, tmp_path: Path) -
     assert load_mcp_servers(write(tmp_path / "mcp.json", content))["x"].command == "c"
 
 
-@pytest.mark.parametrize("content", [{"tools": [{"command": "c"}]}, {"servers": [{"command": "c"}]}, []])
+@pytest.mark.parametrize("content", [{"tools": [{"command": "c"}]}, []])
 def test_a_file_without_servers_is_refused_with_what_it_has(content: Any, tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r'expected an object with "mcpServers".*, got (an object with (tools|servers)|list)'
+        ConfigError, match=r'expected an object with "mcpServers".*, got (an object with tools|list)'
     ):
         load_mcp_servers(write(tmp_path / "mcp.json", content))
+
+
+def test_a_list_of_servers_without_names_is_refused_with_its_key(tmp_path: Path) -> None:
+    expected = "servers: expected servers by name, or a list with their names, got a list of other values"
+    with pytest.raises(ConfigError, match=expected):
+        load_mcp_servers(write(tmp_path / "mcp.json", {"servers": [{"command": "c"}]}))
 
 
 def test_a_transport_may_be_an_object_and_values_of_the_environment_any_json(tmp_path: Path) -> None:

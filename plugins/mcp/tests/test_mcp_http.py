@@ -493,7 +493,8 @@ async def test_a_wrong_path_is_told_with_its_url_its_status_and_what_to_look_at(
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize(
-    ("auth", "hint"), [(None, "set auth or headers"), ({"token": "quiet"}, "the server does not accept its auth")]
+    ("auth", "hint"),
+    [(None, "set auth, or correct headers"), ({"token": "quiet"}, "the server does not accept its auth")],
 )
 async def test_the_status_of_a_refusal_is_kept_and_no_secret_that_was_sent(
     mode: str, auth: Any, hint: str

@@ -321,9 +321,13 @@ async def test_who_refuses_or_does_not_come_is_told_in_words(home: Path) -> None
         plain.write_text(f'[sources.g]\ntype = "mcp"\nurl = "{url}"\n')
         with pytest.raises(ConfigError, match="this server needs no login"):
             await logged_in(plain)
-    hosted = {"mcpServers": {"g": {"url": url, "disabled": True}}}
+    hosted = {"mcpServers": {"g": {"url": url}}}
     (home / "mcp.json").write_text(json.dumps(hosted))
     plain.write_text('[sources.g]\ntype = "mcp"\nconfig = "mcp.json"\nname = "g"\n')
+    with pytest.raises(ConfigError, match=r'set "oauth": \{\} and its url in .*mcp\.json'):
+        await logged_in(plain)
+    hosted["mcpServers"]["g"]["disabled"] = True
+    (home / "mcp.json").write_text(json.dumps(hosted))
     with pytest.raises(ConfigError, match='the server "g" is disabled in this file; enable it there'):
         await logged_in(plain)
 

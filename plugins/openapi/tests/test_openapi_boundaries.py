@@ -86,9 +86,24 @@ async def test_a_public_document_cannot_name_a_host_with_a_private_address(serve
     document = api(GET, servers=[{"url": f"http://localhost:{port}"}])
     options = config(base_url=None, retries=0)
     async with build_operations(Document(document, "https://api.example.com/o.json"), options) as found:
-        with pytest.raises(CallError, match=r"localhost, which api\.example\.com named, has a private address"):
+        with pytest.raises(CallError, match=r"api\.example\.com refers to localhost, which has a private"):
             await found[0].handler({}, None)
     async with build_operations(Document(document, "https://intranet.example/o.json"), options) as found:
+        assert (await found[0].handler({}, None)).data == "inside"
+
+
+async def test_a_private_document_cannot_name_a_host_with_a_link_local_address(serve, api, monkeypatch):
+    monkeypatch.setattr("operad_openapi._document.servers.is_private_host", lambda host: False)
+    monkeypatch.setattr(resolving, "is_private", lambda host: _answer(True))
+    monkeypatch.setattr(resolving, "is_link_local", lambda host: _answer(False))
+    monkeypatch.setattr(resolving, "is_link_local_host", lambda host: True)
+    port = (await serve(lambda request: web.json_response("inside"))).rpartition(":")[2]
+    document = Document(api(GET, servers=[{"url": f"http://localhost:{port}"}]), "https://intranet.example/o.json")
+    refers = r"intranet\.example refers to localhost, which has a link-local address; set trusted = true"
+    async with build_operations(document, config(base_url=None, retries=0)) as found:
+        with pytest.raises(CallError, match=refers):
+            await found[0].handler({}, None)
+    async with build_operations(document, config(base_url=None, retries=0, trusted=True)) as found:
         assert (await found[0].handler({}, None)).data == "inside"
 
 
@@ -103,7 +118,7 @@ async def test_a_name_that_turns_private_after_the_check_is_not_connected_to(ser
     monkeypatch.setattr(resolving, "is_private", lambda host: _answer(False))  # what DNS said when it was asked
     base = await serve(handler)
     error = await fails(base, retries=0)
-    assert "localhost, which 127.0.0.1 named, has a private address" in error.message
+    assert "127.0.0.1 refers to localhost, which has a private address" in error.message
     assert [request.host for request in requests] == [base.removeprefix("http://")]
 
 

@@ -438,7 +438,7 @@ async def test_what_a_hub_does_not_take_is_not_sent_to_it_whatever_its_spoke_wou
         async with CallHandler(registry, transport), PendingRequestMap(transport) as calls:
             waiting = asyncio.create_task(calls.call("a.wait"))
             for size in (20_000, 200_000):
-                with pytest.raises(CallError, match=r"PAYLOAD_TOO_LARGE.*the limit of the hub is 10000"):
+                with pytest.raises(CallError, match=r"PAYLOAD_TOO_LARGE.*the limit is 10000"):
                     await calls.call("a.echo", {"text": "x" * size})
             assert not waiting.done()
             await hub.close()

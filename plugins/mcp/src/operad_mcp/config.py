@@ -392,16 +392,23 @@ class MCPClientConfig:
         self._check_callers()
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("tls_cert: expected the certificate of the key in tls_key, got none; set tls_cert")
-        token = {} if self.auth is None or self.auth.token is None else {"the token of auth": self.auth.token}
-        for name, value in {**self.headers, **token}.items():
-            if not _VALUE.fullmatch(value) or (name not in token and not _NAME.fullmatch(name)):
-                raise ConfigError(
-                    f"{name!r} cannot be sent as a header: expected one line of ASCII without spaces around it"
-                )
+        self._check_headers()
         for name in ("elicitation", "sampling"):
             asked: Any = getattr(self, name)
             if asked is not None and asked != "caller" and not callable(asked):
                 raise ConfigError(f'{name}: expected "caller", or in Python a function, got {asked!r:.80}')
+
+    def _check_headers(self) -> None:
+        """Raise `ConfigError`, without its value, for a header that cannot be sent."""
+        for name in self.headers:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(f"headers: expected the name of a header, such as X-Key, got {name!r:.100}")
+        values = {f"headers: {name}": value for name, value in self.headers.items()}
+        if self.auth is not None and self.auth.token is not None:
+            values["auth: token"] = self.auth.token
+        for place, value in values.items():
+            if not _VALUE.fullmatch(value):
+                raise ConfigError(f"{place}: expected one line of ASCII without spaces around it; correct it")
 
     def _check_callers(self) -> None:
         """Raise `ConfigError` if the options do not fit credentials of callers."""

@@ -52,8 +52,9 @@ class PinFile:
         except KeyError as error:
             raise ConfigError(f"pin: {path} has no table {error}; restore or delete the file") from None
         except (OSError, msgspec.DecodeError) as error:
+            fix = "make it readable" if isinstance(error, OSError) else "restore or delete the file"
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"pin: {path} cannot be read: {reason}; restore or delete the file") from None
+            raise ConfigError(f"pin: {path} cannot be read: {reason}; {fix}") from None
 
     def write(self) -> None:
         """Replace the file in one step. Raises `ConfigError` if it cannot be written."""

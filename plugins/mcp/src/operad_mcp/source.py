@@ -112,6 +112,8 @@ async def login(config: Any, context: SourceContext, account: str | None) -> Log
         server = attrs.evolve(server, auth=server.list_auth, list_auth=None)
     if server.url is None or server.auth is None or server.auth.type != "oauth":
         hint = 'if it should log in, set auth = { type = "oauth" } and its url'
+        if config.config is not None:
+            hint = f'if it should log in, set "oauth": {{}} and its url in {path}'
         raise ConfigError(f'source "{name}": this server needs no login; {hint}')
     from operad_mcp.client.login import MCPLogin
 
@@ -222,7 +224,9 @@ def not_loaded(config: MCPClientConfig, error: CallError) -> str:
         given = "the server does not accept" if config.list_auth is not None else "set"
         return f"; {given} list_auth, the credential with which the listing is requested"
     if status in (401, 403):
-        return "; set auth or headers" if config.auth is None else "; the server does not accept its auth"
+        if config.auth is not None:
+            return "; the server does not accept its auth"
+        return "; set auth, or correct headers" if config.headers else "; set auth or headers"
     if status in (404, 405) and config.url is not None:
         other = "sse" if config.transport == "http" else "http"
         return f'; check the path of the url, or try transport = "{other}"'

@@ -306,7 +306,8 @@ def _credentials(client: _Client, server: str, config: NATSConfig) -> dict[str, 
         def give() -> str:
             if not client.is_secured:
                 raise errors.Error(
-                    "nats: the URL requires TLS, but the server does not offer it; no credentials were sent"
+                    "nats: the URL requires TLS, but the server does not offer it, so no credentials were sent; "
+                    "enable TLS on the server"
                 )
             return value or ""
 

@@ -184,7 +184,8 @@ class Queues:
             # Permissions are given by subject: its sender may not be allowed to call that operation.
             self._acknowledge(ack)
             raise ValueError(
-                f"expected a request for the operation of its subject {subject}, got one for another operation"
+                f"expected a request for the operation of its subject {subject}, got one for "
+                f"{payload.get('operationId')!r:.100}"
             )
         key = (str(payload.get("replyTo")), str(payload.get("requestId")))
         held = self._held.get(key)

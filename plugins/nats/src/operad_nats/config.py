@@ -101,8 +101,8 @@ class NATSConfig:
         if not all(_is_server(server) for server in self.servers) or not self.servers:
             wrong = [number for number, server in enumerate(self.servers, 1) if not _is_server(server)]
             raise ConfigError(
-                "servers: expected at least one URL, all like nats://host:4222 or tls+nats://host:4222; got "
-                + (f"another text as number {wrong[0]}" if wrong else "an empty list")
+                "servers: expected URLs such as nats://host:4222 or tls+nats://host:4222, got "
+                + (f"another text as URL number {wrong[0]}" if wrong else "an empty list")
             )
         if len({urlsplit(server).scheme for server in self.servers}) > 1:
             raise ConfigError("servers: expected the same scheme in all URLs, got both nats and tls+nats")

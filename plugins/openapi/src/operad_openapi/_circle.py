@@ -168,4 +168,5 @@ class ServedOperation(DocumentOperation):
         declared = {item["code"] for item in self._declared}
         if not isinstance(code, str) or code not in _PASSING | declared or code in _UNRUN:
             return None
-        return CallError(code, str(problem.get("detail", "")), problem.get("details"))
+        message = str(problem.get("detail") or f"{self.raw.path}: the call failed")
+        return CallError(code, message, problem.get("details"))

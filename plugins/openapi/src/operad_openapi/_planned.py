@@ -294,7 +294,8 @@ def _caller_auth(table: Mapping[str, Any]) -> HTTPAuth:
     except (ConfigError, TypeError, ValueError):
         auth = None
     if auth is None or auth.type == "caller":
-        message = "the provider of the caller's credential returned a table that is not valid as `auth`"
+        expected = 'expected a table that is valid as `auth`, such as {"type": "bearer", "token": …}'
+        message = f"the provider of the caller's credential: {expected}, got another one"
         raise CallError(ErrorCode.EXECUTION_ERROR, message)
     return auth
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 from operad import CallError, ErrorCode, OperationRegistry, ResponseEnvelope
+from operad_auth.http.urls import shown_url
 
 Call = Callable[[dict[str, Any]], Awaitable[ResponseEnvelope[Any]]]
 _LINK = re.compile(r"<([^<>]*)>((?:\s*;\s*[^;,=\s]+\s*=\s*(?:\"(?:[^\"\\]|\\.)*\"|[^;,\s]*))*)")
@@ -83,6 +84,8 @@ def _link_input(envelope: ResponseEnvelope[Any]) -> dict[str, Any] | None:
         query = None if url is None else urlsplit(url).query
     except ValueError as error:
         message = f"expected a URL as the link to the next page, got an invalid one: {error}"
+        if envelope.meta.url is not None:
+            message = f"{shown_url(envelope.meta.url)}: {message}"
         raise CallError(ErrorCode.EXECUTION_ERROR, message, {"message": message}) from error
     if query is None:
         return None

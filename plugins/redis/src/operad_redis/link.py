@@ -30,6 +30,7 @@ from operad.plugin import (
     Registration,
     TransportError,
 )
+from operad.words import in_words
 from operad_calls.transport import BrokerLink, encode, protocol
 from operad_redis._burial import Burial
 from operad_redis._channels import Channels
@@ -204,7 +205,7 @@ class RedisLink(BrokerLink):
             commands.post(pack("PUBLISH", self._keys.channel(to), data))
         except _NOT_OURS as error:  # the server is another one, or was reset
             self.lost(error)
-            raise LinkDownError(f"the event was not sent: {error}") from error
+            raise LinkDownError(f"the event was not sent: {in_words(error)}") from error
         except ResponseError as error:
             raise TransportError(f"Redis refused the event: {error}") from error
         except LOST:
@@ -262,7 +263,7 @@ class RedisLink(BrokerLink):
         except LOST as error:
             if self.is_up:
                 self._served.pop(item, None)
-                raise TransportError(f'"{topic}" is not registered: {error}') from error
+                raise TransportError(f'"{topic}" is not registered: {in_words(error)}') from error
         return item
 
     async def _serve(self) -> None:
@@ -321,7 +322,7 @@ class RedisLink(BrokerLink):
         except TimeoutError:
             raise TransportError(f"the drain took longer than {timeout:g} s") from None
         except Exception as error:  # as in `_beat`
-            raise TransportError(f"the drain failed: {error}") from error
+            raise TransportError(f"the drain failed: {in_words(error)}") from error
 
     async def sign_off(self) -> None:
         """Give unfinished requests to other links; see `BrokerLink.sign_off`."""

@@ -110,9 +110,8 @@ class Gate:
             raise web.HTTPForbidden(text=f"origin {origin[:200]!a} may not connect; add it to allowed_origins\n")
         host = urlsplit(f"//{request.host}").hostname or ""
         if self.is_open and not is_loopback_host(host):  # a rebound DNS name
-            raise web.HTTPForbidden(
-                text=f"expected a host like localhost, got {request.host[:200]!a}: the hub has no authenticator\n"
-            )
+            host = f"expected the host localhost, got {request.host[:200]!a}"
+            raise web.HTTPForbidden(text=f"{host}; for other hosts, set up an authenticator of the hub\n")
 
     async def admit(self, request: web.Request) -> Identity | None:
         """Return the identity of a client from the headers of the handshake; ``None`` if the client is anonymous.

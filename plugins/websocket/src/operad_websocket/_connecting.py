@@ -121,7 +121,7 @@ class Connecting:
 
 def _refusal(error: WSServerHandshakeError) -> str:
     if error.status == HTTPStatus.UNAUTHORIZED:
-        return "401: the hub requires authentication; the token is missing or invalid"
+        return "401: the hub requires authentication, and the token is missing or invalid; set a valid token"
     if error.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND):
         return f"{error.status}: expected a hub, got another HTTP server; check the URL"
     return f"{error.status} {error.message}"

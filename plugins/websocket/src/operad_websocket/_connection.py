@@ -144,7 +144,7 @@ class Connection:
         except ProtocolError as unreadable:
             switch.on_unreadable(peer, data, unreadable)
         except Exception:  # one message must not end all calls of its connection
-            logger.exception("a message could not be routed")
+            logger.exception("a message of %s could not be routed", peer.name)
 
     def check(self) -> None:
         """Ping or disconnect the peer if it has been silent for too long. Call this every ``ping / 2`` seconds."""

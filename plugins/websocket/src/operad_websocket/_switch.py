@@ -165,7 +165,7 @@ class Switch:
         if self.draining:
             details = {"operationId": operation_id, "sent": False}
             self._deliver(
-                peer, _error(request_id, CallError(ErrorCode.UNAVAILABLE, "the hub is closing", details))
+                peer, _error(request_id, CallError(ErrorCode.UNAVAILABLE, "the hub is closing; retry", details))
             )
             return
         if peer.usage.calls >= self.limits.calls:
@@ -377,7 +377,7 @@ class Switch:
 
     def on_unreadable(self, peer: Peer, data: bytes, error: Exception) -> None:
         """Refuse a message that is not a frame, and end the request to which it belongs if its id can be read."""
-        message = f"expected a frame, got {len(data)} other bytes: {error}"
+        message = f"a message of {len(data)} bytes is not a frame: {error}"
         if self._tell_waiting(peer, unreadable(data, error)):
             self._refuse(peer, message)
         else:

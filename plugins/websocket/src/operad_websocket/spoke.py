@@ -120,7 +120,9 @@ class SpokeLink:
         connected = self._connected
         limit = self._config.max_payload if connected is None else connected.max_payload
         if len(data) > limit:
-            raise PayloadTooLargeError(f"the event has {len(data)} bytes; the limit of the hub is {limit}")
+            raise PayloadTooLargeError(
+                f"the event has {len(data)} bytes; the limit is {limit} (max_payload of the link or of the hub)"
+            )
         if connected is None or connected.socket.closed:
             raise LinkDownError(f"not connected to {self._where}; the link reconnects")
         try:
@@ -204,7 +206,7 @@ class SpokeLink:
         except protocol.ProtocolError as error:
             self._on_unreadable(data, error)
         except Exception:  # one message must not end all calls of its connection
-            logger.exception("a message could not be handled")
+            logger.exception("a message of %s could not be handled", self._where)
 
     def _tell(self, event: Event, delivery: Delivery = _DELIVERY) -> None:
         """Pass an event to the owner of the link."""

@@ -38,7 +38,7 @@ Answer = Callable[[], Awaitable[Sequence[str | None]]]
 
 
 def http_auth(config: MCPClientConfig, name: str) -> httpx2.Auth | None:
-    """Return the httpx2 authentication for a configuration; ``None`` if it has no ``auth``, or a bearer token.
+    """Return the httpx2 authentication for a configuration; ``None`` for a bearer token, or without ``auth``.
 
     ``name`` is the name of the source, for the command in the error that requests a login.
     """

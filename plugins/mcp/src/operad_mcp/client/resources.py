@@ -132,7 +132,7 @@ def expand(template: str, values: Mapping[str, Any]) -> str:
             for text in found if isinstance(found, list) else [found[: modifiers["prefix"]]]:
                 segments = text.split("/") if expression.operator.value in ("+", "#") else [text]
                 if "." in segments or ".." in segments:
-                    message = f"the value {text!r:.100} has a segment . or .., which would change the URI's path"
-                    details = {"errors": [{"path": "$", "message": message}]}
+                    message = f"{name}: expected a value without the segments . and .., got {text!r:.100}"
+                    details = {"errors": [{"path": f"$.{name}", "message": message}]}
                     raise CallError(ErrorCode.VALIDATION_ERROR, message, details)
     return parsed.expand({name: text for name, text in texts.items() if text != []})

@@ -167,7 +167,8 @@ class _Running:
     def _check_time(self) -> None:
         lifetime = _lifetime(self.task)
         if lifetime is not None and time.monotonic() - self._since > lifetime + _EXPIRED:
-            message = f"{self.maker.connection.name}: the task of {self.name} has no result after {lifetime:g} s"
+            late = f"the task of {self.name} has no result after {lifetime:g} s, its lifetime on the server"
+            message = f"{self.maker.connection.name}: {late}"
             raise CallError(ErrorCode.TIMEOUT, message)
 
     async def _tell(self) -> None:

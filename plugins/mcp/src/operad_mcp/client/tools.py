@@ -111,7 +111,7 @@ class Arguments:
         properties = found if isinstance(found, dict) else {}
         unknown = overrides.keys() - properties.keys()
         if unknown:
-            known = ", ".join(properties) or "none"
+            known = ", ".join(properties)[:200] or "none"
             raise ValueError(f"overrides name the unknown argument {sorted(unknown)[0]!r}; the tool has {known}")
         gone = {name for name, argument in overrides.items() if argument.hide} | self._values.keys()
         listed = schema.get("required")

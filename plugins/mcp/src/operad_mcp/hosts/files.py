@@ -27,6 +27,10 @@ _KEYS = {
     "command", "args", "env", "envFile", "cwd", "headers", "type", "transport", "disabled", "enabled", "oauth",
     *_URL_KEYS, *_EXCLUDED, *_INCLUDED,
 }  # fmt: skip
+_TYPES = (
+    ("command", str, "a string"), ("args", list, "a list"), ("env", dict, "an object"),
+    ("headers", dict, "an object"), ("cwd", str, "a string"),
+)  # fmt: skip
 # What a host may do without asking its user, and what it shows of a server, is ignored here.
 _HOSTS_OWN = {
     "alwaysAllow", "autoApprove", "trust", "description", "icon", "name", "title", "gallery", "version", "dev",
@@ -69,6 +73,9 @@ def load_mcp_servers(
     file = Path(path)
     document = _document(file)
     found, where = _servers(document)
+    if where and not isinstance(found, dict):
+        got = "a list of other values" if isinstance(found, list) else type(found).__name__
+        raise ConfigError(f"{path}: {where[:-1]}: expected servers by name, or a list with their names, got {got}")
     if not isinstance(found, dict):
         got = type(document).__name__
         if isinstance(document, dict):
@@ -208,9 +215,9 @@ def _server(entry: Any, where: str, values: Values) -> MCPClientConfig:
     _warn(entry, where)
     entry = values.expanded({key: value for key, value in entry.items() if key in _KEYS}, where)
     url = next((entry[key] for key in _URL_KEYS if entry.get(key)), None)
-    for key, kind in (("command", str), ("args", list), ("env", dict), ("headers", dict), ("cwd", str)):
+    for key, kind, expected in _TYPES:
         if entry.get(key) is not None and not isinstance(entry[key], kind):
-            raise ConfigError(f"{where}.{key}: expected {kind.__name__}, got {type(entry[key]).__name__}")
+            raise ConfigError(f"{where}.{key}: expected {expected}, got {type(entry[key]).__name__}")
     options: Json = {"command": entry.get("command"), "url": url, **_filters(entry, where)}
     if url is not None:
         options |= _remote(entry, where)
@@ -245,14 +252,17 @@ def _oauth(found: Any, where: str) -> MCPAuth | None:
     port = found.get("callbackPort")
     redirect: Json = {} if port is None else {"redirect_uri": f"http://localhost:{port}/callback"}
     scopes = found.get("scopes", found.get("scope"))
-    return MCPAuth(
-        type="oauth",
-        client_id=found.get("clientId"),
-        client_secret=found.get("clientSecret"),
-        issuer=found.get("issuer"),
-        scope=" ".join(map(str, scopes)) if isinstance(scopes, list) else scopes,
-        **redirect,
-    )
+    try:
+        return MCPAuth(
+            type="oauth",
+            client_id=found.get("clientId"),
+            client_secret=found.get("clientSecret"),
+            issuer=found.get("issuer"),
+            scope=" ".join(map(str, scopes)) if isinstance(scopes, list) else scopes,
+            **redirect,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{where}.oauth: {error}") from error
 
 
 def _program(entry: Json, where: str, folder: Path) -> Json:

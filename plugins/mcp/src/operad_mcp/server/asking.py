@@ -153,7 +153,7 @@ def checked(method: str, answer: Any, form: Json | None) -> Json:
         made = dump(model.model_validate(answer, by_name=False))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))) from None
     if form is not None and made.get("action") == "accept":
         errors = from_schema(form).errors(made.get("content", {}))
         if errors:

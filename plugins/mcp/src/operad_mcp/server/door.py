@@ -127,7 +127,7 @@ class Door:
             try:
                 listed = fitting("tools/list", {"tools": [form.tool]}, handshake=handshake)
             except ValidationError as error:
-                reason = error.errors()[0]["msg"]
+                reason = _first(error)
             else:
                 if trimmings:
                     logger.warning("the tool %r is listed without some of its fields: %s", form.spec.id, reason)
@@ -157,7 +157,7 @@ class Door:
             try:
                 kept += fitting(method, {key: [item]}, handshake=is_handshake(ctx))[key]
             except ValidationError as error:
-                logger.warning("%r is left out of %s: %s", item.get("name"), method, error.errors()[0]["msg"])
+                logger.warning("%r is left out of %s: %s", item.get("name"), method, _first(error))
         page: Json = {**PRIVATE, key: kept}
         return page if end >= len(items) else {**page, "nextCursor": str(end)}
 
@@ -257,6 +257,12 @@ def fitting(method: str, result: Mapping[str, Any], *, handshake: bool) -> Json:
     """Return a listing as the protocol's models serialise it. Raises `ValidationError` if they reject it."""
     version = LATEST_HANDSHAKE_VERSION if handshake else LATEST_MODERN_VERSION
     return methods.serialize_server_result(method, version, {**PRIVATE, "resultType": "complete", **result})
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first reason why the protocol's models reject a listing, with its place."""
+    found = error.errors(include_input=False, include_url=False)[0]
+    return ": ".join(filter(None, [".".join(map(str, found["loc"])), found["msg"]]))
 
 
 def _trace(ctx: Any) -> dict[str, str]:

@@ -181,7 +181,9 @@ class Callbacks:
         """Return the answer of a callback. Raises `Declined` if a field that the protocol requires is missing."""
         fits = isinstance(answer, Mapping) and all(answer.get(key) in known for key, known in wanted.items())
         if not fits:
-            self._logger.error("%s: expected a mapping with %s, got %.200r", name, wanted, answer)
+            fields = "".join(f" with {key} = {' or '.join(known)}" for key, known in wanted.items())
+            got = f"{type(answer).__name__} without it" if isinstance(answer, Mapping) else type(answer).__name__
+            self._logger.error("%s: expected the callback to return a mapping%s, got %s", name, fields, got)
             raise Declined(INTERNAL_ERROR, "Client callback returned an invalid result")
         return {key: value for key, value in answer.items() if value is not None}
 
@@ -231,7 +233,7 @@ def _named(message: str, call: MCPCall) -> str:
 def _client(call: MCPCall) -> CallClient:
     if call.client is None:
         which = (
-            "this call has no client that can be asked"
+            'this call has no client that can be asked; set a function instead of "caller"'
             if call.operation_id
             else "the server does not state for which call it asks"
         )

@@ -146,7 +146,7 @@ class Connection:
                     async with asyncio.timeout(limit):
                         live = await self._enter(stack, started)
                 except TimeoutError as late:
-                    message = f"{self._what}: not ready within {limit:g} s (connect_timeout)"
+                    message = f"{self._what} ({self.config.where}): not ready within {limit:g} s (connect_timeout)"
                     raise CallError(ErrorCode.TIMEOUT, message) from late
                 ready.set_result(live)
                 await self._watch(live)
@@ -398,7 +398,8 @@ class Connection:
         if isinstance(error, ConnectionLost):
             return error
         if isinstance(error, ImportError):
-            text = f"{self._what} needs the package mcp, version 2.3 or newer and below 3: {error}"
+            fix = "install it: pip install 'mcp>=2.3,<3'"
+            text = f"{self._what} needs the package mcp, which cannot be imported: {error}; {fix}"
             return CallError(ErrorCode.UNAVAILABLE, text)
         if isinstance(error, OSError):
             return CallError(ErrorCode.UNAVAILABLE, f"{self._what}: {not_started(self.config, error)}")

@@ -72,8 +72,9 @@ class StreamableLink(HTTPLink):
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message.
 
-        A request is sent in the background. For any other message, wait a short time until the server accepts it.
-        In the stateless protocol, a cancellation closes the request that it names, and is not sent.
+        A request and a cancellation are sent in the background. For any other message, wait until the server has
+        accepted it, at most 2 seconds. In the stateless protocol, a cancellation closes the request that it names
+        instead, and is not sent.
         """
         method = message.get("method")
         if method == "notifications/cancelled" and self._cut_short(message["params"]["requestId"]):
@@ -142,7 +143,8 @@ class StreamableLink(HTTPLink):
         answer = answer_of(request_id, parse(body)) if is_json else None
         if answer is None:
             shown = body[:200].decode("utf-8", "replace")
-            raise Unreadable(f"expected a JSON-RPC response, got HTTP {status}, {kind or 'no type'}: {shown!r}")
+            got = f"HTTP {status} with content type {kind[:100] or 'none'}"
+            raise Unreadable(f"expected a JSON-RPC response, got {got}: {shown!r}")
         return answer
 
     async def _refused(self, request_id: RequestId, headers: dict[str, str], response: httpx2.Response) -> Answer:
@@ -157,8 +159,8 @@ class StreamableLink(HTTPLink):
             told = any(word in text.lower() for word in ("session", "not initialized"))
             if status == 404 or (status == 400 and told and not own):
                 ran = status == 400 and not answers
-                reason = f"the server no longer knows the session (HTTP {status}) {text[:200]}"
-                raise SessionExpired(reason.rstrip(), ran=ran)
+                reason = f"the server no longer knows the session (HTTP {status})"
+                raise SessionExpired(f"{reason}: {text[:200]}" if text.strip() else reason, ran=ran)
         answer = answer_of(request_id, messages)
         if answer is None or status in (401, 403):
             raise refusal(response, text)

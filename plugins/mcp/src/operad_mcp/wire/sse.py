@@ -109,7 +109,8 @@ class SSELink(HTTPLink):
     async def send(self, message: Json, headers: dict[str, str]) -> None:
         """Send a message.
 
-        A request is sent in the background. For any other message, wait a short time until the server accepts it.
+        A request and a cancellation are sent in the background. For any other message, wait until the server has
+        accepted it, at most 2 seconds.
         """
         post = partial(self._post, encode(message))
         if is_request(message):

@@ -237,7 +237,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
             self._whole(whole)
 
     def _long_line(self, size: int, head: bytes, tail: bytes) -> None:
-        self._logger.warning("the server sent a message of %d bytes; max_message_bytes is %d", size, self._limit)
+        self._logger.warning("a message of %d bytes is dropped; max_message_bytes is %d", size, self._limit)
         found = answered_id(head, tail)
         # Otherwise a notification, or a response whose id cannot be found without reading all of it.
         if found is not None:
@@ -248,7 +248,7 @@ class ServerProcess(Link, asyncio.SubprocessProtocol):
         if len(self._printed) < _PRINTED_KEPT:
             text = line[:200].decode("utf-8", "replace").strip()
             self._printed.append(text)
-            self._logger.warning("the server printed an invalid message: %r", text)
+            self._logger.warning("expected JSON-RPC messages on standard output, got %r", text)
 
     # --- sending -----------------------------------------------------------------------------------
 

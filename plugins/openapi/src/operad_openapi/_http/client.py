@@ -58,7 +58,7 @@ class HTTPClient:
         self._namers: dict[str, str] = {}
 
     def guard(self, host: str, namer: str) -> None:
-        """Record that ``namer`` named ``host``: if ``namer`` is public, ``host`` must not have a private address.
+        """Record that ``namer`` refers to ``host``. A host that a public one refers to must not be private.
 
         This has no effect if the source is trusted, or its session is from the configuration, because such a
         session resolves names itself.

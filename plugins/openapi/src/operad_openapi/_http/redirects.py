@@ -67,7 +67,7 @@ class Gate:
     """The maximum number of redirects for one request (limit ``redirects``)."""
     trusted: bool
     guard: Callable[[str, str], None]
-    """Called with a host and the host that named it; see `GuardedResolver`."""
+    """Called with a host and the host that refers to it; see `GuardedResolver`."""
 
     async def target(self, response: ClientResponse, location: str, left: int) -> str:
         """Return the target URL of a redirect, without its fragment; ``left`` redirects may still be followed.

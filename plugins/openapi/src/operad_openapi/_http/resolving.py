@@ -17,10 +17,11 @@ from operad_openapi._document.origins import is_link_local_host, is_private_host
 
 
 class GuardedResolver(AbstractResolver):
-    """The system's resolver, except that hosts that a public host named must not have private addresses.
+    """The system's resolver, except that a host to which a public host refers must not have a private address.
 
     Args:
-        namer_of: returns the host that named a host, or ``None`` for a host that may have any address.
+        namer_of: returns the host that refers to a host, by its document or a redirect; ``None`` if the host may
+            have any address.
     """
 
     def __init__(self, namer_of: Callable[[str], str | None]) -> None:
@@ -38,8 +39,11 @@ class GuardedResolver(AbstractResolver):
         if await is_private(namer):
             if not any(is_link_local_host(address["host"]) for address in found) or await is_link_local(namer):
                 return found
-            raise OSError(f"{host}, which {namer} named, has a link-local address, which is not allowed")
-        raise OSError(f"{host}, which {namer} named, has a private address; set trusted = true to allow it")
+            raise OSError(
+                f"{namer} refers to {host}, which has a link-local address; set trusted = true if the document "
+                "names it as a server (a redirect there is never followed)"
+            )
+        raise OSError(f"{namer} refers to {host}, which has a private address; set trusted = true to allow it")
 
     async def close(self) -> None:
         """Do nothing, because the resolver has no resources to release."""

@@ -78,7 +78,7 @@ class Sessions:
     Args:
         options: the source's HTTP options.
         tls: the ``ssl`` argument for aiohttp.
-        namer_of: returns the host that named a host, or ``None``; see `GuardedResolver`.
+        namer_of: returns the host that refers to a host, or ``None``; see `GuardedResolver`.
     """
 
     def __init__(

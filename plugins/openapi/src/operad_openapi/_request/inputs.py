@@ -113,8 +113,9 @@ def plan_inputs(
     """Return the parameters and the body of an operation, merged into one object.
 
     If a parameter has the name of a field of the body or of another parameter, its location is appended:
-    ``name__path``, ``name__query``, ``name__header``, ``name__cookie``. Fields of the body keep their names. A
-    body whose fields cannot be merged is one key, ``body`` (``requestBody`` or ``_body`` if that name is taken).
+    ``name__path``, ``name__query``, ``name__header``, ``name__cookie``. Fields of the body keep their names. If
+    they cannot be merged, the input has the whole body under one key: ``body``, or ``requestBody`` or ``_body`` if
+    that name is taken.
 
     Raises:
         SerializationError: a parameter has no valid name, or its configured value cannot be sent.

@@ -99,7 +99,7 @@ class Plan:
                 raise SerializationError(f"{key}: {error}") from error
             if text is None:
                 if is_required:
-                    got = f"got {value!r:.60}"
+                    got = f"got {value!r:.60}" if key in input else "got none"
                     raise SerializationError(f"{key}: required; expected a value that is not null or empty, {got}")
             elif location == "path":
                 paths[name] = text
