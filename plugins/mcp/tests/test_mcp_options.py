@@ -127,9 +127,11 @@ async def test_pins_in_a_file_hold_in_later_processes_until_they_are_accepted(tm
         assert (await registry.execute("h.echo", {"a": 1})).data == {"a": 1}
         assert registry.get_spec("h.echo").description == first.description  # type: ignore[union-attr]  # it is there
     path.write_text("no JSON")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read: .*; restore or delete the file"):
         async with hostile(pin=str(path)):
             pass
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory; make it readable"):
+        PinFile.read(tmp_path)
 
 
 def test_a_running_process_does_not_undo_what_the_user_accepted(tmp_path: Path) -> None:
