@@ -383,10 +383,7 @@ class MCPClientConfig:
             if url is not None and not _has_port(url):
                 raise ConfigError(f"{name}: expected a host and a port that is a number; percent-encode passwords")
         if self.url is None and self.auth is not None and self.auth.type == "caller":
-            raise ConfigError(
-                'auth: type "caller" needs a url; a program on standard streams has one credential for all '
-                "callers, in env"
-            )
+            raise ConfigError('auth: type "caller" needs a url; a program has one credential for all, in its env')
         if self.url is None and (self.auth or self.headers):
             raise ConfigError("auth and headers need a url, and none is set; pass the secrets of a program in env")
         self._check_callers()
@@ -400,15 +397,12 @@ class MCPClientConfig:
 
     def _check_headers(self) -> None:
         """Raise `ConfigError`, without its value, for a header that cannot be sent."""
-        for name in self.headers:
-            if not _NAME.fullmatch(name):
-                raise ConfigError(f"headers: expected the name of a header, such as X-Key, got {name!r:.100}")
-        values = {f"headers: {name}": value for name, value in self.headers.items()}
-        if self.auth is not None and self.auth.token is not None:
-            values["auth: token"] = self.auth.token
-        for place, value in values.items():
-            if not _VALUE.fullmatch(value):
-                raise ConfigError(f"{place}: expected one line of ASCII without spaces around it; correct it")
+        token = None if self.auth is None else self.auth.token
+        values = {"auth: token": token or "", **{f"headers: {name}": self.headers[name] for name in self.headers}}
+        if names := [name for name in self.headers if not _NAME.fullmatch(name)]:
+            raise ConfigError(f"headers: expected the name of a header, such as X-Key, got {names[0]!r:.100}")
+        if places := [place for place, value in values.items() if not _VALUE.fullmatch(value)]:
+            raise ConfigError(f"{places[0]}: expected one line of ASCII without spaces around it; correct it")
 
     def _check_callers(self) -> None:
         """Raise `ConfigError` if the options do not fit credentials of callers."""
