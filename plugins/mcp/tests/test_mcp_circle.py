@@ -12,7 +12,15 @@ import pytest
 from mcp import Client, MCPError
 from mcp.server.lowlevel import Server
 
-from operad import CallError, OperationContext, OperationRegistry, OperationSpec, load_plugins, operation
+from operad import (
+    CallError,
+    OperationContext,
+    OperationRegistry,
+    OperationSpec,
+    SourceError,
+    load_plugins,
+    operation,
+)
 from operad_mcp import to_mcp
 from plugins.mcp.tests.peers import MODES, features, listening, loaded, plain
 
@@ -414,3 +422,41 @@ async def test_a_served_registry_is_named_and_described_by_its_sources(tmp_path:
         async with Client(chosen.server()) as client:
             assert (client.server_info.name, client.server_info.title) == ("mine", "Mine")
             assert client.instructions == "Use it."
+
+
+@pytest.mark.parametrize(("code", "is_told"), [(-32601, False), (-32050, True)])
+async def test_a_listing_that_a_server_cannot_give_costs_its_other_listings_nothing(
+    code: int, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name="look", input_schema={"type": "object"})])
+
+    async def broken(ctx: Any, params: Any) -> Any:
+        raise MCPError(code, "no")
+
+    server: Server[Any] = Server("half", on_list_tools=listed, on_list_prompts=broken, on_list_resources=broken)
+    async with loaded("h", server=server) as registry:
+        assert registry.get_spec("h.look") is not None
+        assert ("prompts cannot be listed" in caplog.text) is is_told
+    with pytest.raises(SourceError, match="no"):
+        async with loaded("h", server=Server("none", on_list_tools=broken)):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("prompts.get", {"name": "greet"}),
+        ("prompts.get.greet", {"who": "Ada"}),
+        ("resources.read", {"uri": "foreign://note"}),
+        ("resources.templates.notes", {"id": "1"}),
+    ],
+)
+async def test_an_operation_of_a_server_takes_what_it_declares_and_nothing_else(name: str, good: Any) -> None:
+    async with loaded("f", server=foreign()) as registry:
+        spec = registry.get_spec(f"f.{name}")
+        assert spec is not None
+        assert spec.input_schema.is_valid(good)
+        for bad in ({}, {**good, "more": 1}):
+            with pytest.raises(CallError, match="VALIDATION_ERROR"):
+                await registry.execute(f"f.{name}", bad)

@@ -259,3 +259,46 @@ async def test_an_entry_that_cannot_be_used_is_told_and_the_others_load(
     with pytest.raises((ConfigError, SourceError), match="input 'key'"):
         async with plain() as registry:
             await registry.load("mcp", config=str(write(tmp_path / "only.json", {"servers": bad})))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"client_id": None, "scope": None, "redirect_uri": "http://127.0.0.1:8763/callback"}),
+        (
+            {"clientId": "c", "clientSecret": "s", "issuer": "https://as", "callbackPort": 5, "scopes": ["a", 1]},
+            {"client_id": "c", "client_secret": "s", "issuer": "https://as", "scope": "a 1",
+             "redirect_uri": "http://localhost:5/callback"},
+        ),
+        ({"scope": "a b"}, {"scope": "a b"}),
+    ],
+)  # fmt: skip
+def test_the_login_of_a_server_is_read_from_its_file(tmp_path: Path, given: Any, expected: Any) -> None:
+    servers = {"a": {"url": "http://h/mcp", "oauth": given}, "b": {"url": "http://h/mcp", "oauth": False}}
+    read = load_mcp_servers(write(tmp_path / "mcp.json", {"mcpServers": servers}))
+    auth = read["a"].auth
+    assert auth is not None
+    assert auth.type == "oauth"
+    assert {name: getattr(auth, name) for name in expected} == expected
+    assert read["b"].auth is None
+
+
+def test_a_line_of_variables_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path / ".env", "A=1\n\n# none\nno variable\n")
+    path = write(tmp_path / "mcp.json", {"mcpServers": {"a": {"command": "x", "envFile": ".env"}}})
+    with pytest.raises(ConfigError, match="line 4: expected NAME=value"):
+        load_mcp_servers(path)
+
+
+async def test_one_server_of_a_file_is_loaded_by_its_name_with_what_both_include(tmp_path: Path) -> None:
+    servers = {"a": {**GOOD, "includeTools": ["tool1", "tool2"]}, "off": {**GOOD, "disabled": True}}
+    path = str(write(tmp_path / "mcp.json", {"mcpServers": servers}))
+    async with loaded("n", config=path, name="a", include=["tool2*", "tool3"]) as registry:
+        assert [spec.id for spec in registry.specs()] == ["n.tool2"]
+    for options, words in (
+        ({"config": path, "name": "off"}, 'the server "off" is disabled in this file'),
+        ({"command": "true", "name": "a"}, "name needs config"),
+    ):
+        with pytest.raises((ConfigError, SourceError), match=words):
+            async with loaded("n", **options):
+                pass

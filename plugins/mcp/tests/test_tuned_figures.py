@@ -32,6 +32,8 @@ DEFAULTS: dict[str, dict[str, dict[str, float]]] = {
             "parse_json_text": False, "keep_tasks": False,
         },
     },
+    "envelopes": {"MCPResponseMeta": {"is_error": False}},
+    "source": {},
     "server.options": {
         "MCPServeConfig": {
             "search_above": 100, "output_values": 500, "page_size": 100, "timeout": 300.0,

@@ -12,8 +12,8 @@ _ABOUT: Json = {
     "properties": {
         "name": {"type": "string"},
         "protocolVersion": {"type": "string"},
-        "server": {"type": "object", "additionalProperties": True},
-        "capabilities": {"type": "object", "additionalProperties": True},
+        "server": {"type": "object"},
+        "capabilities": {"type": "object"},
         "instructions": {"type": ["string", "null"], "description": "The server's instructions for its use."},
     },
     "required": ["name", "protocolVersion", "server", "capabilities", "instructions"],
@@ -39,7 +39,6 @@ _COMPLETION: Json = {
         "hasMore": {"type": "boolean"},
     },
     "required": ["values"],
-    "additionalProperties": True,
 }
 
 

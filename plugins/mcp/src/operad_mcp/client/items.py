@@ -21,7 +21,7 @@ from operad_mcp.wire.session import Progress, Session
 Json = dict[str, Any]
 AnyOperation = Operation[..., Any]
 NOTHING: Json = {"type": "object", "properties": {}}
-ITEMS: Json = {"type": "array", "items": {"type": "object", "additionalProperties": True}}
+ITEMS: Json = {"type": "array", "items": {"type": "object"}}
 _BAD = re.compile(r"[^!-~]")
 
 

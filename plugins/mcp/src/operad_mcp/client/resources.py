@@ -21,7 +21,6 @@ _CONTENTS: Json = {
         "properties": {"uri": {"type": "string"}, "mimeType": {"type": "string"}, "text": {"type": "string"},
                        "blob": {"type": "string", "contentEncoding": "base64"}},
         "required": ["uri"],
-        "additionalProperties": True,
     },
 }  # fmt: skip
 
