@@ -65,7 +65,7 @@ async def test_a_listed_token_is_its_identity_and_another_one_is_nobody() -> Non
         ),
         ([{"token": SECRET, "id": "ann", "scope": []}], 'got "scope"'),
         ([{"id": "ann"}], "token 1: expected a string"),
-        ([SECRET], "expected tables"),
+        ([SECRET], "token 1: expected a table"),
     ],
 )
 def test_a_list_of_tokens_that_cannot_be_used_is_refused_without_quoting_one(tokens: Any, complaint: str) -> None:

@@ -225,7 +225,7 @@ async def test_a_client_may_prove_itself_by_its_key(server: Any, tmp_path: Path)
 
 async def test_a_wrong_secret_is_the_servers_word_without_the_secret(server: Any, tmp_path: Path) -> None:
     machine = {**MACHINE, "client_secret": "wr0ng-secret"}
-    with pytest.raises(OAuthError, match="refused: invalid_client") as caught:
+    with pytest.raises(OAuthError, match="refused the request: invalid_client") as caught:
         await client(server, tmp_path, **machine).token()
     assert caught.value.error == "invalid_client"
     assert "wr0ng" not in str(caught.value) + repr(caught.value.details)
@@ -233,11 +233,11 @@ async def test_a_wrong_secret_is_the_servers_word_without_the_secret(server: Any
 
 async def test_an_answer_in_the_name_of_another_server_is_not_used(server: Any, tmp_path: Path) -> None:
     server.authorization_iss = "https://evil.example"
-    with pytest.raises(OAuthError, match="another authorization server"):
+    with pytest.raises(OAuthError, match="got https://evil.example; its code was not used"):
         await login(client(server, tmp_path))
     server.authorization_iss = None
     server.metadata = {"authorization_response_iss_parameter_supported": True}
-    with pytest.raises(OAuthError, match="another authorization server"):
+    with pytest.raises(OAuthError, match="got none; its code was not used"):
         await login(client(server, tmp_path))
     assert server.seen["token"] == 0
     server.authorization_iss = server.issuer
@@ -339,3 +339,16 @@ async def test_the_standard_librarys_fetch_follows_no_redirect_and_bounds_what_i
     assert caught.value.code == "UNAVAILABLE"
     with pytest.raises(ConfigError, match="expected an http"):
         await default_fetch("GET", f"file://{os.devnull}")
+
+
+@pytest.mark.parametrize(
+    ("response", "summary"),
+    [
+        (FetchResponse(503), "HTTP 503"),
+        (FetchResponse(200, {}, b"<html>"), "HTTP 200 with no JSON"),
+        (FetchResponse(200, {}, b"[1]"), "HTTP 200 with a JSON array"),
+        (FetchResponse(200, {}, b"7"), "HTTP 200 with a JSON value that is not an object"),
+    ],
+)
+def test_a_response_that_cannot_be_used_is_summarized_for_messages(response: FetchResponse, summary: str) -> None:
+    assert response.summary() == summary

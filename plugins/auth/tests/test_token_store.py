@@ -73,6 +73,9 @@ async def test_with_a_key_the_file_is_encrypted_and_another_key_opens_nothing(
     with pytest.raises(ConfigError, match="32 bytes in URL-safe base64") as caught:
         await store.set(KEY, SECRET)
     assert "hunter2" not in str(caught.value)
+    monkeypatch.delenv("OPERAD_TOKEN_KEY")
+    with pytest.raises(ConfigError, match="encryption_key: expected 32 bytes"):
+        await TokenStore(tmp_path, keyring=False, encryption_key="hunter2").set(KEY, SECRET)
 
 
 async def test_a_file_that_others_could_read_is_closed_and_said(

@@ -100,7 +100,7 @@ async def test_an_idempotent_repetition_is_answered_outside_other_interceptors(t
         ("seconds = 0", "seconds"),
         ("capacity = 0", "capacity"),
         ('store = "nowhere_at_all:x"', "idempotency.store: .*nowhere_at_all"),
-        ('store = "{here}:INCOMPLETE"', "lacks drop"),
+        ('store = "{here}:INCOMPLETE"', "without drop"),
     ],
 )
 def test_a_table_that_cannot_be_used_makes_no_registry(tmp_path: Path, table: str, message: str) -> None:

@@ -94,7 +94,7 @@ async def test_without_the_server_a_limited_call_is_refused_and_a_cached_one_run
     url = server.url
     server.stop()
     registry, rules = gateway([], rate="5/hour", shared=url)
-    with pytest.raises(CallError, match="the rate of calls cannot be checked") as caught:
+    with pytest.raises(CallError, match='the rate of calls of "shop.look" cannot be checked') as caught:
         await registry.execute("shop.look")
     assert (caught.value.code, caught.value.details) == ("UNAVAILABLE", {"sent": False})
     await rules.aclose()

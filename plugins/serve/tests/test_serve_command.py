@@ -771,7 +771,7 @@ async def test_a_server_that_fails_to_stop_is_in_the_log_and_the_others_stop(
         await served.drain(3.0)
     assert drained == [3.0] * 3
     assert [record.getMessage() for record in caplog.records] == [
-        "a server failed to drain: no disk",
+        'the server "a" failed to drain: OSError: no disk',
         'the server "c" failed to stop: it took more than 0.05 s',
         'the server "b" failed to stop: no reason given',
         'the server "a" failed to stop: busy',

@@ -147,7 +147,7 @@ async def test_a_response_of_another_issuer_brings_no_code_to_anyone(place: Plac
         await browser.open(await place.link("ann"))
         page = await browser.open(await browser.agree(TOKENS["ann"]))
         assert browser.status == 502
-        assert "another authorization server" in page
+        assert "got https://evil.example.com; its code was not used" in page
     assert place.accounts.seen["token"] == 0
 
 

@@ -560,7 +560,7 @@ async def test_a_response_of_another_issuer_is_refused(
     wrong = {name: value for name, value in {**right, "iss": issuer}.items() if value is not None}
     status, page, _ = await browser.get(f"{gate.url}/oauth/callback?{urlencode(wrong)}")
     assert status == 400
-    assert "another provider" in page
+    assert f"in the response of the provider, got {'no iss' if issuer is None else f'iss {issuer}'}." in page
 
 
 WRONG_ID_TOKENS = TABLES["wrong ID tokens"]
@@ -620,10 +620,13 @@ async def test_what_the_provider_says_of_a_user_is_checked(tmp_path: Path, provi
             assert (status, "different subjects (sub)" in page) == (400, True)
             back = (await gate.back(browser, client)).replace("code=", "other=")
             status, page, _ = await browser.get(back)
-            assert (status, "a response without one" in page) == (400, True)
+            assert (status, "got neither a code nor an error" in page) == (400, True)
             provider.has_id_token = False
             status, page, _ = await browser.get(await gate.back(browser, client))
-            assert (status, "add openid to scopes" in page) == (400, True)
+            assert (status, "set authorization_url, token_url and userinfo_url instead of issuer" in page) == (
+                400,
+                True,
+            )
 
 
 async def test_a_provider_is_asked_with_the_configured_parameters(tmp_path: Path, provider: Provider) -> None:

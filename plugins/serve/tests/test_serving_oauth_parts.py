@@ -135,10 +135,11 @@ def basic(*parts: str) -> str:
     [
         (b"a=1&a=2", None, 400, "invalid_request", "expected each parameter once, got 2 parameters with 1 names"),
         (b"a=%FF", None, 400, "invalid_request", "expected at most 40 parameters"),
-        ({}, None, 401, "invalid_client", "not registered here"),
+        ({}, None, 401, "invalid_client", "expected client_id in the form, or HTTP Basic, got neither"),
         ({"client_id": "x"}, None, 401, "invalid_client", "not registered here"),
         ({"client_id": "ID"}, None, 401, "invalid_client", "its secret is wrong"),
         ({}, "Bearer x", 401, "invalid_client", "a header of the scheme 'bearer'"),
+        ({}, basic("nocolon"), 401, "invalid_client", "got a malformed header"),
         ({"client_secret": "SECRET"}, basic("ID", "SECRET"), 401, "invalid_client", "got both"),
         ({"client_id": "x"}, basic("ID", "SECRET"), 401, "invalid_client", "name two clients"),
         ({"client_id": "ID"}, basic("ID", "SECRET"), 400, "unsupported_grant_type", "got None"),
@@ -316,7 +317,7 @@ async def test_the_document_of_a_client_is_kept_for_a_while_and_fetched_by_few_a
         await made.for_login(url)
     assert fetched == [one, two, three, one]
     for _ in range(2):
-        with pytest.raises(RefusedClient, match="the document of the client cannot be read: .*no document"):
+        with pytest.raises(RefusedClient, match="the client's document cannot be read: no document"):
             await made.for_login("https://a.example/broken")
     assert fetched[4:] == ["https://a.example/broken"]
     monkeypatch.setattr(bounds, "_DOCUMENT_SECONDS", -1.0)

@@ -156,6 +156,8 @@ class Entries:
         """Return the credential of the caller. Raises `CallError` ``ACCESS_DENIED`` if the caller has no entry."""
         identity = context.identity
         found = None if identity is None else self._entries.get(identity.id)
+        if identity is None:
+            raise denied(context, f'cannot use the credentials "{self._name}"; authenticate first')
         if found is None:
             raise denied(context, f'has no entry in the credentials "{self._name}"; add one to entries')
         return found
@@ -180,8 +182,9 @@ class Forward:
         Raises `CallError` ``ACCESS_DENIED`` if the caller sent no token, or the table does not list the origin.
         """
         if _origin(origin) not in self._origins:
-            raise denied(context, f"has a token that may not be sent to {origin}; add this origin to origins")
-        return {"type": "bearer", "token": _bearer(context)}
+            where = f'origins of the credentials "{self._name}"'
+            raise denied(context, f"has a token that may not be sent to {origin}; add this origin to {where}")
+        return {"type": "bearer", "token": _bearer(context, self._name)}
 
 
 class Exchange:
@@ -191,7 +194,7 @@ class Exchange:
     """
 
     def __init__(self, options: CallerCredentials, fetch: Fetch = default_fetch) -> None:
-        self._server = AuthorizationServer(options.oauth_options(), fetch)
+        self._name, self._server = options.name, AuthorizationServer(options.oauth_options(), fetch)
         self._kept: dict[str, OAuthToken] = {}
         self._asking: dict[str, asyncio.Task[OAuthToken]] = {}
 
@@ -212,7 +215,7 @@ class Exchange:
                 ``UNAVAILABLE`` if the authorization server does not respond.
             ConfigError: the token endpoint is unknown.
         """
-        token = _bearer(context)
+        token = _bearer(context, self._name)
         key = hashlib.sha256(token.encode()).hexdigest()
         found = self._kept.get(key)
         if found is None or not found.usable(time.time()):
@@ -237,12 +240,12 @@ class Exchange:
         return made
 
 
-def _bearer(context: OperationContext) -> str:
+def _bearer(context: OperationContext, name: str) -> str:
     """Return the bearer token of the caller. Raises ``ACCESS_DENIED`` if the caller sent none."""
     shown = context.credentials
     token = shown.bearer if isinstance(shown, Credentials) else None
     if token is None or context.identity is None:
-        raise denied(context, "did not authenticate with a bearer token, which these credentials require")
+        raise denied(context, f'did not authenticate with a bearer token, which the credentials "{name}" require')
     return token
 
 

@@ -109,7 +109,9 @@ class JWTDelegation:
         if earlier is not None and earlier[0] > now:
             if delivery.redelivered and earlier[1:] == request:
                 return
-            raise CallError(ErrorCode.ACCESS_DENIED, "the delegation is refused: it was used before")
+            raise CallError(
+                ErrorCode.ACCESS_DENIED, "the delegation is refused: it was used before; sign one for each call"
+            )
         if len(self._seen) >= self._capacity:
             self._seen = {kept: entry for kept, entry in self._seen.items() if entry[0] > now}
             if len(self._seen) >= self._capacity:

@@ -19,19 +19,22 @@ async def discover(issuer: str, fetch: Fetch) -> dict[str, Any]:
         CallError: ``UNAVAILABLE`` if ``fetch`` gets no usable response.
     """
     require_secure(issuer, "issuer")
+    got_instead: dict[str, None] = {}
     for url in well_known_urls(issuer):
         answer = await fetch("GET", url, headers={"Accept": "application/json"})
         metadata = answer.json() if answer.status == 200 else None
         if not isinstance(metadata, dict):
+            got_instead[answer.summary()] = None
             continue
         if metadata.get("issuer") != issuer:
-            said = shown_url(str(metadata.get("issuer")))
+            got = f'"{shown_url(str(metadata["issuer"])):.300}"' if "issuer" in metadata else "none"
             raise ConfigError(
-                f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got "{said:.300}"; correct the issuer'
+                f'{shown_url(url)}: expected issuer "{shown_url(issuer)}", got {got}; correct the issuer'
             )
         return metadata
     raise ConfigError(
-        f"{shown_url(issuer)} publishes no metadata (RFC 8414); set the URLs of its endpoints in the configuration"
+        f"{shown_url(issuer)}: expected metadata (RFC 8414) with HTTP 200 at a well-known URL, got "
+        f"{', '.join(got_instead)}; correct the issuer, or set the URLs of its endpoints in the configuration"
     )
 
 

@@ -32,6 +32,13 @@ class FetchResponse:
         except (ValueError, RecursionError):
             return None
 
+    def summary(self) -> str:
+        """Return the status, and for status 200 the kind of the body, for messages."""
+        if self.status != 200:
+            return f"HTTP {self.status}"
+        kinds = {dict: "a JSON object", list: "a JSON array", type(None): "no JSON"}
+        return f"HTTP 200 with {kinds.get(type(self.json()), 'a JSON value that is not an object')}"
+
 
 class Fetch(Protocol):
     """A function that sends one HTTP request and returns the response. It does not follow redirects.

@@ -90,19 +90,24 @@ class OAuthToken:
         )
 
 
-def refusal(url: str, status: int, answer: Mapping[str, Any]) -> CallError:
+def refusal(url: str, status: int | None, answer: Mapping[str, Any]) -> CallError:
     """Return the error for a response from which a token, or a code for the user, is missing.
+
+    ``status`` is None for the redirect of a browser.
 
     It is a `CallError` ``UNAVAILABLE`` if ``answer`` names no error and ``status`` is in `RETRIED` or 500 or more;
     else an `OAuthError`.
     """
     error = answer.get("error")
     if not isinstance(error, str) or not error:
-        if status in RETRIED or status >= 500:
+        if status is not None and (status in RETRIED or status >= 500):
             return CallError(ErrorCode.UNAVAILABLE, f"{shown_url(url)} failed with HTTP {status}; try again later")
-        error = "no_token"
+        message = f"{shown_url(url)}: expected a token or an error (RFC 6749), got HTTP {status}; check the URL"
+        return OAuthError(ErrorCode.EXECUTION_ERROR, message, {"error": "no_token", "statusCode": status})
     description = answer.get("error_description")
     words = "".join(c for c in str(description or "") if c.isprintable())[:300]
-    details = {"error": error[:100], "statusCode": status} | ({"description": words} if words else {})
-    message = f"{shown_url(url)} refused: {error[:100]}" + (f" ({words})" if words else f" (HTTP {status})")
+    details: dict[str, Any] = {"error": error[:100]} | ({} if status is None else {"statusCode": status})
+    details |= {"description": words} if words else {}
+    why = words or ("" if status is None else f"HTTP {status}")
+    message = f"{shown_url(url)} refused the request: {error[:100]}" + (f" ({why})" if why else "")
     return OAuthError(ErrorCode.EXECUTION_ERROR, message, details)

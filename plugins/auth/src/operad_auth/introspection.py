@@ -164,7 +164,7 @@ class IntrospectionAuthenticator:
         response = await self._server.post(url, fields, retry=True)
         answer = response.json() if response.status == 200 else None
         if not isinstance(answer, Mapping):
-            raise unavailable(url, f"expected HTTP 200 and a JSON object, got HTTP {response.status}")
+            raise unavailable(url, f"expected HTTP 200 and a JSON object, got {response.summary()}")
         return answer
 
     def _identity(self, answer: Mapping[str, Any]) -> tuple[Identity, float | None]:
@@ -184,9 +184,9 @@ class IntrospectionAuthenticator:
         named = [given] if isinstance(given, str) else given if isinstance(given, list) else []
         audience = [options.audience] if isinstance(options.audience, str) else options.audience
         if not any(each in audience for each in named):
-            raise TokenRefused("its aud does not name this service")
+            raise TokenRefused(f"its aud does not name this service, got {given!r:.100}")
         if options.issuer is not None and answer.get("iss", options.issuer) != options.issuer:
-            raise TokenRefused("it is from another issuer")
+            raise TokenRefused(f"it is from another issuer, got {answer['iss']!r:.100}")
         kind = answer.get("token_type", "bearer")
         if "cnf" in answer or not isinstance(kind, str) or kind.lower() not in ("bearer", "access_token"):
             raise TokenRefused("it is not a bearer token")

@@ -223,13 +223,13 @@ async def verified_claims(
     header = unverified_header(token)
     algorithm, kind = header.get("alg"), header.get("typ")
     if not isinstance(algorithm, str) or algorithm not in checks.algorithms:
-        raise TokenRefused(f"its algorithm is not accepted; expected {', '.join(checks.algorithms)}")
+        raise TokenRefused(f"expected an algorithm of {', '.join(checks.algorithms)}, got {algorithm!r:.20}")
     if (kind.lower() if isinstance(kind, str) else kind) not in checks.types:
         known = ", ".join(str(each) for each in checks.types if each is not None)
-        raise TokenRefused(f"its typ is for another kind of token; expected one of {known}")
+        raise TokenRefused(f"its typ is for another kind of token; expected one of {known}, got {kind!r:.50}")
     candidates = await keys.find(header.get("kid"), algorithm)
     if not candidates:
-        raise TokenRefused("the issuer has no key for its key id and algorithm")
+        raise TokenRefused(f"the issuer has no key for its key id {header.get('kid')!r:.100} and {algorithm}")
     refusal: TokenRefused | None = None
     for key in candidates:
         try:

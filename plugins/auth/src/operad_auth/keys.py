@@ -176,7 +176,8 @@ class KeySet:
             metadata = await discover(self._issuer or "", self._fetch)
             source = metadata.get("jwks_uri")
             if not isinstance(source, str):
-                raise ConfigError(f"the metadata of {shown_url(self._issuer or '')} have no jwks_uri; set jwks")
+                where = shown_url(self._issuer or "")
+                raise ConfigError(f"the metadata of {where} have no jwks_uri; for [serve.jwt], set jwks in it")
             require_secure(source, "jwks_uri")
         if isinstance(source, str) and "://" in source:
             answer = await self._fetch("GET", source, headers={"Accept": "application/json"})

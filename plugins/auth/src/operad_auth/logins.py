@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from operad.errors import CallError, ErrorCode
 from operad_auth.grants import OAuthError, refusal
+from operad_auth.http.urls import shown_url
 from operad_auth.login import OpenURL, Tell
 from operad_auth.loopback import LoopbackListener
 from operad_auth.server import AuthorizationServer, Fields
@@ -74,14 +75,17 @@ def code_of(answer: Mapping[str, str], url: str, issuer: str | None, metadata: M
     named = answer.get("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
     if issuer is not None and ((named is not None and named != issuer) or (named is None and promised)):
+        got = "none" if named is None else f"{shown_url(named):.200}"
         raise OAuthError(
             ErrorCode.EXECUTION_ERROR,
-            f"expected a redirect from {issuer}, got one from another authorization server (RFC 9207); "
-            "its code was not used; log in again",
+            f"expected iss {issuer} in the redirect (RFC 9207), got {got}; its code was not used; log in again",
             {"error": "invalid_issuer"},
         )
-    if "error" in answer or not answer.get("code"):
-        raise refusal(url, 200, {"error": "no_code", **answer})
+    if answer.get("error"):
+        raise refusal(url, None, answer)
+    if not answer.get("code"):
+        message = f"{shown_url(url)}: expected a code in the redirect, got none; log in again"
+        raise OAuthError(ErrorCode.EXECUTION_ERROR, message, {"error": "no_code"})
     return answer["code"]
 
 

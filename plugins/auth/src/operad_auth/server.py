@@ -110,6 +110,11 @@ _ATTEMPTS = 3
 _LONGEST_WAIT = 5.0
 
 Fields = Mapping[str, str | list[str]]
+_OPTIONS = {
+    "device_authorization_endpoint": "device_url",
+    "introspection_endpoint": "url in [serve.introspection]",
+}
+"""The options that set endpoints, if they have another name than the endpoint."""
 
 
 class AuthorizationServer:
@@ -154,8 +159,12 @@ class AuthorizationServer:
         """
         url = configured or (await self.metadata()).get(name)
         if not isinstance(url, str) or not url:
-            option = {"device_authorization_endpoint": "device_url"}.get(name, name.replace("_endpoint", "_url"))
-            where = shown_url(self.options.issuer or self.options.token_url or "")
+            option = _OPTIONS.get(name, name.replace("_endpoint", "_url"))
+            if self.options.issuer is None:
+                raise ConfigError(
+                    f"oauth: the {name} of the authorization server is unknown; set {option} or issuer"
+                )
+            where = shown_url(self.options.issuer)
             raise ConfigError(f"{where}: the metadata of the authorization server have no {name}; set {option}")
         require_secure(url, name)
         return url
@@ -261,7 +270,10 @@ class AuthorizationServer:
         from operad_auth.delegation import signing_key
         from operad_auth.keys import pyjwt
 
-        jwk, now, client = signing_key(key), int(time.time()), self.options.client_id
+        try:
+            jwk, now, client = signing_key(key), int(time.time()), self.options.client_id
+        except ConfigError as error:
+            raise ConfigError(f"private_key: {error}") from None
         claims = {"iss": client, "sub": client, "aud": audience, "iat": now, "exp": now + 60}
         headers = {"kid": jwk.key_id} if jwk.key_id else None
         signed: str = pyjwt().encode(

@@ -146,7 +146,7 @@ class TokenStore:
         entry = {"record": record} if fernet is None else {"encrypted": fernet.encrypt(text.encode()).decode()}
         self._change(key, entry)
         if fernet is not None:
-            return f"{self.path}, encrypted with {KEY_VARIABLE}"
+            return f"{self.path}, encrypted with {self._key_name}"
         return (
             f"{self.path}, readable by this user only, NOT encrypted: set {KEY_VARIABLE} to encrypt it, or use a "
             "keyring (pip install 'operad[login]')"
@@ -161,7 +161,8 @@ class TokenStore:
                     keyring.delete_password(SERVICE, key.text())
                     found = True
             except Exception as error:  # noqa: BLE001  # each backend raises its own
-                logger.warning("the keyring cannot be changed (%s)", type(error).__name__)
+                why = "the keyring cannot be changed (%s); delete the token of the service %s in it yourself"
+                logger.warning(why, type(error).__name__, SERVICE)
         return self._change(key, None) or found
 
     def _keyring(self) -> Any:
@@ -176,6 +177,11 @@ class TokenStore:
         except Exception:  # noqa: BLE001  # not installed, or a backend that cannot start
             return None
 
+    @property
+    def _key_name(self) -> str:
+        """The name, in messages, of the setting that has the key."""
+        return "encryption_key" if self._encryption_key else KEY_VARIABLE
+
     def cipher(self) -> Any:
         """Return the Fernet cipher of the file; ``None`` if no key is set.
 
@@ -187,12 +193,14 @@ class TokenStore:
         try:
             from cryptography.fernet import Fernet, MultiFernet
         except ImportError:
-            raise ConfigError(f"{KEY_VARIABLE} requires an extra: pip install 'operad[login]'") from None
+            raise ConfigError(
+                f"{self._key_name} requires the package cryptography: pip install 'operad[login]'"
+            ) from None
         try:
             return MultiFernet([Fernet(key.strip()) for key in keys.split(",")])
         except ValueError:
             raise ConfigError(
-                f"{KEY_VARIABLE}: expected 32 bytes in URL-safe base64; make one with: python -c "
+                f"{self._key_name}: expected 32 bytes in URL-safe base64 for each key; make one with: python -c "
                 '"from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())"'
             ) from None
 
@@ -210,7 +218,7 @@ class TokenStore:
             return _record(fernet.decrypt(str(sealed).encode()).decode())
         except InvalidToken:
             raise ConfigError(
-                f"the token in {self.path} is encrypted with another {KEY_VARIABLE}; set that key, or log in again"
+                f"the token in {self.path} is encrypted with another {self._key_name}; set it, or log in again"
             ) from None
 
     def _read(self) -> dict[str, Any]:
@@ -219,7 +227,9 @@ class TokenStore:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise ConfigError(f"the tokens in {self.path} cannot be read: {error.strerror}") from None
+            raise ConfigError(
+                f"the tokens in {self.path} cannot be read: {error.strerror}; make the file readable"
+            ) from None
         with file:
             mode = os.fstat(file.fileno()).st_mode
             if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):

@@ -60,9 +60,10 @@ class StaticTokens:
     ) -> None:
         self._key = os.urandom(32)
         self._identities: dict[bytes, Identity] = {}
-        pairs = tokens.items() if isinstance(tokens, Mapping) else map(_pair, tokens)
-        for number, (token, owner) in enumerate(pairs, start=1):
+        records = tokens.items() if isinstance(tokens, Mapping) else tokens
+        for number, record in enumerate(records, start=1):
             where = f"token {number}"
+            token, owner = record if isinstance(record, tuple) else _pair(record, where)
             if not isinstance(token, str) or not token.strip() or token != token.strip():
                 got = type(token).__name__
                 if isinstance(token, str):
@@ -118,15 +119,17 @@ class StaticTokens:
         return hmac.digest(self._key, token.encode("utf-8", "surrogatepass"), hashlib.sha256)
 
 
-def _pair(record: TokenRecord | Mapping[str, Any]) -> tuple[Any, Any]:
+def _pair(record: TokenRecord | Mapping[str, Any], where: str) -> tuple[Any, Any]:
     if isinstance(record, TokenRecord):
         return record.token, record.identity()
     if not isinstance(record, Mapping):
-        raise ConfigError(f"tokens: expected tables with token and id, got {type(record).__name__}")
+        raise ConfigError(f"{where}: expected a table with token and id, got {type(record).__name__}")
     unknown = record.keys() - {field.name for field in attrs.fields(TokenRecord)}
     if unknown:
         keys = "token, id, scopes and resources"
-        raise ConfigError(f"tokens: expected only {keys} in a record, got {_words(unknown)}")
+        # Without a token in the record, another key may be the token.
+        got = _words(unknown) if "token" in record else f"{len(unknown)} other keys"
+        raise ConfigError(f"{where}: expected only {keys}, got {got}")
     return record.get("token"), {key: value for key, value in record.items() if key != "token"}
 
 

@@ -106,7 +106,9 @@ class Cache(Step):
         try:
             kept = await self._store.get(key)
         except Exception as error:  # noqa: BLE001  # each store raises its own
-            logger.warning("the cache cannot be read: %s: %s", type(error).__name__, error)
+            logger.warning(
+                "the cache of a rule cannot be read, so the call runs: %s: %s", type(error).__name__, error
+            )
             return await proceed(call)
         if kept is not None:
             return self._kinds.from_wire(from_json(kept))
@@ -123,7 +125,11 @@ class Cache(Step):
         try:
             await self._store.set(key, value, self._seconds)
         except Exception as error:  # noqa: BLE001  # each store raises its own
-            logger.warning("the cache cannot be written: %s: %s", type(error).__name__, error)
+            logger.warning(
+                "the cache of a rule cannot be written, so the result is not kept: %s: %s",
+                type(error).__name__,
+                error,
+            )
 
 
 def _key(call: InterceptedCall) -> str | None:

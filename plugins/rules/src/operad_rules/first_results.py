@@ -271,7 +271,7 @@ def _replayed(kept: dict[str, Any], call: InterceptedCall) -> ResponseEnvelope[A
 
 def _unreadable(reason: str) -> CallError:
     logger.error("the record of an idempotency key cannot be read: %s", reason)
-    message = "the record of this idempotency key cannot be read; the call may have run"
+    message = "the record of this idempotency key cannot be read; the call may have run, so check its effect"
     return CallError(ErrorCode.DATA_LOSS, message)
 
 

@@ -51,5 +51,6 @@ def _store(options: IdempotencyOptions) -> ResultStore:
     missing = [name for name in ("claim", "put", "drop") if not callable(getattr(store, name, None))]
     if missing:
         names = ", ".join(missing)
-        raise ConfigError(f'idempotency.store: expected claim, put and drop, but "{options.store}" lacks {names}')
+        expected = "idempotency.store: expected a store with the methods claim, put and drop"
+        raise ConfigError(f'{expected}, got "{options.store}" without {names}')
     return store

@@ -55,7 +55,8 @@ class Shape(Step):
         if data is envelope.data:
             return envelope
         if is_error:
-            raise CallError(ErrorCode.EXECUTION_ERROR, f'"{call.spec.id}" failed', {"data": data})
+            message = f'"{call.spec.id}" returned an error; details.data has its content, as a rule changed it'
+            raise CallError(ErrorCode.EXECUTION_ERROR, message, {"data": data})
         return ResponseEnvelope(data, meta) if is_local else local_envelope(data, call.spec.id)
 
     async def call(self, call: InterceptedCall, proceed: Proceed) -> Envelope:

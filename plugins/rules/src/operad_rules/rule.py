@@ -67,9 +67,12 @@ def _approval(_: object, attribute: attrs.Attribute[Any], value: str | None) -> 
 
 
 def _renamed(_: object, attribute: attrs.Attribute[Any], value: Mapping[str, str]) -> None:
-    if len(set(value.values())) < len(value):
-        names = ", ".join(map(str, value.values()))
-        raise ValueError(f"{attribute.name}: expected one new name for each argument, got names for {names}")
+    olds = list(value.values())
+    repeated = sorted({str(old) for old in olds if olds.count(old) > 1})
+    if repeated:
+        raise ValueError(
+            f"{attribute.name}: expected one new name for each argument, got several for {repeated[0]}"
+        )
 
 
 _more_than_0 = attrs.validators.optional(attrs.validators.gt(0))

@@ -105,7 +105,7 @@ class Rate(Guard):
             resets = (await self._limiter.get_window_stats(self._item, *key)).reset_time
         except Exception as error:
             # Without the count we cannot know whether the limit is kept, so the call must not run.
-            message = f"the rate of calls cannot be checked: {type(error).__name__}: {error}"
+            message = f'the rate of calls of "{call.spec.id}" cannot be checked: {type(error).__name__}: {error}'
             raise CallError(ErrorCode.UNAVAILABLE, message, {"sent": False}) from error
         wait = round(max(0.0, resets - time.time()), 3)
         message = f'"{call.spec.id}" allows {self._item}; try again in {wait:g} s'

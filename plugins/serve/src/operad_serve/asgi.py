@@ -145,8 +145,14 @@ class Exchange:
 
     # --- the request -----------------------------------------------------------------------------
 
-    async def body(self, limit: int, timeout: float) -> bytes:
+    async def body(self, limit: int, timeout: float, *, has_options: bool = True) -> bytes:
         """Read the whole body.
+
+        Args:
+            limit: the largest body, in bytes.
+            timeout: the time for the whole body, in seconds.
+            has_options: whether the options ``max_body`` and ``body_timeout`` set the limits. If so, errors name
+                them.
 
         Raises:
             Problem: the body has more than ``limit`` bytes (413), or takes longer than ``timeout`` seconds (408).
@@ -156,15 +162,16 @@ class Exchange:
         declared = int(text) if text.isdigit() else 0
         # A client that waits for "100 Continue", or sends this much, is refused immediately.
         if declared > limit and (b"expect" in self.headers or declared > limit + _DISCARDED):
-            raise _too_large(limit)
+            raise _too_large(limit, has_options)
         try:
             async with asyncio.timeout(timeout):
-                return await self._read(limit)
+                return await self._read(limit, has_options)
         except TimeoutError:
-            detail = f"expected the whole body within {timeout:g} s (body_timeout), got a part of it"
+            option = " (body_timeout)" if has_options else ""
+            detail = f"expected the whole body within {timeout:g} s{option}, got a part of it"
             raise Problem(408, detail, code=ErrorCode.TIMEOUT, headers=_CLOSE) from None
 
-    async def _read(self, limit: int) -> bytes:
+    async def _read(self, limit: int, has_options: bool) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
@@ -179,7 +186,7 @@ class Exchange:
                 parts.clear()
             more = message.get("more_body")
             if size > limit + _DISCARDED or (size > limit and not more):
-                raise _too_large(limit)
+                raise _too_large(limit, has_options)
             if not more:
                 return b"".join(parts)
 
@@ -235,8 +242,8 @@ class Exchange:
         await self.respond(problem.status, body, PROBLEM_TYPE, problem.headers)
 
 
-def _too_large(limit: int) -> Problem:
-    detail = f"expected a body of at most {limit} bytes (max_body), got more"
+def _too_large(limit: int, has_options: bool) -> Problem:
+    detail = f"expected a body of at most {limit} bytes{' (max_body)' if has_options else ''}, got more"
     return Problem(413, detail, code=ErrorCode.PAYLOAD_TOO_LARGE, headers=_CLOSE)
 
 

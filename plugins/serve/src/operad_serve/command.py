@@ -46,7 +46,8 @@ def _tokens(_: click.Context, __: click.Parameter, values: Sequence[str]) -> lis
     for value in values:
         name, separator, text = value.partition("=")
         if not separator or not name:  # the value is not quoted: it may be a secret
-            raise click.BadParameter("expected NAME=SECRET, such as 'me=${TOKEN}'")
+            got = "no NAME" if separator else "no ="
+            raise click.BadParameter(f"expected NAME=SECRET, such as 'me=${{TOKEN}}', got {got}")
         records.append(TokenRecord(token=from_environment(name, text), id=name))
     try:
         if records:

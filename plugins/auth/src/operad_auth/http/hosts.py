@@ -42,8 +42,9 @@ class HostRules:
         """
         local = is_loopback(server) or _is_unix(server)
         if not self._is_host(host, local):
-            what = f'Host "{_shown(host)}" is not served here'
-            return 421, f"{what}; add it to allowed_hosts"
+            if not host:
+                return 421, "expected the header Host, got none"
+            return 421, f'Host "{_shown(host)}" is not served here; add it to allowed_hosts'
         if origin is None or not local or self.allows_origin(origin) or _is_same(origin, host):
             return None
         return 403, f'a page of origin "{_shown(origin)}" may not send requests; add it to allowed_origins'

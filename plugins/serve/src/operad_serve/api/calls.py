@@ -149,7 +149,7 @@ class Calls:
             needed = spec.access_control.required_scopes or spec.access_control.required_scopes_any
             error = CallError(
                 ErrorCode.ACCESS_DENIED,
-                f'the caller lacks the scopes that "{operation_id}" requires',
+                f'the caller lacks scopes or grants that "{operation_id}" requires',
                 {"requiredScopes": list(needed)} if needed else None,
             )
             raise problem_of(error, (), has_identity=True)
@@ -195,7 +195,8 @@ class Calls:
                 body, exchange.header("content-type") or "", form.bundled, Root(definitions, "#/$defs/")
             )
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise Problem(415, f'expected a body of application/json, got "{kind[:100]}"')
+            got = f'"{kind[:100]}"' if kind else "no Content-Type"
+            raise Problem(415, f"expected a body of application/json, got {got}")
         coding = (exchange.header("content-encoding") or "identity").strip().lower()
         if coding != "identity":
             headers = [(b"accept-encoding", b"identity")]  # RFC 9110, 15.5.16

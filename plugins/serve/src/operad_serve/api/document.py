@@ -172,7 +172,7 @@ class DocumentMaker:
     def _skip(self, spec: OperationSpec) -> None:
         if spec.id not in self._skipped:
             self._skipped.add(spec.id)
-            logger.warning("%s is not served over HTTP: its id is not a valid path", spec.id)
+            logger.warning("%s is not served over HTTP: a part of its id is empty, . or ..; rename it", spec.id)
 
 
 class _Writer:

@@ -67,9 +67,8 @@ class Field:
         try:
             return json.loads(texts[0], parse_constant=_refused)
         except (ValueError, RecursionError):
-            message = (
-                f'query parameter "{self.name}": expected JSON text, got {texts[0][:50]}; a string needs quotes'
-            )
+            got = texts[0][:50] or "nothing"
+            message = f'query parameter "{self.name}": expected JSON text, got {got}; a string needs quotes'
             raise Problem(400, message) from None
 
 
@@ -86,11 +85,10 @@ class QueryForm:
                 query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
             )
         except ValueError:
-            raise Problem(
-                400,
-                f"query string: expected percent-encoded UTF-8 with at most {_MAX_FIELDS} fields, "
-                f"got {len(query)} bytes of other text",
-            ) from None
+            count = query.count(b"&") + 1
+            got = f"{count} fields" if count > _MAX_FIELDS else "text in another encoding"
+            expected = f"expected percent-encoded UTF-8 with at most {_MAX_FIELDS} fields"
+            raise Problem(400, f"query string: {expected}, got {got}") from None
         texts: dict[str, list[str]] = {}
         for name, text in pairs:
             texts.setdefault(name, []).append(text)

@@ -72,7 +72,7 @@ def error_response(envelope: ResponseEnvelope[Any]) -> Problem:
     data = envelope.to_wire()["data"]
     return Problem(
         502,
-        f"the operation returned an error of kind {source}",
+        f"the operation returned an error of its {source} source; details.data has its content",
         code=ErrorCode.EXECUTION_ERROR,
         details={"source": source, "data": data},
     )

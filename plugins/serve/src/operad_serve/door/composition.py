@@ -127,10 +127,11 @@ class Composition:
 
     async def drain(self, timeout: float) -> None:
         """Drain all applications at the same time, each for up to ``timeout`` seconds. Log failures."""
-        drains = [each.app.drain for each in self._apps.values() if hasattr(each.app, "drain")]
-        for outcome in await asyncio.gather(*(drain(timeout) for drain in drains), return_exceptions=True):
+        drained = [each for each in self._apps.values() if hasattr(each.app, "drain")]
+        drains = (getattr(each.app, "drain")(timeout) for each in drained)  # noqa: B009  # not in the type
+        for each, outcome in zip(drained, await asyncio.gather(*drains, return_exceptions=True), strict=True):
             if isinstance(outcome, Exception):
-                logger.error("a server failed to drain: %s", outcome)
+                logger.error('the server "%s" failed to drain: %s: %s', each.name, type(outcome).__name__, outcome)
 
 
 @asynccontextmanager

@@ -192,7 +192,9 @@ class ConnectPages:
             opener = None if identity is None else identity.id
         if opener is None:
             text = "The token is missing or not valid. Go back and try again."
-            raise _Shown(401, "This is not your token", text)
+            if form.get("proof"):
+                text = "Your login has expired, or was used before. Open the link again and log in."
+            raise _Shown(401, "Not authenticated", text)
         return opener
 
 
@@ -231,7 +233,7 @@ async def _form(exchange: Exchange, users: UserTokens) -> dict[str, str]:
         is_allowed = origin == f"{own.scheme}://{own.netloc}".lower()
     if not is_allowed:
         raise _Shown(403, "Not allowed", "The form was not sent from a page of this server. Open the page again.")
-    return _fields((await exchange.body(_MAX_FORM, _FORM_SECONDS)).decode("latin-1"))
+    return _fields((await exchange.body(_MAX_FORM, _FORM_SECONDS, has_options=False)).decode("latin-1"))
 
 
 def _cookies(exchange: Exchange) -> dict[str, str]:

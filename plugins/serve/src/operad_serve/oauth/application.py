@@ -205,10 +205,11 @@ class OAuthApplication:
             raise Refused(f"response_mode: expected query, got {query['response_mode'][:50]}.")
         challenge, method = query.get("code_challenge", ""), query.get("code_challenge_method", "nothing")
         if method != "S256" or not CHALLENGE.fullmatch(challenge):
-            raise Refused(f"PKCE: expected S256 with 43 characters, got {method[:50]} with {len(challenge)}.")
-        resource = query.get("resource", self._options.base)
+            got = f"{method[:50]} and {challenge!r:.60}"
+            raise Refused(f"PKCE: expected the method S256 and a code_challenge of 43 characters, got {got}.")
+        base, resource = self._options.base, query.get("resource", self._options.base)
         if resource not in self._options.resources:
-            raise Refused(f"resource: expected {self._options.mcp_url}, got {resource[:200]}.")
+            raise Refused(f"resource: expected {base} or {base}/mcp, got {resource[:200]}.")
         known, wanted = self._options.all_scopes, query.get("scope", "").split()
         scopes = [scope for scope in known if scope in wanted] if wanted else known
         return {"challenge": challenge, "resource": resource, "scopes": scopes}
@@ -217,7 +218,7 @@ class OAuthApplication:
         """Read the user's choice, and send the browser to the provider or back to the client."""
         origin = exchange.header("origin")
         if origin is not None and origin.lower() != self._options.origin:
-            raise Refused("The form was not sent from a page of this server.")
+            raise Refused(f"Expected a form from a page of {self._options.origin}, got one from {origin[:100]}.")
         form = await self._form(exchange)
         record = await self._login_of(exchange, form.get("login", ""), agreed=False)
         if "client" not in record:
@@ -365,7 +366,7 @@ class OAuthApplication:
             return await change
         except (CallError, ConfigError) as error:
             logger.error("a login cannot be stored or renewed: %s", error)
-            raise Problem(503, "logins cannot be stored now; try again", code=ErrorCode.UNAVAILABLE) from None
+            raise Problem(503, "logins cannot be kept now; try again", code=ErrorCode.UNAVAILABLE) from None
 
     # --- endpoints of clients --------------------------------------------------------------------
 
@@ -386,11 +387,11 @@ class OAuthApplication:
         await exchange.respond(status, to_json(document), "application/json")
 
     async def _register(self, exchange: Exchange) -> tuple[int, Any]:
-        body = await exchange.body(MAX_BODY, _BODY_SECONDS)
+        body = await exchange.body(MAX_BODY, _BODY_SECONDS, has_options=False)
         try:
             metadata = msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise RefusedClient("expected a JSON object with redirect_uris, got other text") from None
+            raise RefusedClient("expected a JSON object with redirect_uris, got text that is not JSON") from None
         return 201, await self._clients.register(metadata)
 
     async def _token(self, exchange: Exchange) -> tuple[int, Any]:
@@ -418,7 +419,7 @@ class OAuthApplication:
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise Refused(f"Expected a form of application/x-www-form-urlencoded, got {kind[:100] or 'no type'}.")
-        return _fields(await exchange.body(MAX_BODY, _BODY_SECONDS))
+        return _fields(await exchange.body(MAX_BODY, _BODY_SECONDS, has_options=False))
 
     @staticmethod
     def _query(exchange: Exchange) -> dict[str, str]:
@@ -434,7 +435,7 @@ def _fields(encoded: bytes) -> dict[str, str]:
         text = encoded.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS)
     except ValueError:
-        got = f"{len(encoded)} bytes of other text"
+        got = f"{n} parameters" if (n := encoded.count(b"&") + 1) > _FIELDS else "text in another encoding"
         raise Refused(f"Expected at most {_FIELDS} parameters in percent-encoded UTF-8, got {got}.") from None
     found = dict(pairs)
     if len(found) != len(pairs):

@@ -22,7 +22,7 @@ from operad import CallError
 from operad_auth.http.urls import is_loopback_host, shown_url
 from operad_serve.oauth.documents import fetch_document
 from operad_serve.oauth.options import ANY, OAuthServerOptions
-from operad_serve.oauth.store import Store, digest
+from operad_serve.oauth.store import MAX_CLIENTS, Store, digest
 
 MAX_REDIRECTS = 10
 """The maximum number of redirect URIs of a client."""
@@ -120,7 +120,8 @@ class Clients:
             found = self.registered(id)
             if found is None:
                 raise RefusedClient(
-                    f"client {id!r:.100} is not registered here; remove its stored registration in the host"
+                    f"client {id!r:.100} is not registered here; delete the login to this server in the "
+                    "application, and log in again"
                 )
             return found
         kept = self._documents.get(id)
@@ -153,16 +154,20 @@ class Clients:
             document = json.loads(await fetch_document(url, is_private=is_listed))
             if not isinstance(document, Mapping) or document.get("client_id") != url:
                 got = _shown(document.get("client_id") if isinstance(document, Mapping) else document)
-                raise RefusedClient(f"the document: expected its own URL as client_id, got {got}")
+                raise RefusedClient(
+                    f"the client's document: expected a JSON object with its own URL as client_id, got {got}"
+                )
             if document.get("token_endpoint_auth_method", "none") != "none" or "client_secret" in document:
                 expected = 'expected token_endpoint_auth_method "none" and no client_secret'
                 got = _shown(document.get("token_endpoint_auth_method", "none"))
-                raise RefusedClient(f"the document: {expected}, got {got}")
+                got = "a client_secret" if "client_secret" in document else got
+                raise RefusedClient(f"the client's document: {expected}, got {got}")
             return self._client(url, document)
         except RefusedClient as refused:
             return refused
         except (CallError, ValueError, RecursionError) as error:
-            return RefusedClient(f"the document of the client cannot be read: {error}")
+            reason = error.message if isinstance(error, CallError) else f"{type(error).__name__}: {error}"
+            return RefusedClient(f"the client's document cannot be read: {reason}")
 
     async def register(self, metadata: Any) -> dict[str, Any]:
         """Register a client by its metadata (RFC 7591, 2), and return the response.
@@ -179,7 +184,7 @@ class Clients:
         secret = None if method == "none" else secrets.token_urlsafe(32)
         client = attrs.evolve(client, secret=None if secret is None else digest(secret).hex())
         if not await self._store.add_client(client.id, attrs.asdict(client)):
-            raise RefusedClient("there are too many clients; try again later")
+            raise RefusedClient(f"{MAX_CLIENTS} clients are registered already; try again later")
         response = {
             "client_id": client.id,
             "client_id_issued_at": int(time.time()),
@@ -195,7 +200,7 @@ class Clients:
         """Return the client that metadata describe. Fields that are not used here are ignored."""
         uris = metadata.get("redirect_uris")
         if not isinstance(uris, list) or not 1 <= len(uris) <= MAX_REDIRECTS:
-            got = len(uris) if isinstance(uris, list) else type(uris).__name__
+            got = f"{len(uris)} URIs" if isinstance(uris, list) else type(uris).__name__
             why = f"redirect_uris: expected a list of 1 to {MAX_REDIRECTS} URIs, got {got}"
             raise RefusedClient(why, "invalid_redirect_uri")
         for uri in uris:
@@ -217,15 +222,19 @@ class Clients:
             return RefusedClient(f"redirect_uris: {why}", "invalid_redirect_uri")
 
         if not isinstance(uri, str) or len(uri) > MAX_URI or not _URI.fullmatch(uri) or "#" in uri:
-            shown = _shown(shown_url(uri) if isinstance(uri, str) else uri)
-            raise refused(f"expected an absolute URI without a fragment, got {shown}")
+            got = _shown_uri(uri) if isinstance(uri, str) else _shown(uri)
+            raise refused(
+                f"expected an absolute URI without a fragment, of at most {MAX_URI} characters, got {got}"
+            )
         parts, host = _split(uri)
         scheme = parts.scheme
         if "@" in parts.netloc:
             raise refused(f'expected a URI without a user name, got one for "{host:.100}"')
         if scheme == "https":
             hosts = self._options.redirect_hosts
-            if not host or not (ANY in hosts or host in hosts or is_loopback_host(host)):
+            if not host:
+                raise refused(f"expected a URI with a host, got {_shown_uri(uri)}")
+            if not (ANY in hosts or host in hosts or is_loopback_host(host)):
                 raise refused(f'host "{host:.100}" is not allowed; add it to redirect_hosts in [serve.oauth]')
         elif scheme == "http":
             if not is_loopback_host(host):
@@ -238,6 +247,11 @@ def _shown(value: Any) -> str:
     """Return what a client sent, in at most 100 characters; only the type of a value that may be nested."""
     is_flat = all(isinstance(item, str) for item in (value if isinstance(value, list) else [value]))
     return repr(value)[:100] if is_flat else type(value).__name__
+
+
+def _shown_uri(uri: str) -> str:
+    """Return a URI for a message, which states that the parts that may be secret are left out."""
+    return f"{_shown(shown_url(uri))} (shown without user name, query and fragment), {len(uri)} characters"
 
 
 def _split(uri: str) -> tuple[Any, str]:
@@ -275,8 +289,10 @@ def _host_of_document(url: str) -> str:
     is_plain = _URI.fullmatch(url) and len(url) <= MAX_URI and not parts.fragment and "#" not in url
     segments = parts.path.split("/")
     if not is_plain or not host or "@" in parts.netloc or parts.path in ("", "/") or {".", ".."} & {*segments}:
-        expected = "expected a URL with a path, and without user name, fragment, . and .."
-        raise RefusedClient(f"client_id: {expected}, got {_shown(shown_url(url))}")
+        expected = (
+            f"expected a URL of at most {MAX_URI} characters with a path, without user name, fragment, . and .."
+        )
+        raise RefusedClient(f"client_id: {expected}, got {_shown_uri(url)}")
     if parts.port not in (None, 443):
         return f"{host}:{parts.port}"
     return host

@@ -80,7 +80,8 @@ def _read(connection: _Connection, target: str, url: str) -> bytes:
         connection.request("GET", target, headers={"Accept": "application/json", "Connection": "close"})
         with connection.getresponse() as response:
             if response.status != 200:
-                raise unavailable(url, f"expected HTTP 200, got {response.status}; redirects are not followed")
+                hint = "; redirects are not followed" if 300 <= response.status < 400 else ""
+                raise unavailable(url, f"expected HTTP 200, got HTTP {response.status}{hint}")
             content = response.read(MAX_DOCUMENT + 1)
         if len(content) > MAX_DOCUMENT:
             raise unavailable(url, f"it has more than {MAX_DOCUMENT} bytes")

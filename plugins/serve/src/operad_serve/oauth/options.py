@@ -76,8 +76,9 @@ class OAuthServerOptions:
                 f'url: expected a URL without user name, query and fragment; write "{shown_url(self.url)}"'
             )
         if self.issuer is None and not (self.authorization_url and self.token_url and self.userinfo_url):
-            urls = "authorization_url, token_url and userinfo_url"
-            raise ConfigError(f"oauth: expected issuer, or all of {urls}, got neither; set them")
+            names = ("authorization_url", "token_url", "userinfo_url")
+            missing = " and ".join(name for name in names if not getattr(self, name))
+            raise ConfigError(f"oauth: expected issuer, or all of {', '.join(names)}; set issuer, or {missing}")
         for name in ("issuer", "authorization_url", "token_url", "userinfo_url"):
             value = getattr(self, name)
             if value is not None:

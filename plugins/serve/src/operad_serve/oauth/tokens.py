@@ -116,14 +116,19 @@ class TokenEndpoint:
             pair = credentials.basic
             if pair is None or secret is not None:
                 got = f"a header of the scheme {credentials.scheme!r:.50}" if pair is None else "both"
+                got = "a malformed header" if pair is None and credentials.scheme == "basic" else got
                 raise TokenError("invalid_client", f"expected HTTP Basic or client_secret in the form, got {got}")
             named, secret = (unquote_plus(part) for part in pair)
             if id is not None and id != named:
-                raise TokenError("invalid_client", "the header and the form name two clients; send one")
+                raise TokenError(
+                    "invalid_client", "the header and the form name two clients; send the same client_id"
+                )
             id = named
         client = None if not id else self._clients.of_grant(id)
         if client is None or not client.proves(secret or None):
             detail = "the client is not registered here, or its secret is wrong; register it again"
+            if not id:
+                detail = "expected client_id in the form, or HTTP Basic, got neither"
             raise TokenError("invalid_client", detail)
         return client
 
@@ -155,9 +160,8 @@ class TokenEndpoint:
         )
         if not is_proven or form.get("redirect_uri") != expected["redirect_uri"]:
             await self._store.end(grant.id)
-            raise TokenError(
-                "invalid_grant", "code_verifier or redirect_uri is not that of the login; log in again"
-            )
+            wrong = "redirect_uri" if is_proven else "code_verifier"
+            raise TokenError("invalid_grant", f"{wrong} does not match the request of the login; log in again")
         return await self._issued(grant, grant.scopes, None, refreshes=bool(expected["refreshes"]))
 
     async def _refreshed(self, form: Mapping[str, str], client: Client) -> dict[str, Any]:
@@ -165,7 +169,9 @@ class TokenEndpoint:
         id = grant_of(token, "rt")
         grant = None if id is None else self._store.grant(id)
         if grant is None or grant.client != client.id:
-            raise TokenError("invalid_grant", "the refresh token is not valid, or has ended; log in again")
+            raise TokenError(
+                "invalid_grant", "the refresh token is not valid, has expired or was revoked; log in again"
+            )
         if self._options.scopes_of(grant.user) is None:
             await self._store.end(grant.id)
             raise TokenError("invalid_grant", "the user may no longer log in; ask the operator of this server")
@@ -189,7 +195,8 @@ class TokenEndpoint:
         refresh = new_token("rt", grant.id) if refreshes else None
         expires = min(now + self._options.access_lifetime, grant.expires)
         if not await self._store.issue(grant, access, expires, refresh, before):
-            raise TokenError("invalid_grant", "the refresh token was used before; log in again")
+            why = "the code was used twice" if before is None else "the refresh token was used before"
+            raise TokenError("invalid_grant", f"{why}, or the login has ended; log in again")
         response = {
             "access_token": access,
             "token_type": "Bearer",

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from operad import CallError
 from operad_auth import Fetch, OAuthError, TokenStore, default_fetch
 from operad_auth.fetching import require_secure
+from operad_auth.http.urls import shown_url
 from operad_auth.jwts import ALGORITHMS, Checks, TokenRefused, verified_claims
 from operad_auth.keys import KeySet
 from operad_auth.server import AuthorizationServer, client_of
@@ -93,7 +94,8 @@ class Upstream:
         """
         await self._check_issuer(query.get("iss"))
         if "code" not in query:
-            raise LoginFailed("expected a code from the provider, got a response without one")
+            got = f"the error {query['error']!r:.100}" if "error" in query else "neither a code nor an error"
+            raise LoginFailed(f"expected a code from the provider, got {got}")
         fields = {"grant_type": "authorization_code", "code": query["code"]}
         answer = await self._server.token({**fields, "redirect_uri": self._callback, "code_verifier": verifier})
         return self._id_of(await self._claims(answer, nonce)), self._sealed(answer)
@@ -136,8 +138,8 @@ class Upstream:
         metadata = await self._server.metadata()
         is_required = metadata.get("authorization_response_iss_parameter_supported") is True
         if issuer != self._options.issuer and (issuer is not None or is_required):
-            expected = f"expected issuer {self._options.issuer}, got {issuer or 'none':.200}"
-            raise LoginFailed(f"the response came from another provider: {expected}")
+            got = "no iss" if issuer is None else f"iss {shown_url(issuer):.200}"
+            raise LoginFailed(f"expected iss {self._options.issuer} in the response of the provider, got {got}")
 
     async def _claims(self, answer: Mapping[str, Any], nonce: str) -> Mapping[str, Any]:
         """Return the user's claims, from the ID token and, if one is missing, from the provider's description."""
@@ -157,7 +159,11 @@ class Upstream:
         response = await self._fetch("GET", url, headers=headers)
         described = response.json() if response.status == 200 else None
         if not isinstance(described, Mapping):
-            raise LoginFailed(f"expected HTTP 200 and a JSON object for the user, got HTTP {response.status}")
+            fix = "correct userinfo_url in [serve.oauth]" if self._options.userinfo_url else "set userinfo_url"
+            raise LoginFailed(
+                f"{shown_url(url)}: expected HTTP 200 and a JSON object that describes the user, got "
+                f"{response.summary()}; {fix}"
+            )
         if claims and described.get("sub") != claims["sub"]:  # OpenID Connect Core, 5.3.2
             raise LoginFailed("the provider's description and its ID token have different subjects (sub)")
         return {**described, **claims}
@@ -166,7 +172,10 @@ class Upstream:
         """Return the claims of a checked ID token (OpenID Connect Core, 3.1.3.7), or raise `LoginFailed`."""
         options = self._options
         if not isinstance(token, str) or options.issuer is None or self._keys is None:
-            raise LoginFailed("the provider sent no ID token; add openid to scopes in [serve.oauth]")
+            fix = "set authorization_url, token_url and userinfo_url instead of issuer"
+            if "openid" not in options.scopes:
+                fix = "add openid to scopes"
+            raise LoginFailed(f"the provider sent no ID token; {fix} in [serve.oauth]")
         try:
             claims = await verified_claims(token, self._keys, options.issuer, [options.client_id], _CHECKS)
         except TokenRefused as refused:
@@ -187,13 +196,17 @@ class Upstream:
             value = str(value)
         if not isinstance(value, str) or not value or len(value) > 255 or not value.isprintable():
             expected = f"expected 1 to 255 printable characters, got {value!r:.100}"
-            raise LoginFailed(f'the provider sent no claim "{name}" that can be an id: {expected}')
+            raise LoginFailed(
+                f'the provider sent no claim "{name}" that can be an id: {expected}; correct id_claim'
+            )
         if name == "email" and claims.get("email_verified") is not True:
             raise LoginFailed("the provider has not verified the email address; verify it there")
         for key, expected in self._options.claims.items():
             found = claims.get(key)
             if not (expected in found if isinstance(found, list) else _is_equal(found, expected)):
-                raise LoginFailed(f'the claim "{key}" of this user does not have the required value')
+                raise LoginFailed(
+                    f'the claim "{key}" does not have the required value; log in with another account'
+                )
         return self._options.id_prefix + value
 
 
