@@ -736,3 +736,19 @@ async def test_a_server_that_reports_no_changes_is_not_listened_to() -> None:
     await talked(link, arrive, session.initialize(), {"result": found})
     await listen(session, ServerLogger("s"))
     assert len(link.sent) == 2
+
+
+async def test_a_retired_session_ends_after_its_last_request_and_an_unused_one_at_once() -> None:
+    session, _, _ = opened()
+    with session.used():
+        with session.used():
+            session.retire()
+            assert not session.stop.is_set()
+        assert not session.stop.is_set()
+    assert session.stop.is_set()
+    session, _, _ = opened()
+    with session.used():
+        pass
+    assert not session.stop.is_set()
+    session.retire()
+    assert session.stop.is_set()

@@ -1,6 +1,7 @@
 """Bounds and tuned figures without a setting, and the documented defaults of options. Change them here, too."""
 
 import importlib
+from typing import Any
 
 import attrs
 import pytest
@@ -56,10 +57,11 @@ def test_options_have_the_documented_defaults_and_are_given_by_name(module: str)
     assert DEFAULTS[module].keys() <= records.keys()
 
 
-def test_no_secret_is_in_the_repr_of_its_options() -> None:
+@pytest.mark.parametrize("module", [config], ids=["config"])
+def test_no_secret_is_in_the_repr_of_its_options(module: Any) -> None:
     hidden = {
         made.__name__: [each.name for each in attrs.fields(made) if each.repr is False]
-        for made in (config.HTTPAuth, config.HTTPOptions)
+        for made in (module.HTTPAuth, module.HTTPOptions)
     }
     assert hidden == {
         "HTTPAuth": ["token", "password", "client_secret", "private_key", "refresh_token", "extra"],

@@ -37,7 +37,15 @@ def test_the_figures_of_a_module_are_those_that_were_measured(module: str) -> No
     assert {name: getattr(found, name) for name in FIGURES[module]} == FIGURES[module]
 
 
-def test_options_have_the_documented_defaults() -> None:
-    for name, defaults in DEFAULTS["config"].items():
-        fields = attrs.fields(getattr(importlib.import_module("operad_websocket.config"), name))
+@pytest.mark.parametrize("module", DEFAULTS)
+def test_options_have_the_documented_defaults_and_show_no_secret(module: str) -> None:
+    found = importlib.import_module(f"operad_websocket.{module}")
+    for name, defaults in DEFAULTS[module].items():
+        fields = attrs.fields(getattr(found, name))
         assert {each.name: each.default for each in fields if each.name in defaults} == defaults
+        assert [each.name for each in fields if each.name != "url" and not each.kw_only] == []
+    hidden = [
+        [each.name for each in attrs.fields(made) if not each.repr]
+        for made in (found.HubConfig, found.WebSocketConfig)
+    ]
+    assert hidden == [["tokens"], ["token", "headers"]]
