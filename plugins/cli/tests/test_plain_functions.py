@@ -57,6 +57,21 @@ def test_a_signal_ends_a_call_of_a_plain_function_that_goes_on(
     assert "a plain function was still running" in err
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_sigterm_ends_a_background_job_of_a_script_in_which_sigint_is_ignored(run: Run, tmp_path: Path) -> None:
+    marker = tmp_path / "began"
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", ignoring, *COMMAND, f"marker={marker}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(marker, process)
+        os.kill(process.pid, signal.SIGINT)  # has no effect
+        got, err = ended(process, signal.SIGTERM)
+    assert got == 128 + signal.SIGTERM
+    assert "a plain function was still running" in err
+
+
 def test_a_call_of_a_plain_function_ends_at_its_timeout(run: Run, tmp_path: Path) -> None:
     arguments = [*COMMAND, f"marker={tmp_path / 'began'}", "--timeout", "0.5"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)

@@ -109,6 +109,8 @@ def _signals_as_interrupt() -> Iterator[list[int]]:
 
     def interrupt(number: int, _frame: object) -> None:
         received.append(number)
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job: Ctrl-C is not for it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.raise_signal(signal.SIGINT)
 
     numbers: list[int] = []
