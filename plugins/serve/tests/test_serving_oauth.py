@@ -886,7 +886,7 @@ async def test_a_document_is_read_up_to_its_bound(documents: tuple[str, dict[str
     base, served = documents
     served.update({"/whole": b"x" * 16_384, "/more": b"x" * 16_385})
     assert await fetch_document(f"{base}/whole?a=1", is_private=True) == served["/whole"]
-    for path, reason in (("more", "it has more than 16384 bytes"), ("gone", "expected HTTP 200, got 302")):
+    for path, reason in (("more", "it has more than 16384 bytes"), ("gone", "expected HTTP 200, got HTTP 302")):
         with pytest.raises(CallError, match=reason):
             await fetch_document(f"{base}/{path}", is_private=True)
 
