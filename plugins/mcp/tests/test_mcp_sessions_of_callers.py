@@ -231,7 +231,7 @@ CALLER = {"type": "caller", "provider": object()}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"command": "x", "auth": CALLER}, "needs a url; a program on standard streams"),
+        ({"command": "x", "auth": CALLER}, "needs a url; a program has one credential for all"),
         ({"url": "http://h/", "auth": CALLER, "headers": {"authorization": "x"}}, "every caller"),
         ({"url": "http://h/", "list_auth": {"token": "x"}}, 'list_auth requires auth with type "caller"'),
         ({"url": "http://h/", "auth": {**CALLER, "provider": "users"}}, "got the name .users., which only"),
