@@ -400,7 +400,7 @@ async def test_two_tabs_a_denial_a_stolen_state_and_a_mixed_up_issuer_in_chromiu
             (cookie,) = (one for one in victim.cookie_jar if one.key == "operad-login")
         wrong = f"{stolen.partition('&iss=')[0]}&iss={urlencode({'': 'https://evil.example'})[1:]}"
         await browser("victim", "cookie", name=cookie.key, value=cookie.value, url=gate.url)
-        for url, reason in ((wrong, "another provider"), (stolen, "was finished before")):
+        for url, reason in ((wrong, "expected iss "), (stolen, "was finished before")):
             assert await browser("victim", "open", url=url) == 400
             assert reason in await browser("victim", "text", selector="[role=alert]")
 
