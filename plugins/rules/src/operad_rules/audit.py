@@ -65,8 +65,8 @@ class Audit(Guard):
         self._file: int | None = None
         self._unwritten = b""
         self._broken: str | None = None
-        self._checked = 0.0
-        """When the file was last checked, in epoch ms."""
+        self._check_at = 0.0
+        """When to check the file again, in epoch ms."""
         self._registry: OperationRegistry | None = None
         self._accept: Callable[[], None] | None = None
         """Removes the interceptor; ``None`` if calls are not rejected."""
@@ -80,7 +80,7 @@ class Audit(Guard):
 
     def observe(self, registry: OperationRegistry) -> None:
         """Observe the calls of a registry: digest the input before a call, and write the line after it."""
-        self._registry, name = registry, self._name
+        self._registry, name, write = registry, self._name, self._write
 
         def started(call: CallRecord) -> None:
             call.state[name] = _digest({} if call.input is None else call.input)
@@ -99,10 +99,10 @@ class Audit(Guard):
                     None if call.parent_request_id is None else call.parent_request_id[:_LONGEST],
                     outcome.items if call.is_stream else None,
                 )
-                if call.started > self._checked + _CHECK:
-                    self._checked = call.started
+                if call.started > self._check_at:
+                    self._check_at = call.started + _CHECK
                     self._check()
-                self._write(_encoded(line) + b"\n")
+                write(_encoded(line) + b"\n")
 
         for observer in (started, finished):
             vars(observer)["matches"] = self._rule.matches  # calls of other operations are not observed
