@@ -201,7 +201,7 @@ def _safely(function: Callable[..., bool], otherwise: bool) -> Callable[..., boo
 
 
 class Watch:
-    """A context manager that reports the start and end of a call; its user counts the envelopes in ``items``.
+    """A context manager that reports the start and end of a call. Inside, count its envelopes in ``items``.
 
     Args:
         observers: the observers to notify.

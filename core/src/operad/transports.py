@@ -40,7 +40,7 @@ class LinkDownError(TransportError):
 
 
 class PayloadTooLargeError(TransportError):
-    """Raised when an event is larger than `Capabilities.max_payload`; the message states both sizes in bytes."""
+    """Raised for an event above `Capabilities.max_payload`, or the server's limit; the message names both."""
 
 
 @record(kw_only=True)

@@ -90,10 +90,12 @@ class Union:
         return not all(check(out) for check in checks) and all(check(value) for check in checks)
 
     def choose(self, value: Any, call: Call, before: int | None = None) -> tuple[int | None, Any, int | None]:
-        """Return (branch, cast value, count): the branch of a value, and the number of branches that accept it.
+        """Return (branch, cast value, count) for a value.
 
-        The branch is `None` if no branch fits. The cast value is `ABSENT` unless the branch was found by a cast,
-        which is not tried with `before`, the branch of an earlier cast. An unknown count is `None`.
+        `branch` is the index of the branch that fits, or `None`. `count` is the number of branches that accept the
+        value; `None` if unknown. If no branch fits the value as it is, casts are tried, and the cast value is the
+        result of the first that succeeds; otherwise it is `ABSENT`. With `before`, the index of the branch that
+        made the value by an earlier cast, no cast is tried.
         """
         if self.tag is not None and isinstance(value, dict):
             tag = value.get(self.tag)

@@ -29,7 +29,7 @@ MakeIndex = Callable[[Iterable[OperationSpec]], SearchIndex]
 
 
 class WordIndex:
-    """An index that ranks by how many query words id, title and description contain; the id is weighted twice."""
+    """An index that ranks by the number of query words in id (weighted twice), title and description."""
 
     def __init__(self, specs: Iterable[OperationSpec] = ()) -> None:
         self._texts: dict[str, tuple[str, str]] = {}

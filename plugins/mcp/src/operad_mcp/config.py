@@ -381,7 +381,7 @@ class MCPClientConfig:
                 scheme = url.partition("://")[0] if "://" in url else "no scheme"
                 raise ConfigError(f"{name}: expected a URL with http:// or https://, got {scheme}")
             if url is not None and not _has_port(url):
-                raise ConfigError(f"{name}: expected a host and a port that is a number; percent-encode passwords")
+                raise ConfigError(f"{name}: expected a host, and a port below 65536 if any; encode passwords")
         if self.url is None and self.auth is not None and self.auth.type == "caller":
             raise ConfigError('auth: type "caller" needs a url; a program has one credential for all, in its env')
         if self.url is None and (self.auth or self.headers):

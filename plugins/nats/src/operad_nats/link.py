@@ -203,7 +203,7 @@ class NATSLink(BrokerLink):
         limit = min(self._config.max_payload, self._connection.max_payload)
         if len(data) > limit:
             raise PayloadTooLargeError(
-                f"the event has {len(data)} bytes; the limit is {limit} (max_payload of the link or of the server)"
+                f"expected an event of at most {limit} bytes (max_payload here or of the server), got {len(data)}"
             )
         queues, reply, headers = self._queues, "", None
         if queues is not None and (kept := queues.keep(to, event, subject, data)) is not None:

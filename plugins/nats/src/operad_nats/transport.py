@@ -16,7 +16,7 @@ class NATSTransport(NATSConfig):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities: requests are balanced, missing handlers are detected, and ``durable`` ones stored."""
+        """The capabilities. With ``durable``, requests are stored, and may be delivered again."""
         return Capabilities(
             max_payload=self.max_payload,
             balances=True,

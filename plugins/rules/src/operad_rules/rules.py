@@ -195,7 +195,7 @@ def explained(rules: Sequence[Rule], operation_id: str) -> list[dict[str, Any]]:
 
 
 def keys(rule: Rule) -> dict[str, Any]:
-    """Return the keys of a rule that differ from their defaults, with their values, from the outside in.
+    """Return the keys of a rule that differ from their defaults, with their values, outermost interceptor first.
 
     ``match`` and ``shared`` are left out. The value of ``set`` is the sorted list of the argument names alone.
     """

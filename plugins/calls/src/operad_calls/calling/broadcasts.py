@@ -43,7 +43,7 @@ class Broadcast(Pending):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every peer that received the request has responded; False if their number is unknown."""
+        """Whether no more responses are expected: all peers have responded, or the request failed."""
         return self.expected is not None and self.received >= self.expected
 
     def accepts(self, peer: str | None) -> bool:

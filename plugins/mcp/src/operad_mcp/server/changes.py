@@ -47,10 +47,10 @@ class _Streams:
 
 
 class Changes:
-    """Notifies clients of changed lists and resources.
+    """The notifications of clients about changed lists and resources.
 
-    Sessions of the handshake revisions are notified one by one. Clients of 2026-07-28 listen to the bus of their
-    caller, so that no caller learns which resources another caller watches.
+    Sessions of the revisions with a handshake (until 2025-11-25) are notified one by one. Clients of 2026-07-28
+    listen to a bus. Each caller has a bus, so that no caller learns which resources another caller watches.
     """
 
     def __init__(self, door: Door) -> None:

@@ -74,6 +74,8 @@ class Plan:
     def request(self, input: Any, stream_type: str | None = None) -> Request:
         """Return the request for ``input``, without credentials.
 
+        ``stream_type`` is the value of ``Accept`` for a stream; if ``None``, the plan's own is sent.
+
         Raises:
             SerializationError: a value is missing, unknown or cannot be encoded; the message names it.
             NotUsableError: no usable server is known.
