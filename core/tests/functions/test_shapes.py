@@ -306,3 +306,14 @@ async def test_keys_of_a_typed_dict_are_required_as_their_annotations_state(hint
     given = dict.fromkeys(required, "x")
     await call(made, {"a": given})
     assert got == [given]
+
+
+@pytest.mark.parametrize(("default", "is_shown"), [(10**30, True), (10**5_000, False)], ids=["long", "too long"])
+def test_an_integer_is_a_default_of_the_schema_unless_python_refuses_to_write_it(
+    default: int, is_shown: bool
+) -> None:
+    async def f(a: int = default) -> int: ...  # type: ignore[empty-body]  # never called
+
+    assert operation(f).spec.input_schema.raw["properties"]["a"] == {
+        "type": "integer", **({"default": default} if is_shown else {}),
+    }  # fmt: skip

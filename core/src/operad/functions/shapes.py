@@ -177,12 +177,12 @@ class Shapes:
 
     def with_default(self, shape: dict[str, Any], default: Any) -> dict[str, Any]:
         """Return the schema with a default; unchanged if JSON cannot represent the default."""
-        if default.__class__ in (bool, int, str, type(None)) and str(default).isascii():
-            return {**shape, "default": default}
         try:
+            if default.__class__ in (bool, int, str, type(None)) and str(default).isascii():
+                return {**shape, "default": default}
             value = self.types.to_json(default)
             library().json.encode(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError):  # an integer of more than 4,300 digits is a ValueError, too
             return shape
         return {**shape, "default": value}
 
