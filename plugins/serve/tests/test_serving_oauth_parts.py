@@ -390,6 +390,18 @@ async def test_no_document_is_fetched_from_an_address_that_is_not_public(host: s
     assert caught.value.code == "UNAVAILABLE"
 
 
+@pytest.mark.parametrize("found", [[], [(0, 0, 0, "", ("odd", 443))], [(0, 0, 0, "", ("10.0.0.1", 443))]])
+async def test_a_document_of_a_host_whose_address_cannot_be_checked_is_refused(
+    found: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(*_: Any, **__: Any) -> list[Any]:
+        return found
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    with pytest.raises(CallError, match="its address is not public"):
+        await fetch_document("https://host.example/client", is_private=False)
+
+
 async def test_a_document_whose_host_does_not_respond_cannot_be_read() -> None:
     port = free_port()
     with pytest.raises(CallError, match="ConnectionRefusedError"):

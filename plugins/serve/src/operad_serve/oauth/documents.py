@@ -60,7 +60,7 @@ async def fetch_document(url: str, *, is_private: bool) -> bytes:
     except (OSError, UnicodeError, TimeoutError):
         raise unavailable(url, "its name cannot be resolved") from None
     addresses = [address[4] for address in found]
-    if not (is_private or all(_is_public(str(address[0])) for address in addresses)):
+    if not addresses or not (is_private or all(_is_public(str(address[0])) for address in addresses)):
         raise unavailable(url, "its address is not public; add the host to client_hosts in [serve.oauth]")
     connection = _Connection(host, addresses[0], ssl.create_default_context())
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -94,7 +94,10 @@ def _read(connection: _Connection, target: str, url: str) -> bytes:
 
 def _is_public(address: str) -> bool:
     """Return True for a public address. Of the IPv6 addresses for IPv4, only the mapped ones can be public."""
-    ip: Any = ipaddress.ip_address(address.partition("%")[0])
+    try:
+        ip: Any = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # what cannot be checked is refused
+        return False
     if ip.version == 6:
         if ip.ipv4_mapped is not None:
             ip = ip.ipv4_mapped
