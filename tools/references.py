@@ -465,21 +465,14 @@ def pages() -> dict[str, str]:
 
 
 def files() -> dict[str, str]:
-    """Return what is written, by its path in the repository."""
-    return {
-        "core/src/operad/__init__.pyi": stub("operad"),
-        "core/src/operad/auth.pyi": stub("operad.auth"),
-        "core/src/operad/config/__init__.pyi": stub("operad.config"),
-        "core/src/operad/testing.pyi": stub("operad.testing"),
-        "plugins/auth/src/operad_auth/__init__.pyi": stub("operad_auth"),
-        "plugins/auth/src/operad_auth/http/__init__.pyi": stub("operad_auth.http"),
-        "plugins/calls/src/operad_calls/__init__.pyi": stub("operad_calls"),
-        "plugins/mcp/src/operad_mcp/__init__.pyi": stub("operad_mcp"),
-        "plugins/openapi/src/operad_openapi/__init__.pyi": stub("operad_openapi"),
-        "plugins/testing/src/operad_testing/__init__.pyi": stub("operad_testing"),
-        "core/src/operad/plugin.pyi": stub("operad.plugin"),
-        "docs/operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n",
-    }
+    """Return what is written, by its path: a stub for each module of lazy names, and the schema of operad.toml."""
+    stubs = {}
+    for source in sorted([*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]):
+        if "= lazily(__name__" in source.read_text(encoding="utf-8"):
+            parts = source.relative_to(ROOT).with_suffix("").parts
+            module = ".".join(parts[parts.index("src") + 1 :]).removesuffix(".__init__")
+            stubs[source.relative_to(ROOT).with_suffix(".pyi").as_posix()] = stub(module)
+    return stubs | {"docs/operad.schema.json": json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n"}
 
 
 if __name__ == "__main__":
