@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, NewType, TypedDict, TypeVar
+from uuid import UUID
 
 import annotated_types
 import attrs
@@ -574,6 +575,15 @@ def test_what_the_schema_admits_is_structured_and_comes_back(hint: Any, value: A
     back = conversions.unstructurer(hint)(structured)
     assert made.spec.output_schema.is_valid(back)
     assert structure(back) == structured
+
+
+def test_a_string_becomes_the_first_type_of_a_union_that_can_be_made_of_it() -> None:
+    structure = Conversions().structurer(UUID | datetime.date)
+    assert structure is not None
+    assert structure("2026-01-31") == datetime.date(2026, 1, 31)
+    assert structure(str(UUID(int=1))) == UUID(int=1)
+    with pytest.raises(ValueError, match="expected a value of type UUID or date, got str"):
+        structure("oak")
 
 
 def test_a_value_of_no_type_of_a_union_is_an_error_that_names_the_types() -> None:

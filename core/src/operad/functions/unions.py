@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, get_args, get_origin
 
-from operad.functions.kinds import Types
+from operad.functions.kinds import Types, library
 from operad.functions.shapes import Shapes
 from operad.records import record
 from operad_schema import Schema, from_schema
@@ -36,7 +37,8 @@ class Union:
     """A converter of JSON values to a union of types; it uses the member whose schema accepts the value.
 
     If several members accept an object, it uses the member that declares the most keys of the object; of equal
-    members, the first. Calling it raises `ValueError` if no member accepts the value.
+    members, the first. If several accept a string, it uses the first that can be made of it. Calling it raises
+    `ValueError` if no member accepts the value.
     """
 
     members: list[Member]
@@ -47,6 +49,11 @@ class Union:
 
     def __call__(self, value: Any) -> Any:
         fitting = [member for member in self.members if member.schema.is_valid(value)]
+        if isinstance(value, str) and len(fitting) > 1:
+            for member in fitting:  # schemas do not check formats: only the conversion tells a date from a UUID
+                with suppress(ValueError, library().ValidationError):
+                    return member.structure(value)
+            fitting = []
         if not fitting:
             names = " or ".join(member.name for member in self.members)
             raise ValueError(f"expected a value of type {names}, got {type(value).__name__}")
