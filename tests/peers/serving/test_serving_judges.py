@@ -45,6 +45,10 @@ async def in_environment(package: str, *command: str, cwd: Path = HERE) -> tuple
     return process.returncode, out.decode()
 
 
+TOKEN = "root-token-123456"
+AS_ROOT = {"Authorization": f"Bearer {TOKEN}"}
+
+
 @pytest.fixture
 async def app() -> Any:
     async with OperationRegistry(load_plugins(only=["openapi"])) as registry:
@@ -60,7 +64,7 @@ async def judged(base: str, *options: str, cwd: Path) -> None:
         pytest.skip("make tests/peers/serving/.venv with requirements.txt")
     process = await asyncio.create_subprocess_exec(
         SCHEMATHESIS, "--config-file", HERE / "schemathesis.toml", "run", f"{base}/openapi.json",
-        "-H", "Authorization: Bearer root-token-123456", "-m", "all", "--continue-on-failure",
+        "-H", f"Authorization: {AS_ROOT['Authorization']}", "-m", "all", "--continue-on-failure",
         "--request-timeout", "10", "--generation-database", "none", "--warnings", "off", *options,
         cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
@@ -155,7 +159,10 @@ async def test_the_document_is_valid_and_a_generated_client_calls_and_type_check
     app: Any, tmp_path: Path
 ) -> None:
     async with front_door.served(app) as base:
-        async with aiohttp.ClientSession() as session, session.get(f"{base}/openapi.json") as response:
+        async with (
+            aiohttp.ClientSession(headers=AS_ROOT) as session,
+            session.get(f"{base}/openapi.json") as response,
+        ):
             document = await response.json()
         (tmp_path / "openapi.json").write_text(json.dumps(document))
         code, said = await in_environment(
@@ -168,9 +175,10 @@ async def test_the_document_is_valid_and_a_generated_client_calls_and_type_check
         )  # fmt: skip
         assert code == 0, said
         (tmp_path / "use.py").write_text(
-            "from client import Client\nfrom client.api.shop import shop_add\n"
+            "from client import AuthenticatedClient\nfrom client.api.shop import shop_add\n"
             "from client.models.shop_add_body import ShopAddBody\n"
-            f"print(shop_add.sync(client=Client(base_url={base!r}), body=ShopAddBody(a=40)))\n"
+            f"client = AuthenticatedClient(base_url={base!r}, token={TOKEN!r})\n"
+            "print(shop_add.sync(client=client, body=ShopAddBody(a=40)))\n"
         )
         packages = "httpx,attrs,python-dateutil,mypy,types-python-dateutil"
 
