@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from operad import CallError, OperationRegistry, load_plugins
 
 pytest.importorskip("operad_cli")  # which has the command line
 
+from operad_cli.app import application
 from operad_mcp.command import pin
 
 SERVER = Path(__file__).with_name("mcp_hostile_server.py")
@@ -50,6 +52,10 @@ async def test_a_change_is_held_for_later_processes_until_the_command_accepts_it
     kept["approved"]["h"]["echo"]["description"] = "before \x1b[31m"
     pins.write_text(json.dumps(kept))
     await fails_with(r"h\.echo. is held.*\(description\).*operad pin --accept h\.echo")
+
+    for arguments in (["describe", "h.echo"], ["call", "h.echo", "a=1"]):
+        done = await asyncio.to_thread(CliRunner().invoke, application(), [*arguments, "-c", str(path)])
+        assert "is held: its definition changed" in str(done.exception)
 
     shown = run()
     assert shown.startswith("h.echo: description changed\n  -")

@@ -37,7 +37,8 @@ async def read_input(
         text: the input as JSON, or ``-`` for JSON on standard input. If None, ``fields`` are the input.
 
     Raises:
-        CallError: ``OPERATION_NOT_FOUND`` if the registry does not have the operation.
+        CallError: ``OPERATION_NOT_FOUND`` if the registry does not have the operation; ``ACCESS_DENIED`` if its
+            source holds it.
         click.UsageError: an argument or the JSON is not valid, or both are given.
     """
     # Only KEY=VALUE needs the schema, which may have to be requested from a peer.

@@ -194,9 +194,11 @@ def _at_ctrl_c(action: Callable[[], None] | None) -> Iterator[None]:
 
 
 def not_found(registry: OperationRegistry, operation_id: str) -> CallError:
-    """Return the error for an unknown id. It names similar ids, and sources that failed or are empty."""
+    """Return the error for an unknown id: why it is held, or similar ids, and sources that failed or are empty."""
     import difflib
 
+    if (reason := registry.sources.why_held(operation_id)) is not None:
+        return CallError(ErrorCode.ACCESS_DENIED, reason)
     ids = [spec.id for spec in registry.specs()]
     message = f'operation "{operation_id}" not found'
     close = difflib.get_close_matches(operation_id, ids, n=3, cutoff=0.5)
