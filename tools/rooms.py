@@ -108,7 +108,8 @@ BUDGETS: dict[str, int] = {
     # With the base of broker links, which operad_nats and operad_redis share; 10 for the options of the hook.
     # And Python values in inputs, 20.
     "operad_calls": 5187,  # with the docstrings of its three folders, 3
-    "operad_cli": 4820,  # held operations, 5; files, pages, completed values, 250 lines; entries of MCP hosts, init, 250; docstrings
+    # Files, pages, completed values, 250 lines; entries of MCP hosts, init, 250; docstrings; held operations, 5.
+    "operad_cli": 4820,
     "operad_code": 1658,  # with its reasons of a timeout
     "operad_llm": 1150,
     # With the bound of results, CORS, clean descriptions of remote servers, and code mode; sessions of callers,
