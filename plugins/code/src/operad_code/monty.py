@@ -131,6 +131,8 @@ class MontySandbox:
             text = f"TimeoutError: the program computed for more than compute = {self._config.compute:g} seconds"
         elif "suspension limit" in text:
             text = f"RuntimeError: the program made more than max_calls = {self._config.max_calls} calls"
+        elif "memory limit" in text and text.endswith(f"> {self._config.max_output} bytes"):
+            text = f"MemoryError: the program printed more than max_output = {self._config.max_output} bytes"
         elif "memory limit" in text:
             text = f"MemoryError: the program needs more than memory = {self._config.memory} bytes"
         return ProgramFailed(text if line is None else f"line {line}: {text}", kind, line)
